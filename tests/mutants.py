@@ -584,7 +584,7 @@ MUTANTS = (
     Mutant(
         "inline() of the harness runs the tasks of a batch before it is whole, and nothing of what follows",
         "outboxq/testing/harness.py",
-        (("self._is_inline = self._is_inline, False\n", "self._is_inline = self._is_inline, self._is_inline\n"),),
+        (('_temporarily(self, "_is_inline", False)', '_temporarily(self, "_is_inline", self._is_inline)'),),
         ("tests/integrations/testing_helpers/test_harness_batches.py",),
     ),
     Mutant(
@@ -1020,8 +1020,8 @@ MUTANTS = (
         "outboxq/integration/hooks.py",
         (
             (
-                'could not be entered and is passed over", error, self._about)\n            return None',
-                '", error, self._about)\n            raise',
+                'could not be entered and is passed over", error, about)\n            yield None\n            return',
+                '", error, about)\n            raise',
             ),
         ),
         ("tests/contract/test_hooks.py",),
@@ -1030,8 +1030,12 @@ MUTANTS = (
         "a hook swallows the error of an enqueue",
         "outboxq/integration/hooks.py",
         (
-            (" trace: TracebackType | None\n    ) -> None:", " trace: TracebackType | None\n    ) -> Any:"),
-            ("            self._entered.__exit__(", "            return self._entered.__exit__("),
+            (
+                "            self._leave(manager, method, about, error)\n            raise\n",
+                "            if self._leave(manager, method, about, error):\n                return\n            raise\n",
+            ),
+            (", error: BaseException | None\n    ) -> None:", ", error: BaseException | None\n    ) -> Any:"),
+            ("            manager.__exit__(", "            return manager.__exit__("),
         ),
         ("tests/contract/test_hooks.py",),
     ),
@@ -1418,7 +1422,7 @@ MUTANTS = (
     Mutant(
         "a listener that comes back wakes nobody",
         "outboxq/worker/distributor/listener.py",
-        (("        self._error = None\n        self._on_change()\n", "        self._error = None\n"),),
+        (("        self._error = None\n        self.on_change()\n", "        self._error = None\n"),),
         ("tests/faults/test_listener.py",),
     ),
     Mutant(
@@ -1462,7 +1466,7 @@ MUTANTS = (
     Mutant(
         "a listener takes LISTEN for hearing",
         "outboxq/worker/distributor/listener.py",
-        (("if not self._receives(connection, word, self._answer_timeout / 2):", "if not connection:"),),
+        (("if not self._receives(connection, word, self.answer_timeout / 2):", "if not connection:"),),
         ("tests/dialects/test_channel.py",),
     ),
     Mutant(
@@ -1489,8 +1493,8 @@ MUTANTS = (
         (
             ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
-                "        self._on_change()\n        log.debug(",
-                "        self._on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
+                "        self.on_change()\n        log.debug(",
+                "        self.on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -1973,7 +1977,7 @@ MUTANTS = (
     Mutant(
         "the record of a last failure goes without its exception",
         "outboxq/worker/log_lines.py",
-        (("            return kind is EventType.FAILED or ", "            return "),),
+        (("            has_traceback = kind is EventType.FAILED or ", "            has_traceback = "),),
         ("tests/contract/test_worker_log.py",),
     ),
     Mutant(
@@ -2069,8 +2073,8 @@ MUTANTS = (
     ),
     Mutant(
         "a lock that the handler's own rows wait for in vain is an interruption",
-        "outboxq/worker/task_runner.py",
-        (("interrupted = (ours and passes) or", "interrupted = passes or"),),
+        "outboxq/worker/steps.py",
+        (("if is_ours and (store", "if (store"),),
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
@@ -2376,7 +2380,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a worker has counted is sent again under other ids after an error",
-        "outboxq/worker/statistics.py",
+        "outboxq/worker/upkeep/__init__.py",
         (
             (
                 "record(self._unwritten, worker_id",
@@ -2387,7 +2391,7 @@ MUTANTS = (
     ),
     Mutant(
         "what a failed write had is left out of the next one",
-        "outboxq/worker/statistics.py",
+        "outboxq/worker/upkeep/__init__.py",
         (
             (
                 "        self._write_rows()\n        self._unwritten = self._counted()\n",

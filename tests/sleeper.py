@@ -56,8 +56,8 @@ class Sleeper:
         wakeup = distributor._wakeup
         self._wait, self._ring, wakeup.wait, wakeup.notify = wakeup.wait, wakeup.notify, self._see_wait, self._see_ring
         if self.notified:
-            self._heard = distributor._listener._on_notify
-            distributor._listener._on_notify = self._see_heard
+            self._heard = distributor._listener.on_notify
+            distributor._listener.on_notify = self._see_heard
 
     def falls_asleep(self) -> Future[float]:
         """The moment at which it wakes."""
@@ -99,7 +99,7 @@ class Sleeper:
             until(lambda: self.waits >= seen + 3 or result.done())
             return not result.done()
         # Notifications come in the order of their commits: what was sent before this one has been heard when it is.
-        store, word = self.distributor._store, SENTINEL + uuid4().hex
+        store, word = self.distributor.store, SENTINEL + uuid4().hex
         with store.bound_engine.connect() as connection:
             connection.exec_driver_sql("SELECT pg_notify(%s, %s)", (self.distributor._listener._channel, word))
         until(lambda: word in self._sentinels)

@@ -1,4 +1,4 @@
-"""Integrations: the transaction of a framework's request, the sessions of its handlers, and how its commands are typed."""
+"""Integrations: a framework's transaction of a request, its sessions for handlers, and the form of its commands."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["FrontEnd", "Integration"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontEnd:
-    """The words before and after a command, so that a command in a message or a log can be typed as it stands."""
+    """The words around a command, so that a command in a message or a log can be copied and run."""
 
     program: str = "outboxq"
     worker: str | None = None
-    """The command that starts a worker; None: `program`, then `worker` and the application."""
+    """The command that starts a worker. None: `program`, then `worker` and the application."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs; None: the program knows its database."""
+    """The application (``module:outbox``) that a command needs. None: the program knows its database."""
     options: str = ""
-    """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. `program`'s own worker takes none of them."""
+    """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a worker has none."""
 
     def typed(self, command: Sequence[str]) -> str:
-        """Return the line for a command given by its words, without the program's: ``("queue", "resume", "mail")``."""
+        """Return the command line for the words of a command without its program: ``("queue", "resume", "mail")``."""
         options = [self.options] if self.options else []
         app = [shlex.quote(self.app)] if self.app else []
         if command[0] != "worker":
@@ -42,13 +42,13 @@ class FrontEnd:
 
 
 class Integration:
-    """An integration without a framework. One for a framework overrides the hooks that it needs."""
+    """The integration without a framework. An integration of a framework overrides the methods that it needs."""
 
     front_end = FrontEnd()
-    """The form in which the program's commands are typed, for messages that name one."""
+    """The form of the program's commands, for messages that name one."""
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the present transaction, as `using()` takes it; None if it is not known."""
+        """Yield the current transaction, as `using()` takes it. None: it is unknown."""
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
@@ -59,17 +59,17 @@ class Integration:
         return nullcontext()
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
-        """Open the transaction of a transactional task; with `within`, a test's own transaction, a savepoint of that.
+        """Open the transaction of a transactional task, or a savepoint in `within`, the transaction of a test.
 
         It is committed after the block, and rolled back after an exception.
         """
         return store.unit(using=within)
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        """Take note of the handler's outcome; `context.error` is the exception of a failed one.
+        """Take note of the handler's outcome. After a failure, `context.error` is the exception.
 
-        The outcome of a transactional task is committed by then; any other is written afterwards.
+        The completion of a transactional task is committed by then. Any other outcome is written afterwards.
         """
 
     def on_thread_exit(self) -> None:
-        """Close what a handler thread has opened; called in the thread, before it ends."""
+        """Close the resources of a handler thread. Called in the thread before it ends."""

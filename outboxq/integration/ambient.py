@@ -1,4 +1,4 @@
-"""The ambient transaction: the one that an enqueue or an emit joins if the caller names none."""
+"""The ambient transaction, which an enqueue or an emit joins if the caller does not name one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import Integration
 from .hooks import HookCalls
 
 CURRENT: Final = object()
-"""Default of `using`: the present transaction of the running task or of the framework."""
+"""The default of `using`: the current transaction of the running task or of the framework."""
 
 
 class OutboxRef(Protocol):
@@ -38,7 +38,7 @@ class OutboxRef(Protocol):
 def resolve_target(
     outbox: OutboxRef, target: object, what: str, *, is_option: bool = False
 ) -> AbstractContextManager[object]:
-    """Yield the `using` argument for the store. Raises InvalidTarget if the present transaction is not known.
+    """Yield the `using` argument for the store. Raises InvalidTarget if the current transaction is unknown.
 
     `is_option`: the caller writes `using=session`, not `using(session)`.
     """
@@ -61,7 +61,7 @@ def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTa
 
 @contextmanager
 def present_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Iterator[object]:
-    """Yield the present transaction as `using` takes it. Raises InvalidTarget if it is not known."""
+    """Yield the current transaction as `using` takes it. Raises InvalidTarget if it is unknown."""
     running = current.get()
     if running is not None and running.is_transactional and running.outbox is outbox:
         yield running

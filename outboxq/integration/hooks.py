@@ -1,7 +1,7 @@
 """Hooks: an application's own code around the sending and the handling of tasks, for traces, metrics and the like.
 
-Hooks watch. An exception of a hook is logged, and changes neither what is enqueued nor how a task ends. What must succeed before
-a handler may run, such as a framework's set-up, belongs to an `Integration`.
+Hooks only watch. An exception of a hook is logged, and changes neither the enqueued tasks nor the outcome of a task. Code that must
+succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any
 from uuid import UUID
 
@@ -27,24 +26,24 @@ from ..store.failure_log import FailureLog
 class Sending:
     """One enqueue, enqueue_many or emit that is about to be written."""
 
-    task_names: tuple[str, ...]
-    """The name of the task; empty for an emit, whose subscribers the database knows."""
-    topic: str | None
-    """The topic of an emit; None: a task is enqueued by name."""
-    queue: str | None
-    """The queue in which the tasks will wait; None for an emit: each subscriber has its own."""
-    count: int | None
-    """The number of tasks; None for an emit."""
-    ids: tuple[UUID, ...]
-    """The ids of the new tasks, in the order of the calls; empty for an emit. A taken idempotency key keeps its own task."""
+    task_names: tuple[str, ...] = ()
+    """The name of the task. Empty for an emit, whose subscribers only the database knows."""
+    topic: str | None = None
+    """The topic of an emit. None: a task is enqueued by name."""
+    queue: str | None = None
+    """The queue in which the tasks will wait. None for an emit: each subscriber has its own queue."""
+    count: int | None = None
+    """The number of tasks. None for an emit."""
+    ids: tuple[UUID, ...] = ()
+    """The ids of the new tasks, in the order of the calls. Empty for an emit. A task whose idempotency key is taken is not created."""
     pipeline_execution_id: UUID | None
-    """The common id of the tasks of an emit or an enqueue_many; None: the task is enqueued by itself."""
+    """The common id of the tasks of an emit or an enqueue_many. None: the task is enqueued by itself."""
     size: int
-    """The arguments of all tasks, or the payload of an emit, in bytes of JSON."""
+    """The size of the arguments of all tasks, or of the payload of an emit, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
-    """The headers so far: those of the caller, and of the hooks before this one."""
+    """The headers so far, from the caller and from the hooks before this one."""
     handles: list[Handle] = field(default_factory=list, repr=False)
-    """The handles of the tasks; empty until they are written, so for a context manager to read when it is left."""
+    """The handles of the tasks. Empty until the tasks are written, so a context manager reads them after its `yield`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +51,13 @@ class WorkerInfo:
     """A worker that has started or stopped."""
 
     id: UUID
-    """The worker's id, new at each start; `context.claim.worker_id` of the tasks that it runs."""
+    """The worker's id, new at each start. It is the `context.claim.worker_id` of the tasks that the worker runs."""
     label: str
     """The name for people, such as `host:pid`."""
     queues: Sequence[str] | None
-    """The queues that it works on; None: all."""
+    """The queues that it serves. None: all."""
     topics: Sequence[str] | None
-    """The topics to whose tasks it is limited; None: all tasks."""
+    """The topics whose tasks it runs. None: it runs all tasks."""
     concurrency: int
     """The number of handlers that may run at once."""
     task_names: Sequence[str]
@@ -66,53 +65,52 @@ class WorkerInfo:
 
 
 class Hook:
-    """The base class of hooks, for `Outbox(hooks=[…])`. Override what you need: a method that is not overridden costs nothing.
+    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others cost nothing.
 
     The first hook of the list is entered first and left last. An Exception of a hook is logged once a minute with the hook's
-    name, and the other hooks go on. One hook is called by many threads at once.
+    name, and the other hooks go on. Many threads call a hook at the same time.
     """
 
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks of the call, or None. They are laid over `sent.headers`, and handlers find them in
-        `ctx.headers`. An error of the call is raised inside the context manager, and reaches the caller in any case. The caller's
+        It yields headers for all tasks of the call, or None. They replace `sent.headers` of the same names, and handlers find them
+        in `ctx.headers`. An error of the call is raised inside the context manager, and always reaches the caller. The caller's
         transaction may still be rolled back afterwards.
         """
         return nullcontext()
 
     def handling(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Return a context manager around an attempt, in the handler's thread: around the framework's work and the transaction too.
+        """Return a context manager around an attempt, in the handler's thread. It is outside the transaction and the framework's code.
 
-        The exception that failed the attempt, `context.error`, is raised inside it. Whether it is swallowed makes no difference.
+        The exception of a failed attempt, `context.error`, is raised inside it. Swallowing the exception has no effect.
         """
         return nullcontext()
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
-        """Take note of an outcome, inside `handling`, after an attempt of so many seconds. `context.error` is its exception.
+        """Take note of the outcome of an attempt that took `seconds`. `context.error` is the exception of a failure.
 
-        With `context.was_killed` it is not inside `handling`: the handler does not end, or its child process has died.
-
-        The completion of a transactional task is committed by then; any other outcome is on its way to the database. It is not
-        called if the lease was lost, since the outcome is then discarded.
+        It is called inside `handling`, except with `context.was_killed`: then the handler does not end, or its child process has
+        died. The completion of a transactional task is committed by then; any other outcome is on its way to the database. It is
+        not called if the lease was lost, since the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
-        """Take note of a worker that is about to begin, in this process."""
+        """Take note of a worker that is about to begin in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Take note of a worker that has ended its work. It is not called in a process that is killed or told to stop at once."""
+        """Take note of a worker that has stopped. It is not called in a process that is killed or told to stop at once."""
 
 
 log = logging.getLogger("outboxq.hooks")
 
 
 class HookCalls:
-    """The hooks of one outbox. They are entered in their order, and left in the reverse order."""
+    """The hooks of one outbox. They are entered in their order and left in the reverse order."""
 
     @classmethod
     def of(cls, hooks: Iterable[Hook]) -> HookCalls | None:
-        """Return the calls of these hooks; None without hooks. Raises ConfigurationError if one is not a Hook."""
+        """Return the calls of these hooks, or None without hooks. Raises ConfigurationError for an object that is not a Hook."""
         if isinstance(hooks, str | type) or not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks= takes a list of hooks, not {hooks!r:.80}; write hooks=[MyHook()]")
         given = list(hooks)
@@ -133,13 +131,12 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks, with the tasks and the headers that the hooks add. Returns its handles."""
+        """Call `write` inside the hooks with the tasks, to which the hooks have added headers. Returns its handles."""
         if not self._sending or not tasks:
             return write(tasks)
         first = tasks[0]
         sent = Sending(
             task_names=(first.task_name,),
-            topic=None,
             queue=first.queue,
             count=len(tasks),
             ids=tuple(task.id for task in tasks),
@@ -153,15 +150,11 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks, with the event and the headers that the hooks add. Returns its answer."""
+        """Call `write` inside the hooks with the event, to which the hooks have added headers. Returns its result."""
         if not self._sending:
             return write(event)
         sent = Sending(
-            task_names=(),
             topic=event.topic,
-            queue=None,
-            count=None,
-            ids=(),
             pipeline_execution_id=event.id,
             size=len(event.payload.encode()),
             headers=headers_of_json(event.headers),
@@ -173,7 +166,7 @@ class HookCalls:
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        """Enter `handling` of each hook. The error that failed the attempt is raised inside each when it is left."""
+        """Enter `handling` of each hook. On leaving, the exception of a failed attempt is raised inside each."""
         with ExitStack() as stack:
             for hook in self._handling:
                 stack.enter_context(hook.around("handling", context, lambda: context.error))
@@ -196,7 +189,7 @@ class HookCalls:
 
     @contextmanager
     def _around(self, sent: Sending, stored: str | None, what: str) -> Iterator[str | None]:
-        """Enter `sending` of each hook. Yields the headers as they are to be stored."""
+        """Enter `sending` of each hook. Yields the headers to store."""
         with ExitStack() as stack:
             for hook in self._sending:
                 added = stack.enter_context(hook.around("sending", sent, lambda: None))
@@ -212,7 +205,7 @@ class HookCalls:
 
 
 class WorkerHooks:
-    """The hooks that are called when one worker starts and stops, each once."""
+    """Calls the hooks when a worker starts and stops, each once."""
 
     def __init__(self, hooks: HookCalls | None, worker: WorkerInfo) -> None:
         self._hooks, self._worker = hooks, worker
@@ -225,13 +218,13 @@ class WorkerHooks:
             self._hooks.worker_started(self._worker)
 
     def stopped(self) -> None:
-        """Call `worker_stopped` of each hook, unless `started` was not called or this was."""
-        with suppress(IndexError):  # one of two threads gets it
+        """Call `worker_stopped` of each hook, once, and only after `started`."""
+        with suppress(IndexError):  # of two threads, one gets the hooks
             self._to_stop.pop().worker_stopped(self._worker)
 
 
 class _SafeHook:
-    """A hook whose methods raise no Exception: it is logged. KeyboardInterrupt and the like pass."""
+    """A hook whose Exceptions are logged and not raised. KeyboardInterrupt and the like are raised."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
@@ -247,62 +240,50 @@ class _SafeHook:
         except Exception as error:  # noqa: BLE001 - logged
             self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
 
-    def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> _SafeManager:
-        return _SafeManager(self, about, method, failure)
+    @contextmanager
+    def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
+        """Enter the context manager that a method of the hook returns. If that fails, run the block without it.
+
+        The context manager is left with the error of the block, or else with the error that `failure` returns. It can neither
+        swallow nor replace an error.
+        """
+        try:
+            manager = self._manager(method, about)
+            found = manager.__enter__()
+        except Exception as error:  # noqa: BLE001 - logged
+            self.failed(f"its {method}() could not be entered and is passed over", error, about)
+            yield None
+            return
+        try:
+            yield found
+        except BaseException as error:
+            self._leave(manager, method, about, error)
+            raise
+        self._leave(manager, method, about, failure())
+
+    def _leave(
+        self, manager: AbstractContextManager[Any], method: str, about: object, error: BaseException | None
+    ) -> None:
+        try:
+            manager.__exit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseException as own:
+            if own is not error:
+                if not isinstance(own, Exception):
+                    raise
+                self.failed(f"its {method}() failed on leaving and is passed over", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
-        """Log an exception of the hook, at once and then once a minute; with the fields of the task that it was about."""
+        """Log an exception of the hook, at once and then once a minute, with the fields of its task."""
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
             f"hook {self._name}: {what}", error, fields=fields
         )
 
-    def manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that a method of the hook makes. Raises TypeError for anything else."""
+    def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
+        """Return the context manager that a method of the hook returns. Raises TypeError for another object."""
         found = getattr(self.hook, method)(about)
         if not isinstance(found, AbstractContextManager):
             raise TypeError(
                 f"it must return a context manager, not {type(found).__name__}; decorate it with contextlib.contextmanager"
             )
         return found
-
-
-class _SafeManager:
-    """A context manager of a hook. One that cannot be entered is passed over; none can swallow or replace an error."""
-
-    def __init__(
-        self,
-        hook: _SafeHook,
-        about: object,
-        method: str,
-        failure: Callable[[], BaseException | None],
-    ) -> None:
-        """Prepare it; `failure` returns the error to leave it with where the block has raised none."""
-        self._hook, self._about, self._method, self._failure = hook, about, method, failure
-        self._entered: AbstractContextManager[Any] | None = None
-
-    def __enter__(self) -> Any:
-        try:
-            manager = self._hook.manager(self._method, self._about)
-            found = manager.__enter__()
-        except Exception as error:  # noqa: BLE001 - logged
-            self._hook.failed(f"its {self._method}() could not be entered and is passed over", error, self._about)
-            return None
-        self._entered = manager
-        return found
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._entered is None:
-            return
-        if error is None and (error := self._failure()) is not None:
-            kind, trace = type(error), error.__traceback__
-        try:
-            self._entered.__exit__(kind, error, trace)
-        except BaseException as own:
-            if own is error:
-                return  # not swallowed, as it should be
-            if not isinstance(own, Exception):
-                raise
-            self._hook.failed(f"its {self._method}() failed on leaving and is passed over", own, self._about)

@@ -1,4 +1,4 @@
-"""The integration with SQLAlchemy sessions: the session of a request, and a separate one for each handler."""
+"""The integration with SQLAlchemy sessions: the session of a request, and a separate session for each handler."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from . import Integration
 
 
 class SessionIntegration(Integration):
-    """The integration of `Outbox(session=…)`: a function returns the Session of the present request.
+    """The integration of `Outbox(session=…)`, which is a function that returns the Session of the current request.
 
-    With a `scoped_session`, each handler gets a session of its own, which is removed afterwards; in a transactional task it writes
-    in the task's transaction. Any other function is used by `enqueue()` and `emit()` only; handlers use `ctx.session`.
+    With a `scoped_session`, each handler gets a separate session, which is removed afterwards; in a transactional task it writes
+    in the task's transaction. Any other function is used by `enqueue()` and `emit()` only; handlers then use `ctx.session`.
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
-        """Keep the function. Raises ConfigurationError for a class or a sessionmaker, which makes another Session at each call."""
+        """Raises ConfigurationError for a class or a sessionmaker, which make another Session at each call."""
         if isinstance(session, sessionmaker) or (isinstance(session, type) and issubclass(session, Session)):
             raise ConfigurationError(f"session= {_ANEW}")
         self.session = session
-        """The function that returns the present Session."""
+        """The function that returns the current Session."""
         self._scope = scope_of(session) if isinstance(session, scoped_session) else None
 
     @contextmanager
@@ -52,18 +52,18 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "makes another Session at each call, which would never be committed; give one that returns the present Session, such as "
+    "makes another Session at each call, which would never be committed; give one that returns the current Session, such as "
     "scoped_session(sessionmaker(engine))"
 )
 
 
 def scope_of(session: scoped_session[Any]) -> Scope:
-    """Return the Scope of this scoped_session; it is stored there, so several outboxes share one listener."""
+    """Return the Scope of this scoped_session. It is stored there, so several outboxes share one listener."""
     return session.__dict__.get("_outboxq") or session.__dict__.setdefault("_outboxq", Scope(session))  # type: ignore[no-any-return]
 
 
 class Scope:
-    """A `scoped_session` for handlers: each gets a session of its own, in a transactional task within its transaction."""
+    """A `scoped_session` for handlers. Each handler gets a separate session, in a transactional task within its transaction."""
 
     def __init__(self, session: scoped_session[Any]) -> None:
         """Listen to the sessions. Raises ConfigurationError unless a sessionmaker makes them."""
@@ -79,7 +79,7 @@ class Scope:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Set the thread's session aside for the block, and remove the one that is made meanwhile."""
+        """Set the thread's session aside for the block, and remove the session that is made in the block."""
         registry = self.session.registry
         before = registry() if registry.has() else None
         registry.clear()
@@ -89,7 +89,7 @@ class Scope:
             try:
                 self.session.remove()
             finally:
-                registry.clear()  # also where closing the session failed
+                registry.clear()  # even if closing the session failed
                 if before is not None:
                     registry.set(before)
 
@@ -97,7 +97,7 @@ class Scope:
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
         """Open a transaction as `Integration.unit_of_work` does, with a new session that writes in it.
 
-        `home` is the engine of outboxq's tables; None: the one that the session has for them. The session's writes to other
+        `home` is the engine of outboxq's tables. None: the engine that the session uses for them. The session's writes to other
         engines have separate transactions. Raises InvalidTarget if the session uses another database than the store.
         """
         session = self.session.session_factory()
@@ -117,7 +117,7 @@ class Scope:
                 session.close()
 
     def _refuse_another(self, session: Session, _transaction: Any) -> None:
-        """Refuse a second session within a transactional task; called when a session of the factory begins."""
+        """Refuse a second session within a transactional task. Called when a session of the factory begins."""
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:
             raise InvalidTarget(
@@ -139,7 +139,7 @@ class _SessionUnitOfWork:
 
     @property
     def target(self) -> object:
-        """The session's savepoint, so that its `rollback()` takes back what was enqueued, as in a request."""
+        """The session's savepoint, so that its `rollback()` undoes an enqueue, as in a request."""
         if self._is_flushed:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})
@@ -159,7 +159,7 @@ class _SessionUnitOfWork:
 
 
 def _through(home: Engine, store: Store) -> Store:
-    """Return a store on the engine of the sessions, so that its set-up holds: search path, foreign keys, schema map."""
+    """Return a store on the engine of the sessions, so that its set-up applies: search path, foreign keys, schema map."""
     _check_database(home, store.bound_engine)
     if home is store.engine:
         return store
@@ -185,7 +185,7 @@ def _join(session: Session, connection: Connection, home: Engine | None) -> None
 
     session.get_bind = get_bind  # type: ignore[method-assign]
     session.join_transaction_mode = "create_savepoint"
-    session.twophase = False  # the task's transaction has one phase, and only its owner ends it
+    session.twophase = False  # the task's transaction has one phase, and its owner ends it
 
 
 def _schemas(bind: Engine | Connection) -> object:
@@ -206,7 +206,7 @@ def _check_database(home: Engine, ours: Engine) -> None:
     if type(dialects[0]) is not type(dialects[1]) or (None not in names and names[0] != names[1]):
         raise InvalidTarget(
             f"the sessions of this program use the database {names[0]!r}, but the outbox is bound to {names[1]!r}; bind both to "
-            "one database: a transactional task writes in the outbox's"
+            "one database, since a transactional task writes in the outbox's database"
         )
 
 
@@ -214,9 +214,6 @@ def _leads_to_the_same(one: Engine, other: Engine) -> bool:
     """Return whether two engines use one database, according to their URLs."""
     if one.pool is other.pool:
         return True
-
-    def place(engine: Engine) -> tuple[object, ...]:
-        url = engine.url
-        return url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")
-
-    return one.url.database not in (None, "", ":memory:") and place(one) == place(other)
+    urls = (one.url, other.url)
+    places = [(url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")) for url in urls]
+    return one.url.database not in (None, "", ":memory:") and places[0] == places[1]

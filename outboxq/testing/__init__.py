@@ -1,6 +1,7 @@
-"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock to advance.
+"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock to move.
 
-pytest: the fixture `outbox`, see `outboxq_app` and `outboxq_using`. unittest and Django: `OutboxTests`. Anything else: `Harness`.
+With pytest, use the fixture `outbox` (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`; elsewhere,
+`Harness`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from ..store.arguments import aware
 class Clock:
     """A clock that the test moves. Due times, leases and limits follow it, on both databases.
 
-    It moves by itself only when a drain begins, and never past a moment at which a retry or a delayed task is due.
+    It moves by itself only when a drain begins, and never past the due time of a retry or a delayed task.
     """
 
     def __init__(self) -> None:
@@ -20,54 +20,54 @@ class Clock:
         self.reset()
 
     def __call__(self) -> datetime:
-        """Return the present time of the clock, aware, in UTC."""
+        """Return the clock's present time, aware, in UTC."""
         return self._now
 
     def advance(self, by: timedelta | float) -> datetime:
-        """Move the clock on by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
+        """Move the clock forward by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
         span = duration(by, "advance()")
         if span < timedelta(0):
             raise InvalidArgument("advance() moves the clock forward only; use set() to move it back")
         return self.set(self._now + span)
 
     def set(self, moment: datetime) -> datetime:
-        """Move the clock to `moment`, and return that. Raises InvalidArgument for a naive datetime."""
+        """Move the clock to `moment`, and return the new time. Raises InvalidArgument for a naive datetime."""
         return self._move(aware(moment, "set()").astimezone(UTC), datetime.now(UTC))
 
     def reset(self) -> datetime:
-        """Move the clock to the real present, and return that."""
+        """Move the clock to the real present, and return the new time."""
         real = datetime.now(UTC)
         return self._move(real, real)
 
     def run_on(self) -> None:
-        """Move the clock to where it would be had it not stood still, so that rows written by a real clock are due."""
+        """Move the clock to where it would be if it had not stood still, so that rows written by a real clock are due."""
         real = datetime.now(UTC)
         moment = min([self._running(real), *(one - _INSTANT for one in self._later)])
         if moment > self._now:
             self._move(moment, real)
 
     def wait_for(self, moment: datetime) -> None:
-        """Remember that something is due at `moment`: only the test may move the clock past it."""
+        """Remember that a task is due at `moment`, so that only the test moves the clock past it."""
         if moment > self._now:
             self._later.append(moment)
 
     def present(self, moment: datetime | None) -> datetime | None:
-        """Return the clock's present time for a moment that is past by the real clock; else the moment.
+        """Return the moment; or the clock's present time, if the moment is past by the real clock only.
 
-        A test that passes `datetime.now()` means "now", also while this clock stands still.
+        A test that passes `datetime.now()` means "now", even while this clock stands still.
         """
         return self._now if moment is not None and self._now < moment <= self._running(datetime.now(UTC)) else moment
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
-        """Move the clock to `moment`, at which the real clock was at `real`. A second look at that would be later: the process may have
-        to wait between the two, and the clock would be behind by as much.
+        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated: if it were read again here, the clock
+        would be late by the time in between.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]
         return moment
 
     def _running(self, real: datetime) -> datetime:
-        """Return where the clock would be at `real` had it not stood still."""
+        """Return where the clock would be at the real time `real` if it had not stood still."""
         return self._now + (real - self._moved)
 
 

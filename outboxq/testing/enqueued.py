@@ -1,4 +1,4 @@
-"""Enqueued tasks, a test's description of a task, and the differences between the two."""
+"""Enqueued tasks, a test's description of a task, and the differences between them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
 _COLUMNS = ("queue", "priority", "partition_key", "concurrency_key", "topic", "status")
-"""The columns by which a test may describe a task."""
+"""The columns by which a test can describe a task."""
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
 
@@ -31,13 +31,13 @@ class Enqueued:
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """The arguments as the handler gets them; as JSON if this process does not know the task."""
+    """The arguments as the handler gets them, or as JSON if this process does not know the task."""
     queue: str
     priority: int
     partition_key: str | None
     concurrency_key: str | None
     topic: str | None
-    """Topic of the emitted event that the task handles."""
+    """The topic of the emitted event that the task handles."""
     status: TaskStatus
     attempt: int
     created_at: datetime
@@ -47,7 +47,7 @@ class Enqueued:
 
     @cached_property
     def available_at(self) -> datetime:
-        """The moment at which the task was due at first."""
+        """When the task was first due."""
         first = next((one.event_data.get("available_at") for one in self.history()), None)
         return self.created_at if first is None else datetime.fromisoformat(first)
 
@@ -66,7 +66,7 @@ class Enqueued:
 
 
 class Expected:
-    """A task as a test describes it; an option that is left out matches any value."""
+    """A test's description of a task. An option that is left out matches any value."""
 
     def __init__(
         self,
@@ -79,9 +79,7 @@ class Expected:
         at: datetime | None = None,
         **described: Any,
     ) -> None:
-        """Describe a task by its columns and, with `kwargs`, by its keyword arguments. Raises InvalidCall for those that it does not
-        take.
-        """
+        """Describe a task by its columns and its arguments. Raises InvalidCall for arguments that the task does not take."""
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
@@ -99,7 +97,7 @@ class Expected:
         self._at = None if at is None else aware(at, "at")
 
     def misfits(self, found: Enqueued) -> list[str]:
-        """Return the differences between `found` and this description; empty: there are none."""
+        """Return the differences between `found` and this description."""
         if self.name is not None and found.task_name != self.name:
             return ["another task"]
         differ = [self._argument(name, value, found) for name, value in self._args.items()]
@@ -140,7 +138,7 @@ class Expected:
             if args or named:
                 parts = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
-                    f"{parts}: arguments can be matched like this only for a task that this process has declared; describe them by "
+                    f"{parts}: arguments can be matched like this only for a task that this process has declared; describe them with "
                     "kwargs={…}"
                 )
             return kwargs
@@ -155,25 +153,15 @@ class Expected:
 
 
 def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
-    return Enqueued(
-        id=row.id,
-        task_name=row.task_name,
-        args=arguments_of(row, tasks),
-        queue=row.queue,
-        priority=row.priority,
-        partition_key=row.partition_key if row.concurrency_key is None else None,
-        concurrency_key=row.concurrency_key,
-        topic=row.topic,
-        status=row.status,
-        attempt=row.attempt,
-        created_at=row.created_at,
-        stored=json.loads(row.args),
-        history=history,
-    )
+    """Return a stored task as tests see it."""
+    same = {one.name: getattr(row, one.name) for one in fields(Enqueued) if hasattr(row, one.name)}
+    if row.concurrency_key is not None:
+        same["partition_key"] = None
+    return Enqueued(**{**same, "args": arguments_of(row, tasks)}, stored=json.loads(row.args), history=history)
 
 
 def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str, Any]:
-    """Return the arguments as the handler gets them; as JSON if they cannot be read, or this process does not know the task."""
+    """Return the arguments as the handler gets them, or as JSON if they cannot be read or this process does not know the task."""
     try:
         return tasks.get(row.task_name).parameters.load(row.args)
     except (UnknownTask, PayloadError):
@@ -181,21 +169,20 @@ def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str
 
 
 def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
-    """Return a line for each task; with `expected`, the nearest first and with the differences."""
+    """Return a line for each task. With `expected`, the nearest come first and the lines show the differences."""
     if not found:
-        return "Nothing was enqueued in this test, as far as its transaction sees."
+        return "No task was enqueued in this test, as far as its transaction sees."
     if expected is None:
         lines, order = [str(one) for one in found], ""
     else:
-        near = sorted(((expected.misfits(one), one) for one in found), key=lambda pair: _distance(pair[0]))
+        near = sorted(
+            ((expected.misfits(one), one) for one in found),
+            key=lambda pair: (pair[0] == ["another task"], len(pair[0])),
+        )
         lines = [f"{one}{'  <- ' if differ else ''}{'; '.join(differ)}" for differ, one in near]
         order = ", the nearest first" if len(lines) > 1 else ""
     more = [f"… and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n  ".join([f"What was{order}:", *lines[:_LISTED], *more])
-
-
-def _distance(differ: list[str]) -> tuple[bool, int]:
-    return differ == ["another task"], len(differ)
 
 
 def _is_stored_as(value: object, stored: object) -> bool:

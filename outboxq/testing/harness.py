@@ -1,4 +1,4 @@
-"""The Harness: an application's outbox inside a test's own transaction; and a mixin for TestCases that enters one."""
+"""The Harness, which puts an application's outbox into a test's transaction, and a mixin for TestCases that enters one."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from ..task import Task
 from ..task.batches import StandIn
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
-from .running import InlineRunner, TaskRun
+from .running import InlineRunner, TaskRun, claim_without_row
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _KEPT = 10_000
-"""Number of the newest tasks that a harness reads."""
+"""The number of the newest tasks that a harness reads."""
 
 if TYPE_CHECKING:
     _Case = unittest.TestCase
@@ -43,19 +43,19 @@ __unittest = True  # tracebacks end at the line of the test
 class Harness:
     """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
 
-    `using` is the test's own open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or
-    sqlite3 connection, a Django connection or alias. Every transaction of the outbox is then a savepoint of that one, and gone
-    when it is rolled back. Without `using`, an outbox of Django uses Django's connection; any other commits to its own
-    database, as in production.
+    `using` is the test's open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or sqlite3
+    connection, a Django connection or alias. Every transaction of the outbox is then a savepoint in it, and is undone when the
+    test's transaction is rolled back. Without `using`, an outbox of Django uses Django's connection; any other outbox commits to
+    its own database, as in production.
 
-    A harness reports only tasks that were enqueued after it was entered. It is for one thread.
+    A harness reports only tasks that were enqueued after it was entered. Use it in one thread only.
     """
 
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
-        """Prepare a harness; nothing happens before `with`.
+        """Prepare a harness. It has no effect before `with`.
 
-        `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters its context where it needs one, so
-        the test need not push one. (The requests of a test client would share a pushed context, `db.session` included.)
+        `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters its context when it needs one, so
+        the test need not push one. (The requests of a test client would share a pushed context, including `db.session`.)
         """
         self.app = outbox
         """The application's Outbox."""
@@ -76,7 +76,7 @@ class Harness:
         self._is_inline = self._is_running = False
 
     def __enter__(self) -> Self:
-        """Enter the harness. Raises InvalidTarget for a `using` without an open transaction, SchemaOutOfDate without tables."""
+        """Enter the harness. Raises InvalidTarget if `using` has no open transaction, SchemaOutOfDate if the tables are missing."""
         if self._store is not None:
             raise ConfigurationError("this Harness is in use; make another one for each test")
         with self._context(), ExitStack() as stack:
@@ -93,7 +93,7 @@ class Harness:
 
     @property
     def store(self) -> Store:
-        """The Store in the test's transaction. Raises ConfigurationError outside of `with`."""
+        """The Store in the test's transaction. Raises ConfigurationError outside `with`."""
         if self._store is None:
             raise ConfigurationError(
                 "a Harness works inside `with` only: with Harness(outbox, using=connection) as harness: …"
@@ -101,12 +101,12 @@ class Harness:
         return self._store
 
     def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
-        """Return the tasks of this test that match the description, oldest first, in whatever status they are now.
+        """Return the tasks of this test that match the description, oldest first, whatever their status is now.
 
-        `args` are the first arguments of the call; name the others, or give them in `kwargs={…}` if their names are taken here.
-        The other options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted event that the task
-        handles), `status` (its present one), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within
-        one second. An option that is left out matches any value. Values are compared as the handler would get them, so
+        `args` are the first arguments of the call. Name the others, or give them in `kwargs={…}` if their names are those of an
+        option. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted event that the task
+        handles), `status` (at present), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within one
+        second. An option that is left out matches any value. Values are compared as the handler would get them, so
         `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
         """
         expected = Expected(self.app.tasks, task, args, **described)
@@ -115,9 +115,9 @@ class Harness:
     def assert_enqueued(
         self, task: Task[..., Any] | str, /, *args: Any, times: int | None = None, **described: Any
     ) -> list[Enqueued]:
-        """Assert that at least one enqueued task matches the description, or exactly `times`. Returns the tasks.
+        """Assert that at least one enqueued task, or exactly `times`, match the description. Returns the tasks.
 
-        The description is that of `enqueued()`. The AssertionError lists the enqueued tasks, the nearest first.
+        `enqueued()` says how to describe a task. The AssertionError lists the enqueued tasks, the nearest first.
         """
         __tracebackhide__ = True
         expected = Expected(self.app.tasks, task, args, **described)
@@ -129,7 +129,7 @@ class Harness:
         raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """Assert that no enqueued task matches the description of `enqueued()`; without one, that none was enqueued at all."""
+        """Assert that no enqueued task matches the description, as `enqueued()` takes it; without one, that no task was enqueued."""
         __tracebackhide__ = True
         if fitting := self.enqueued(task, *args, **described):
             expected = Expected(self.app.tasks, task, args, **described)
@@ -143,15 +143,15 @@ class Harness:
         until: datetime | timedelta | float | None = None,
         raises: bool = True,
     ) -> list[TaskRun]:
-        """Run the due tasks, and those that they enqueue, as a worker with one thread would. Returns the runs.
+        """Run the due tasks and the tasks that they enqueue, as a worker with one thread would. Returns the runs.
 
-        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. `limit` is the
-        maximum number of runs. With `until` (a span from now, or an aware datetime) the clock advances to it, from one due time
-        to the next, so delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the
-        test, each runs in a savepoint.
+        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. At most `limit` tasks
+        run. With `until` (a span from now, or an aware datetime), the clock moves there, from one due time to the next, so that
+        delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the test, each runs
+        in a savepoint.
 
-        A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised
-        here, several as an ExceptionGroup, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
+        A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised,
+        or an ExceptionGroup of several errors, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -177,10 +177,10 @@ class Harness:
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
-        """Move the clock on by a timedelta or seconds, and run what is due until then: ticks of schedules, delayed tasks, retries.
+        """Move the clock forward by a timedelta or seconds, and run the tasks due until then: ticks, delayed tasks and retries.
 
         The clock stops at each tick and each due time on the way, so each tick runs at its own time. (After `clock.advance()`, a
-        `drain()` finds the ticks missed, and `catch_up` decides about them.) Returns the runs, and raises as `drain()` does.
+        `drain()` finds that ticks were missed, and `catch_up` decides about them.) Returns the runs, and raises as `drain()` does.
         """
         __tracebackhide__ = True
         span = duration(by, "advance()")
@@ -189,13 +189,14 @@ class Harness:
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
-        """Run one task here and now as a worker would, without enqueueing it; arguments and result pass through JSON.
+        """Run one task here and now, as a worker would, without enqueueing it. Arguments and result pass through JSON.
 
-        The task has a context, and its transaction if it is transactional. Its exceptions are raised here, except Snooze,
-        Cancel and Retry, which are its outcome. Raises InvalidCall and PayloadError as `enqueue()` does.
+        The task gets a context, and a transaction if it is transactional. Its exceptions are raised here, except Snooze, Cancel
+        and Retry, which are outcomes. Raises InvalidCall and PayloadError as `enqueue()` does.
         """
         __tracebackhide__ = True
-        ran = self._runner().try_out(task, task.parameters.dump(args, kwargs), now=self.clock())
+        claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
+        ran = self._runner(has_row=False).run(claim)
         if self._transaction is not None:
             self._transaction.expire()
         if ran.is_failure:
@@ -204,32 +205,26 @@ class Harness:
 
     @contextmanager
     def inline(self) -> Iterator[None]:
-        """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does; they raise the tasks' errors.
+        """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does, and raise their errors.
 
-        The tasks of a batch run at the end of its `with` block, and then what follows them, as the tasks of a chain do. All run in
-        the test's transaction. Raises ConfigurationError if the harness has none.
+        The tasks of a batch run at the end of its `with` block, followed by its `then` tasks; so do the tasks of a chain. They run
+        in the test's transaction. Raises ConfigurationError if the harness has none.
         """
         if self._transaction is None:
             raise ConfigurationError(
                 "inline() runs tasks in the test's own transaction, and this Harness has none; give it using="
             )
-        before, self._is_inline = self._is_inline, True
-        try:
+        with _temporarily(self, "_is_inline", True):
             yield
-        finally:
-            self._is_inline = before
 
     @contextmanager
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
-        """Give results of steps beforehand, by name, until the end of the block: their functions are not called.
+        """Set the results of steps, by name, until the end of the block. Their functions are not called.
 
-        Such a step returns the value after its way through JSON, and stores nothing. A sleep that is named is over.
+        Such a step returns the value after its way through JSON, and is not stored. A sleep that is named is over.
         """
-        before, self._steps = self._steps, {**self._steps, **results}
-        try:
+        with _temporarily(self, "_steps", {**self._steps, **results}):
             yield
-        finally:
-            self._steps = before
 
     def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
         """Emit an event in the test's transaction, as `Outbox.emit` does."""
@@ -248,8 +243,7 @@ class Harness:
         ran: list[TaskRun] = []
         if self._transaction is not None:
             self._transaction.flush()
-        was_running, self._is_running = self._is_running, True
-        try:
+        with _temporarily(self, "_is_running", True):
             self._subscribe()
             if self._schedules():
                 store.schedules.plant(horizon=timedelta(0))
@@ -264,17 +258,17 @@ class Harness:
                 ran.append(self._runner().run(claims[0]))
                 if ran[-1].outcome is EventType.FAILED:
                     store.batches.continue_cancelling()
-        finally:
-            self._is_running = was_running
         if self._transaction is not None:
             self._transaction.expire()
         return ran
 
-    def _runner(self) -> InlineRunner:
-        return InlineRunner(self.app, self.store, self._transaction, context=self._context, steps=self._steps)
+    def _runner(self, *, has_row: bool = True) -> InlineRunner:
+        return InlineRunner(
+            self.app, self.store, self._transaction, context=self._context, steps=self._steps, has_row=has_row
+        )
 
     def _written(self, using: object) -> None:
-        """Run the due tasks after an enqueue, if the harness is inline."""
+        """Run the due tasks after an enqueue inside `inline()`."""
         if self._is_inline and not self._is_running:
             if isinstance(using, Session | scoped_session):
                 using.flush()
@@ -282,13 +276,9 @@ class Harness:
 
     @contextmanager
     def _making(self, made: AbstractContextManager[object]) -> Iterator[object]:
-        """Make a batch or a chain; if the harness is inline, run its tasks once it is whole, as workers do."""
-        before, self._is_inline = self._is_inline, False
-        try:
-            with made as target:
-                yield target
-        finally:
-            self._is_inline = before
+        """Make a batch or a chain. Inside `inline()`, run its tasks once it is complete, as workers do."""
+        with _temporarily(self, "_is_inline", False), made as target:
+            yield target
         self._written(target)
 
     def _subscribe(self) -> None:
@@ -302,17 +292,15 @@ class Harness:
             self._declared = schedules
 
     def _begin_schedules(self) -> None:
-        """Have the schedules of the code begin now, if the test has set the clock to before they were stored."""
+        """Make the schedules of the code begin now, if the test has set the clock to a time before they were stored."""
         now = self.clock()
         early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
         if any(one.name in early and one.starts_at is None for one in self._declared):
-            self.store.schedules.declare(
-                [
-                    replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
-                    for one in self._declared
-                ],
-                declared_by=self.app.tasks.version,
-            )
+            begun = [
+                replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
+                for one in self._declared
+            ]
+            self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
     def _schedules(self) -> list[Schedule]:
         """Return the schedules that have ticks."""
@@ -325,7 +313,7 @@ class Harness:
         return min((tick for one, moment in after for tick in _tick_after(one, moment)), default=None)
 
     def _wait_for_ticks(self) -> None:
-        """Keep the clock from passing a tick by itself: only the test may."""
+        """Let only the test move the clock past a tick."""
         for one in self._schedules():
             for tick in _tick_after(one, self.clock()):
                 self.clock.wait_for(tick)
@@ -338,7 +326,7 @@ class Harness:
 
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
-        """Give the outbox the store of the test, until the end of the block."""
+        """Let the outbox use the store of the test, until the end of the block."""
         schema = self.app.schema
         if self._transaction is None:
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
@@ -346,14 +334,22 @@ class Harness:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
         store.before_emit, store.written = self._subscribe, self._written
         store.schedules.horizon = timedelta(0)
-        before, self.app._stand_in = self.app._stand_in, StandIn(store=store, making=self._making)  # noqa: SLF001 - for this
-        try:
+        with _temporarily(self.app, "_stand_in", StandIn(store=store, making=self._making)):
             yield store
-        finally:
-            self.app._stand_in = before  # noqa: SLF001
 
     def _leave(self) -> None:
         self._store = self._transaction = None
+
+
+@contextmanager
+def _temporarily(target: object, attribute: str, value: object) -> Iterator[None]:
+    """Set an attribute until the end of the block."""
+    before = getattr(target, attribute)
+    setattr(target, attribute, value)
+    try:
+        yield
+    finally:
+        setattr(target, attribute, before)
 
 
 def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
@@ -362,26 +358,26 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 
 class EndlessDrain(AssertionError):
-    """`drain()` ran `Harness.max_runs` tasks, and others were still due."""
+    """`drain()` ran `Harness.max_runs` tasks, and more were due."""
 
 
 class OutboxTests(_Case):
-    """A mixin for a TestCase, to be named before it: `self.outbox` is a Harness.
+    """A mixin to name before a TestCase: `self.outbox` is a Harness.
 
-    In Django's TestCase everything is part of the test's transaction; in a TransactionTestCase it commits as the application
-    would.
+    In Django's TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness commits as the
+    application would.
     """
 
     outboxq_app: Outbox | None = None
-    """The application's Outbox. None: the one of Django's database `default`."""
+    """The application's Outbox. None: the outbox of Django's database `default`."""
     outbox: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
 
     def outboxq_using(self) -> object:
-        """Return the test's own open transaction, as `Task.using()` takes it.
+        """Return the test's open transaction, as `Task.using()` takes it.
 
-        None: Django's; without Django, the outbox commits to its own database.
+        None: Django's. Without Django, the outbox commits to its own database.
         """
         return None
 
@@ -419,7 +415,7 @@ def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
     often = ", ".join(f"{name} ({_times(count)})" for name, count in most)
     return (
         f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
-        "ends: give drain() a limit=, or raise Harness.max_runs if the test needs so many"
+        "ends: give drain() a limit=, or raise Harness.max_runs if the test needs that many runs"
     )
 
 

@@ -1,4 +1,4 @@
-"""The run of a claim in the test's thread, by the same code as in a worker."""
+"""Runs a claim in the test's thread, by the same code as a worker."""
 
 from __future__ import annotations
 
@@ -6,27 +6,28 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any
 from uuid import UUID
 
-from ..context import StepRunner, TaskContext, UnitOfWork
+from ..context import TaskContext, UnitOfWork
 from ..errors import UnknownTask
 from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
-from ..payload.parameters import dump_result
 from ..store import NewStep, Store, Written
 from ..task import Task
-from ..worker.executor import context_of, execute, released
+from ..worker.executor import context_of, released
 from ..worker.failpoints import ignore_failpoint
 from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
-from ..worker.steps import Call, Steps, StepStore, StoredSteps
+from ..worker.steps import Call, StepRows, Steps
 from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of
 from .transaction import TestTransaction
@@ -41,24 +42,24 @@ class TaskRun:
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """The arguments as the handler got them; as JSON if they could not be read."""
+    """The arguments as the handler got them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None: the lease was lost, and nothing was written."""
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, and no outcome was written."""
     result: Any = None
-    """The returned value after its way through JSON, as it is stored."""
+    """The returned value as it is stored, after its way through JSON."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
     progress: Progress | None = None
-    """The progress that the handler reported last."""
+    """The last progress that the handler reported."""
     log: tuple[LogLine, ...] = field(default=(), repr=False)
-    """The last lines that the handler logged, at INFO and above, as far as its loggers let them pass."""
+    """The last lines that the handler logged, at INFO and above, if its loggers let them pass."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, as the handler got them in this run, in that order."""
+    """The results of its steps by name, as the handler got them in this run, in this order."""
 
     @property
     def is_failure(self) -> bool:
-        """True if the attempt failed. Snooze, Cancel and a Retry that leads to another attempt are no failures."""
+        """True if the attempt failed. Snooze, Cancel, and a Retry with another attempt do not count as failures."""
         if isinstance(self.error, Retry) and self.outcome is EventType.RETRY_SCHEDULED:
             return False
         return self.error is not None or self.outcome is None or self.outcome in _FAILURES
@@ -78,7 +79,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads: runs one claim."""
+    """A worker without threads, for one claim."""
 
     def __init__(
         self,
@@ -88,65 +89,41 @@ class InlineRunner:
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
         steps: Mapping[str, Any] | None = None,
+        has_row: bool = True,
     ) -> None:
-        """Prepare the runner; `context` is entered around each handler and its hooks. `steps` are results given beforehand."""
-        self._tasks, self._hooks = outbox.tasks, outbox.hooks
-        self._store = store
+        """`context` is entered around each handler and its hooks. `steps` are the results that the test has given.
+
+        `has_row` False: the claim is of a task that was not enqueued, so neither its end nor its steps are written.
+        """
+        self._tasks = outbox.tasks
+        self._store = store if has_row else _without_ends(store)
         self._transaction = transaction
-        self._integration = _RecordingIntegration(outbox.integration, transaction, context)
-        self._leases = Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+        self._integration = integration = _RecordingIntegration(outbox.integration, transaction, context)
+        self._leases = Leases(self._store)
         self._outcomes = _CollectedOutcomes(self._leases)
-        self._rows = _GivenSteps(StoredSteps(store, store), steps or {}, store.now)
-        running = Steps(store, store, self._rows, self._integration, self._leases, ignore_failpoint)
-        self._steps = _RecordedSteps(running, self._rows.given)
-        application = Application(store=store, tasks=self._tasks, integration=self._integration, hooks=self._hooks)
+        rows = _TestRows(store.steps, store.now, steps or {}, in_memory=not has_row)
+        self._steps = _RecordedSteps(store, store, rows, integration, self._leases, ignore_failpoint)
+        application = Application(store=self._store, tasks=self._tasks, integration=integration, hooks=outbox.hooks)
         handlers = HandlerRunner(
             application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
         )
-        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt, ignore_failpoint)
+        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt)
 
     def run(self, claim: Claim) -> TaskRun:
-        """Run a claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
+        """Run the claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
         [held] = self._leases.hold([context], sent=time.monotonic())
-        with self._guard(), keeping():
+        with nullcontext() if self._transaction is None else self._transaction.guard(), keeping():
             self._runner.run(held)
         put = self._outcomes.put_so_far
         lost = self._store.finish(put)
-        self._leases.drop(claim)
         outcome = put[0] if put else self._outcomes.written
         return self._ran(claim, None if lost else outcome, self._integration.error)
 
-    def try_out(self, task: Task[..., Any], args: str, *, now: datetime) -> TaskRun:
-        """Run a task without a row. The writes of a transactional task stay if it completes."""
-        claim = _claim(task, args, now)
-        context = context_of(claim, task, threading.Event(), keeps_log=True)
-        context.step_runner, self._rows.in_memory = self._steps, True
-        began = time.monotonic()
-        with self._guard(), keeping(), nullcontext() if self._hooks is None else self._hooks.handling(context):
-            with self._integration.around_handler(context):
-                outcome = self._in_unit(task, context) if task.transactional else execute(task, context)
-                self._integration.after_handler(context, outcome)
-            if self._hooks is not None:
-                self._hooks.ended(context, outcome, time.monotonic() - began)
-        return self._ran(claim, outcome, self._integration.error)
-
-    def _in_unit(self, task: Task[..., Any], context: TaskContext) -> Outcome:
-        with suppress(_NotCompleted), self._integration.unit_of_work(self._store) as unit:
-            context.unit = unit
-            outcome = execute(task, context)
-            if outcome.event_type is not EventType.COMPLETED:
-                raise _NotCompleted
-            unit.flush()
-        return outcome
-
-    def _guard(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._transaction is None else self._transaction.guard()
-
     def _release(self, claim: Claim) -> TaskRun:
-        """Give the claim of an unknown task back, as a worker does."""
+        """Give back the claim of an unknown task, as a worker does."""
         outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
         known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
@@ -174,7 +151,7 @@ class InlineRunner:
 
 @dataclass(eq=False)
 class _RecordingIntegration(Integration):
-    """The application's integration in the test's transaction; it records the error of the handler."""
+    """The application's integration in the test's transaction. It records the error of the handler."""
 
     integration: Integration
     ours: TestTransaction | None
@@ -191,7 +168,7 @@ class _RecordingIntegration(Integration):
                     stack.enter_context(self.ours.sessions(self.integration))
                 yield
         except Exception as error:
-            self.error = self.error or error  # a worker logs it; a test must fail
+            self.error = self.error or error  # a worker only logs it, but a test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
@@ -209,7 +186,7 @@ class _RecordingIntegration(Integration):
 
 
 class _CollectedOutcomes:
-    """Collects outcomes for the test's thread to write."""
+    """Collects the outcomes, which the test's thread writes."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
@@ -229,7 +206,15 @@ class _CollectedOutcomes:
         self._leases.mark_lost(active.claim)
 
 
-def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
+def _without_ends(store: Store) -> Store:
+    """Return the same store, except that it takes every outcome and writes none."""
+    rowless = copy(store)
+    rowless.finish = lambda *_, **__: frozenset()  # type: ignore[method-assign]
+    return rowless
+
+
+def claim_without_row(task: Task[..., Any], args: str, now: datetime) -> Claim:
+    """Return a claim of a task that was not enqueued."""
     number, known = uuid7(), {one.name for one in fields(Claim)}
     return Claim(
         **{column: cell for column, cell in task.options.stored.items() if column in known},
@@ -249,70 +234,42 @@ def _claim(task: Task[..., Any], args: str, now: datetime) -> Claim:
     )
 
 
-class _NotCompleted(Exception):
-    """A transactional task did not complete, so its transaction is rolled back."""
-
-
 @dataclass(eq=False, repr=False)
-class _GivenSteps:
-    """The stored steps of a task, and those that the test has given."""
+class _TestRows:
+    """The stored steps of a task. Steps whose results the test has given are not stored."""
 
-    stored: StepStore
-    given: Mapping[str, Any]
+    stored: StepRows
     now: Callable[[], datetime]
+    given: Mapping[str, Any]
     in_memory: bool = False
-    """True: the task has no row, so neither have its steps."""
+    """True: the task has no row, so none of its steps is stored."""
 
-    def earlier(self, claim: Claim) -> list[Step]:
-        return self._with_given(claim, [] if self.in_memory else self.stored.earlier(claim))
-
-    def load(self, claim: Claim) -> list[Step]:
-        return self._with_given(claim, [] if self.in_memory else self.stored.load(claim))
+    def of_claim(self, claim: Claim) -> list[Step]:
+        return [] if self.in_memory else self.stored.of_claim(claim)
 
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
-        if not self.in_memory:
-            return self.stored.complete(claim, step, using=using)
-        return Written(due_at=None if step.delay is None else self.now() + step.delay)
+        if step.name in self.given:
+            return Written(due_at=None)
+        if self.in_memory:
+            return Written(due_at=None if step.delay is None else self.now() + step.delay)
+        return self.stored.complete(claim, step, using=using)
 
     def is_written(self, claim: Claim, name: str) -> bool:
         return self.in_memory or self.stored.is_written(claim, name)
 
-    def _with_given(self, claim: Claim, steps: list[Step]) -> list[Step]:
-        known = {step.name for step in steps}
-        return steps + [_given(claim, name, value) for name, value in self.given.items() if name not in known]
-
 
 @dataclass(eq=False, repr=False)
-class _RecordedSteps:
-    """Runs the steps of a handler, and keeps their results for the test. A sleep that the test has given is over."""
+class _RecordedSteps(Steps):
+    """Runs the steps of a handler, and records their results for the test. A given result replaces the call of the function."""
 
-    steps: StepRunner
-    given: Mapping[str, Any]
+    rows: _TestRows
     results: dict[str, Any] = field(default_factory=dict)
     """The results of the present run, as the handler got them."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        result = self.steps.run(context, name, call, transactional=transactional)
+        function, args, kwargs = call
+        if name in self.rows.given:
+            function = wraps(function)(lambda *_args, **_kwargs: self.rows.given[name])
+        result = super().run(context, name, (function, args, kwargs), transactional=transactional)
         self.results[name] = result
         return result
-
-    def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        if name in self.given:  # as a step whose result is stored, so that its name is checked and used up
-            self.steps.run(context, name, (lambda: None, (), {}), transactional=False)
-        else:
-            self.steps.sleep(context, name, delay)
-
-    def time_asleep(self, context: TaskContext) -> timedelta:
-        return self.steps.time_asleep(context)
-
-
-def _given(claim: Claim, name: str, value: object) -> Step:
-    return Step(
-        task_execution_id=claim.id,
-        name=name,
-        number=0,
-        lease_token=claim.lease_token,
-        result=dump_result(value, name=f"{claim.task_name}: the given result of step {name!r}"),
-        due_at=None,
-        created_at=claim.started_at,
-    )

@@ -1,4 +1,4 @@
-"""The transaction that a harness works in, a test's own one or one on Django's connection, and the store in it."""
+"""The transaction in which a harness works, which the test or Django has opened, and the store in it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ N = TypeVar("N", NewTask, NewEvent)
 
 
 class TestTransaction:
-    """A transaction that a test has opened and may roll back. This class is for psycopg and sqlite3 connections."""
+    """A transaction that a test has opened and may roll back; as it is, on a psycopg or sqlite3 connection."""
 
-    __test__ = False  # pytest would collect it for its name
+    __test__ = False  # pytest would collect it because of its name
 
     def __init__(self, using: object, schema: str | None) -> None:
         self._using = using
@@ -45,16 +45,16 @@ class TestTransaction:
 
     @property
     def within(self) -> object:
-        """The open transaction for `Integration.unit_of_work`; None if there is none."""
+        """The open transaction for `Integration.unit_of_work`, or None."""
         return self._using if self.is_open else None
 
     def target(self) -> Target:
-        """Return the store's view of the transaction. Raises InvalidTarget if none is open."""
+        """Return the target of the store's statements. Raises InvalidTarget if no transaction is open."""
         return target_of(self._using, schema=self._schema)
 
     @contextmanager
     def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:
-        """Open a part of the transaction, which an exception takes back as a whole."""
+        """Open a savepoint in the transaction, to which an exception rolls back."""
         target = self.target()
         if begin is Begin.READ:
             yield target
@@ -65,7 +65,7 @@ class TestTransaction:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Keep the transaction usable after a handler, whatever that does to it.
+        """Keep the transaction usable after the block, which runs a handler.
 
         The handler's writes stay even if it fails, as its committed writes would in production, unless a database error has
         aborted the whole transaction. Raises TransactionEnded if the handler has ended the transaction.
@@ -91,14 +91,14 @@ class TestTransaction:
         return self.transaction()
 
     def flush(self) -> None:
-        """Write what the test's session still holds back: a handler could not see it."""
+        """Flush the test's session, so that a handler sees its rows."""
 
     def expire(self) -> None:
-        """Have the test's session read again what handlers may have written."""
+        """Expire the test's session, so that it reads the rows of handlers."""
 
     @contextmanager
-    def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - for those that have any
-        """Have the handler's own session write in the test's transaction, inside the integration's `around_handler`."""
+    def sessions(self, integration: Integration) -> Iterator[None]:  # noqa: ARG002 - a subclass uses it
+        """Make the handler's own session write in the test's transaction, inside the integration's `around_handler`."""
         yield
 
 
@@ -107,7 +107,7 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:
-        """Open a savepoint that SQLAlchemy knows of, so that a handler's Session on this connection uses one too."""
+        """Open a savepoint through SQLAlchemy, so that a handler's Session on this connection uses a savepoint too."""
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
         nested = target.connection.begin_nested()
@@ -141,7 +141,7 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction of a Django connection: that of a TestCase. In a TransactionTestCase it is the application's, so that at
+    """A transaction of a Django connection. In a TestCase it is the test's. In a TransactionTestCase it is the application's, and at
     times none is open.
     """
 
@@ -156,13 +156,13 @@ class DjangoTransaction(TestTransaction):
         return bool(connections[self._alias].in_atomic_block)
 
     def target(self) -> Target:
-        """Return the store's view of the connection, with or without an open transaction: `transaction` opens one."""
+        """Return the target on the connection, with or without an open transaction: `transaction` opens one."""
         from django.db import connections
 
         return DjangoTarget(connections[self._alias], self._schema)
 
     @contextmanager
-    def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:  # noqa: ARG002 - SELECT needs one too, outside
+    def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:  # noqa: ARG002 - a SELECT outside a transaction needs one too
         from django.db import transaction
 
         with transaction.atomic(using=self._alias):
@@ -178,20 +178,20 @@ def transaction_of(using: object, schema: str | None) -> TestTransaction:
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):
         return DjangoTransaction(using.alias, schema)
     if isinstance(using, scoped_session):
-        using = using()  # the test's session: a handler has another one
+        using = using()  # the test's session: a handler has another
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
     return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else TestTransaction)(using, schema)
 
 
 class ObservingStore(Store):
-    """A store with transactions of its own, as in production, which reports to the harness what is written."""
+    """A store with its own transactions, as in production, which tells the harness about each write."""
 
     runs_alone = True
     clock: Clock
     before_emit: Callable[[], object] = staticmethod(lambda: None)
     written: Callable[[object], object] = staticmethod(lambda _: None)
-    """Called with its `using` after anything was enqueued."""
+    """Called with its `using` after each enqueue."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
         handles = super().enqueue_many([self._due(task) for task in tasks], using=using)
@@ -218,7 +218,7 @@ class ObservingStore(Store):
 
 
 class TransactionBoundStore(ObservingStore):
-    """Each method without ``using=`` is a savepoint of the test's transaction; rolled back with it, nothing is left."""
+    """A store whose methods without ``using=`` run in a savepoint of the test's transaction, and are rolled back with it."""
 
     def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:
         super().__init__(None, schema=schema, clock=clock)
@@ -244,13 +244,11 @@ class TransactionBoundStore(ObservingStore):
     def batch_standings(
         self, links: Collection[BatchLink], *, everything: bool = True
     ) -> Mapping[BatchLink, BatchStanding]:
-        with self.transaction(
-            Begin.WRITE
-        ):  # its tasks are counted at a commit, or by a savepoint of the test's transaction
+        with self.transaction(Begin.WRITE):  # the tasks of a batch are counted by a commit, or here by a savepoint
             return super().batch_standings(links, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return False: a test sees the error at once."""
+        """Return False, so that a test sees the error at once."""
         return False
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
@@ -272,12 +270,12 @@ class TransactionBoundStore(ObservingStore):
             yield target
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
-        """Once: what a transaction of our own would run again is up to the test's here."""
+        """Return a single try: only the test can run its transaction again."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
 
 
 def _count_batches(target: Target) -> None:
-    """Have the ends of batches counted at once: this transaction may never be committed."""
+    """Make the ends of batches count at once, since this transaction may never be committed."""
     message = target.dialect.count_batches_at_once()
     if message is not None:
         target.execute(message, {})

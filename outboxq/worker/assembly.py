@@ -1,4 +1,4 @@
-"""The parts of a worker: each is made here, given what it needs, and not started."""
+"""The parts of a worker. Each is made here with the parts that it needs, and not started."""
 
 from __future__ import annotations
 
@@ -27,13 +27,19 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .statistics import MetricsWriter, StatisticsUpkeep
-from .steps import Steps, StoredSteps
+from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
 from .timeouts import Timeouts
-from .upkeep import BatchCanceller, PartitionMaker, ServiceThread, WorkerRegistration
-from .upkeep.planting import Planting
+from .upkeep import (
+    BatchCanceller,
+    MetricsWriter,
+    PartitionMaker,
+    Planting,
+    ServiceThread,
+    StatisticsUpkeep,
+    WorkerRegistration,
+)
 from .upkeep.recovery import Recovery
 from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
 
@@ -42,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The parts of one worker. It starts them, asks them, and stops them."""
+    """The parts of one worker, which starts, asks and stops them."""
 
     children: Children | None = None
     """The child processes. None: handlers run in threads."""
@@ -61,8 +67,8 @@ class Parts:
     ) -> None:
         """Make the parts; no thread and no process starts.
 
-        `stopping` is set when the worker begins to stop, `stopped` when it has written what it had to. Raises ConfigurationError for
-        an isolation that this system does not have.
+        `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises ConfigurationError for
+        an isolation that this system does not support.
         """
         store, tasks, integration = application.store, application.tasks, application.integration
         failpoint = settings.on_failpoint
@@ -83,23 +89,21 @@ class Parts:
             on_break=self.leases.note_break,
         )
 
-        # A claim's way: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
+        # The path of a claim: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
         batches = BatchCanceller(own.claims)
         self.completer = Completer(
             own.outcomes,
             self.leases,
-            on_failpoint=failpoint,
             on_thread_failure=on_thread_failure,
             on_unblocked=self.distributor.wake,
             on_member_failed=batches.expect,
             durable=not settings.relaxed_durability,
-            meter=meter,
         )
-        self.handback = Handback(own.outcomes, self.leases, on_failpoint=failpoint, meter=meter)
+        self.handback = Handback(own.outcomes, self.leases)
         self.timeouts = Timeouts(on_thread_failure)
         self.keeper = KeeperPlace() if settings.handler_log else None
         ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
-        steps = Steps(store, own.outcomes, StoredSteps(store, own.outcomes), integration, self.leases, failpoint)
+        steps = Steps(store, own.outcomes, own.outcomes.steps, integration, self.leases, failpoint)
         if settings.isolation is Isolation.THREAD:
             attempt = HandlerRunner(
                 application,
@@ -127,7 +131,7 @@ class Parts:
             attempt = IsolatedRunner(
                 application, self.children, steps, self.completer, ends=ends, grace=settings.timeout_grace
             ).attempt
-        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt, failpoint)
+        runner = TaskRunner(own.outcomes, self.leases, self.completer, self.completer.begin, attempt)
         self.pool: HandlerPool[ActiveClaim] = HandlerPool(
             settings.concurrency,
             runner.run,
@@ -155,10 +159,9 @@ class Parts:
             stopping=stopping,
             on_finished=on_finished,
             on_thread_failure=on_thread_failure,
-            meter=meter,
         )
 
-        # The services, each in a thread of its own.
+        # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
         process = partial(_process, tasks.version or None, self.pool, settings.isolation)
@@ -169,8 +172,6 @@ class Parts:
             every=settings.recover_every,
             prove_writable=registration.run_once,
             on_recovery=self.claim_loop.expect_recovered,
-            on_failpoint=failpoint,
-            meter=meter,
         )
         known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
         metrics = MetricsWriter(own.claims, meter, info.id)
@@ -192,22 +193,22 @@ class Parts:
 
 
 class Connections:
-    """Three stores on connections of the worker's own: handlers may have every one of the application's.
+    """Three stores on the worker's own connections, since handlers may occupy all of the application's.
 
-    There are three, so that none waits for the work of another.
+    There are three, so that none of them waits for the work of another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
-        """`stopping` is set when the worker begins to stop, `stopped` when it has written what it had to."""
+        """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
-        """For heartbeats, and for what is as urgent."""
-        self.claims = store.reserved(stopping)  # what waits for the database must not delay a stop
+        """For heartbeats, and for writes that are as urgent."""
+        self.claims = store.reserved(stopping)  # a claim that waits for the database must not delay a stop
 
     def watch(self, on_loss: Callable[[], object]) -> None:
-        """Call `on_loss` whenever the server may have broken a connection. SQLite has no server.
+        """Call `on_loss` whenever a connection to the server may have broken. SQLite has no server.
 
-        A pool that tests its connections, by `pool_pre_ping=True`, replaces a broken one, and no transaction fails.
+        The pool's event is needed too: with `pool_pre_ping=True` the pool replaces a broken connection, and no transaction fails.
         """
         for one in (self.outcomes, self.urgent, self.claims):
             if not one.dialect.one_writer:
@@ -224,7 +225,7 @@ def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> 
     """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
     try:
         release = version("outboxq")
-    except PackageNotFoundError:  # it runs without having been installed
+    except PackageNotFoundError:  # outboxq runs without having been installed
         release = None
     return {
         "host": socket.gethostname(),

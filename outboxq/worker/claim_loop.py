@@ -1,4 +1,4 @@
-"""The claim loop: how much to take, what to do with what came back, and when to wait."""
+"""The claim loop decides how many tasks to claim, passes the claims to the handlers, and waits for more work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
@@ -23,7 +23,6 @@ from .distributor import WorkDistributor
 from .executor import STOPPED, context_of, released
 from .failpoints import Failpoint
 from .leases import ActiveClaim, Leases
-from .meter import Meter
 from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
 from .upkeep.unknown_tasks import UnknownTasks
@@ -31,23 +30,24 @@ from .upkeep.unknown_tasks import UnknownTasks
 log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
-"""Suspects that are given back are due one after the other: as far apart as the one that runs has taken, between these two."""
+"""The shortest and the longest time between the due times of suspects that are given back. Between these two, it is the time for
+which the present suspect has run."""
 _SATURATED_AFTER = 0.05
-"""Seconds without a free handler after which the worker need not be notified of tasks."""
+"""Seconds without an idle handler after which the worker need not be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""Seconds in which no handler ended, after which claims that wait for one are given back."""
+"""Seconds without the end of a handler after which the claims that wait for one are given back."""
 _LONGEST_PAUSE = 2.0
-"""Seconds between two claims at most, while they fail."""
+"""The longest pause between two claims, in seconds, while they fail."""
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
-"""The number of recovered tasks that may wait for each handler: at the next death, these few become suspects. Fewer make small
-claims and a slow survivor: with 2, it worked recovered tasks off at a quarter of the rate of fresh ones, with 16 at two thirds."""
+"""The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But few of them mean
+small claims: with 2, a surviving worker ran recovered tasks at a quarter of the rate of fresh ones, with 16 at two thirds."""
 
 
 @dataclass(eq=False, repr=False)
 class ClaimLoop(threading.Thread):
-    """Claims as much as idle handlers take, and a little ahead. Waits on the distributor when there is nothing to claim."""
+    """Claims a task for each idle handler, and a few more. Waits on the distributor when no task can be claimed."""
 
     store: Store
     tasks: TaskRegistry
@@ -60,33 +60,32 @@ class ClaimLoop(threading.Thread):
     worker_id: UUID
     stopping: threading.Event
     on_finished: Callable[[], None]
-    """Called when `burst` or `max_tasks` ends the work."""
+    """Called when the worker has finished its burst or its `max_tasks`."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
-    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
-        self._on_failpoint = self.settings.on_failpoint
         self._cursor = ClaimCursor()
         self._tasks_left = self.settings.max_tasks
-        self._stall = _Stall(self.pool)
+        self._handled, self._handled_at = -1, 0.0
+        """The pool's count of ended handlers when it last changed, and when that was (`time.monotonic()`)."""
         self._suspects = _Suspects(self.leases)
         self.denied: str | None = None
-        """The sentence that names the right for whose lack claims fail. None: they do not."""
+        """The sentence that names the right that the worker's role lacks. None: claims do not fail for lack of a right."""
         self._found_recovered = False
-        """The last claim that found anything held a recovered task. Few tasks may wait then: at the next death, each of them
-        would become a suspect for nothing.
+        """The last claim that found tasks found a recovered one. Then only a few tasks may wait for a handler: if this worker died,
+        each of them would needlessly become a suspect.
         """
 
     def expect_recovered(self) -> None:
-        """Make the next claim a small one, for it may find recovered tasks: so nothing of it has to be given back."""
+        """Make the next claim a small one, since it may find recovered tasks. Then none of them has to be given back."""
         self._found_recovered = True
 
     def run(self) -> None:
         try:
             if self._claim_until_over():
-                # What was claimed is run, and not given back.
+                # Let the claimed tasks run, instead of giving them back.
                 while self._tasks_left == 0 and not self.stopping.is_set():
                     if self.pool.wait_until_at_most(0, _STUCK_AFTER):
                         break
@@ -96,8 +95,9 @@ class ClaimLoop(threading.Thread):
             raise
 
     def _claim_until_over(self) -> bool:
-        """Claim until the worker stops, or its `max_tasks` or its burst are over. Returns False if the database's file is
-        unusable; `on_thread_failure` was called then.
+        """Claim until the worker stops, or has finished its `max_tasks` or its burst.
+
+        Returns False if the SQLite file is unusable. `on_thread_failure` has then been called.
         """
         failures, failing = 0, FailureLog(log)
         while not self.stopping.is_set() and self._tasks_left != 0:
@@ -107,7 +107,7 @@ class ClaimLoop(threading.Thread):
                 failing.worked("claiming works again")
                 if over:
                     break
-            except Exception as error:  # noqa: BLE001 - whatever it was, the worker is to go on
+            except Exception as error:  # noqa: BLE001 - whatever the error is, the worker goes on
                 if (unusable := self.store.unusable(error)) is not None:
                     self.on_thread_failure(unusable)
                     return False
@@ -119,18 +119,18 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start what came back, and wait if there was no more. Returns whether a burst is over."""
+        """Claim once, start the claimed tasks, and wait if there are no others. Returns whether a burst is over."""
         limit = self._wait_for_capacity()
         if limit < 1:
             return False
         idle = self.burst and self._is_idle()
-        self._on_failpoint(Failpoint.BEFORE_CLAIM)
+        self.leases.on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
         claims = self._claim(limit, sent)
-        self._on_failpoint(Failpoint.AFTER_CLAIM)
-        if self.leases.broke_at > -math.inf:  # the server may have crashed, and have taken claims back
+        self.leases.on_failpoint(Failpoint.AFTER_CLAIM)
+        if self.leases.broke_at > -math.inf:  # the server may have crashed and lost claims
             claims = self.leases.not_held(claims, sent=sent)
-        if self.stopping.is_set():  # the threads may be gone already
+        if self.stopping.is_set():  # the threads may have ended already
             self._release(claims)
             return False
         if claims:
@@ -153,17 +153,17 @@ class ClaimLoop(threading.Thread):
                 cursor=self._cursor,
             )
         except Exception:
-            self.meter.claim_failed(time.monotonic() - sent)
+            self.leases.meter.claim_failed(time.monotonic() - sent)
             raise
-        self.meter.claimed(len(claims), time.monotonic() - sent)
+        self.leases.meter.claimed(len(claims), time.monotonic() - sent)
         return claims
 
     def _wait_for_capacity(self) -> int:
-        """Wait until a claim is worth its while. Returns how many tasks to claim; 0: the worker stops."""
+        """Wait until a claim is worthwhile. Returns the number of tasks to claim; 0: the worker stops."""
         pool = self.pool
         self._release_stalled_prefetch()
         while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
-            pass  # what would end now could only wait for the database
+            pass  # the outcome of a task that ended now would only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
@@ -177,23 +177,28 @@ class ClaimLoop(threading.Thread):
 
     @property
     def _prefetch_limit(self) -> int:
-        """Return how many claims may wait for busy handlers."""
+        """The number of claims that may wait for busy handlers."""
         limit = self.pool.prefetch_limit
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
-        """Give back what was claimed ahead for quick handlers that turned out slow: other workers may be idle."""
-        if self._stall.is_there():
-            self.pool.reset_pace(_STUCK_AFTER)
-            self._give_back(self.pool.cancel_queued(), "the handlers before it are slow")
+        """Give back the tasks that wait, if no handler has ended for a second. They were claimed at the handlers' recent pace, and
+        other workers may be idle.
+        """
+        now, pool = time.monotonic(), self.pool
+        if not pool.queued or pool.handled != self._handled or pool.prefetch is not None:
+            self._handled, self._handled_at = pool.handled, now
+        elif now - self._handled_at >= _STUCK_AFTER:
+            pool.reset_pace(_STUCK_AFTER)
+            self._give_back(pool.cancel_queued(), "the handlers before it are slow")
 
     def keep_tasks(self) -> None:
-        """Know from now on no task that is declared later, if child processes are about to be forked: they would not know it."""
+        """Ignore tasks that are declared from now on, if child processes are about to be forked: those would not know them."""
         if self.settings.isolation is Isolation.PROCESS:
             self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
-        """Hold the claims, and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
+        """Hold the claims and pass them to the handlers: suspects one at a time, but no unknown tasks."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         known = [
             context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log)
@@ -213,7 +218,7 @@ class ClaimLoop(threading.Thread):
             else:
                 self.pool.submit(active)
         if len(known) <= self.pool.size:
-            # Else the threads that were woken have Python's lock only when this one waits for the database.
+            # Without this, the woken threads would get Python's lock only when this thread waits for the database.
             self.stopping.wait(_YIELD)
         self.leases.beat_moved.set()
         if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
@@ -231,87 +236,70 @@ class ClaimLoop(threading.Thread):
         if self.burst and others:
             self._suspects.expect(others)
         if first is not None:
-            self.pool.submit(first)  # last, for it begins when what was put before is written (`task_runner.py`)
+            self.pool.submit(first)  # last, since it begins when the earlier outcomes are written (`task_runner.py`)
 
     def _wait_for_work(self) -> None:
-        """Wait until there may be more to claim. In a burst, only the worker's own tasks and what they enqueue can be more."""
+        """Wait until there may be more to claim. A burst waits only for the worker's own tasks and for what they enqueue."""
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
-                pass  # of a handler thread that died, no job ends; the last wake may have come before this wait
+                pass  # the job of a thread that died never ends, and the last wake may have come before this wait
             self.completer.flush()
             if self._suspects.are_to_come():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
             return
-        self._on_failpoint(Failpoint.BEFORE_SLEEP)
+        self.leases.on_failpoint(Failpoint.BEFORE_SLEEP)
         self.distributor.wait_for_work(_STUCK_AFTER if self.pool.queued else None)
-        self._on_failpoint(Failpoint.AFTER_SLEEP)
+        self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
-        """Return whether no handler runs and every outcome is written: what a claim does not find then does not exist."""
+        """Return whether no handler runs and every outcome is written. A claim then finds every task that exists."""
         written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
         return written and not self.completer.has_locked
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        """Give back claims that were not begun. They do not count towards `max_tasks`."""
+        """Give back claims whose handlers have not begun. They do not count towards `max_tasks`."""
         if self._tasks_left is not None:
             self._tasks_left += len(claims)
         self.completer.give_back(claims, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
-        """Give back what was claimed while the worker was told to stop."""
+        """Give back the tasks that were claimed while the worker was told to stop."""
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
-            with releasing(outcomes, self._on_failpoint):
+            with releasing(outcomes, self.leases.on_failpoint):
                 lost = self.store.finish(outcomes)
-                self.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost])
+                self.leases.meter.ended([outcome for outcome in outcomes if outcome.claim.id not in lost])
 
     def _release_unknown(self, claims: Sequence[Claim]) -> None:
         try:
             for outcome in self.unknown.outcomes(claims):
                 self.completer.put(outcome)
         except Exception as error:  # noqa: BLE001
-            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will run out"
+            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will expire"
             say(log, logging.ERROR, what, error)
 
 
-class _Stall:
-    """Watches whether handlers end while claims wait for one."""
-
-    def __init__(self, pool: HandlerPool[ActiveClaim]) -> None:
-        self._pool = pool
-        self._handled, self._changed_at = -1, 0.0
-        """The pool's count of ended handlers when it last changed, and when that was (`time.monotonic()`)."""
-
-    def is_there(self) -> bool:
-        """Return whether no handler has ended for a second, while claims wait that were taken at the handlers' recent pace."""
-        now, pool = time.monotonic(), self._pool
-        if not pool.queued or pool.handled != self._handled or pool.prefetch is not None:
-            self._handled, self._changed_at = pool.handled, now
-            return False
-        return now - self._changed_at >= _STUCK_AFTER
-
-
 class _Suspects:
-    """Lets suspects start one at a time in this process, and tells when the others may come back.
+    """Starts suspects one at a time in this process, and decides when the others are due again.
 
-    A suspect was running each of the last times its worker died, and may be why. If one process ran two of them, the guilty
-    one would bring the innocent one to the limit of recoveries. Other tasks run beside it, for only suspects have to wait.
+    A suspect was running each of the last times that its worker died, and may be the cause. If one process ran two of them, the
+    guilty one would bring the innocent one to the limit of recoveries. Other tasks may run beside a suspect.
     """
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._last: Claim | None = None
-        """The suspect that was last started here, and when (`time.monotonic()`)."""
+        """The suspect that was last started here, and when it was (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
-        """Suspects that a burst gave back and still expects, unless another worker has them."""
+        """The suspects that a burst gave back and still expects, unless another worker gets them."""
         self._last_due = 0.0
-        """When the last of them is due, about (`time.monotonic()`)."""
+        """About when the last of them is due (`time.monotonic()`)."""
 
     def in_turn(
         self, suspects: Sequence[ActiveClaim]
     ) -> tuple[ActiveClaim | None, list[tuple[ActiveClaim, timedelta]]]:
-        """Return the suspect that starts now, None if one runs already, and the others with their delays."""
+        """Return the suspect that starts now (None if one runs already), and the others with their delays."""
         now, first = time.monotonic(), None
         if self._last is None or not self._leases.holds(self._last):
             first, *suspects = suspects
@@ -320,15 +308,15 @@ class _Suspects:
         return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
 
     def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
-        """Expect these back, which were given back with their delays."""
+        """Expect these suspects, which were given back with their delays, to be due again."""
         self._to_come.update(active.claim.id for active, _ in suspects)
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 
     def have_come(self, claims: Sequence[Claim]) -> None:
-        """Expect none of these claims any more."""
+        """No longer expect the tasks of these claims."""
         if self._to_come:
             self._to_come.difference_update(claim.id for claim in claims)
 
     def are_to_come(self) -> bool:
-        """Return whether a suspect is expected back."""
+        """Return whether a suspect is still expected."""
         return bool(self._to_come) and time.monotonic() < self._last_due + _LONGEST_PAUSE

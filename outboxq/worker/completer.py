@@ -1,6 +1,6 @@
-"""Writes the outcomes of claims: all that came since the last write in one statement, and a single one at once.
+"""Writes the outcomes of claims: a single one at once, and all that came during a write in the next statement.
 
-A worker whose time is over gives back what it still holds (`Handback`).
+When a worker's time is over, `Handback` gives back the claims that it still holds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ..store.failure_log import FailureLog, say
 from .executor import STOPPED, released, unwritable, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
-from .meter import Meter
 from .timeouts import run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
@@ -35,24 +34,24 @@ log = logging.getLogger("outboxq.worker")
 _BATCH_LIMIT = 1000
 _RETRY_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
-"""Seconds between two tries at most, while the database has no room."""
+"""The longest pause between two tries, in seconds, while the database has no room."""
 _CHECK_EVERY = 0.1
 _RELEASE_AGAIN_AFTER = 0.02
-"""Seconds between two tries to give a task back that is locked: a heartbeat under way takes a few milliseconds."""
+"""Seconds between two tries to give back a locked task. A heartbeat holds such a lock for a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
-"""Seconds for which a suspect waits until earlier outcomes are written: if it kills the process, they must not be lost."""
+"""Seconds for which a suspect waits until earlier outcomes are written, since they must not be lost if it kills the process."""
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and a worker that is killed loses
-what their tasks have done."""
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is killed, the work of
+their tasks is lost."""
 _MAX_REFUSED = 3
-"""The number of outcomes in a row that the database may refuse for good. Then it is no matter of a single task, and the worker
-stops."""
+"""The number of consecutive outcomes that the database refuses for good before the worker stops: the cause is then not a single
+task."""
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """Named once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
-"""The ids of the tasks whose lease was lost, and of those that another transaction keeps from ending, each with its batch where
-that is what is locked. None: the task itself is."""
+"""The ids of the tasks whose leases were lost, and the ids of the tasks that a lock keeps from ending, each with the batch whose row is
+locked. None: the task itself is locked."""
 _NONE: Mapping[UUID, UUID | None] = {}
 
 
@@ -67,42 +66,40 @@ class _SetAside:
 
 @dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
-    """Collects outcomes while a statement is under way, and writes them with the next one: no outcome waits for a clock.
+    """Collects outcomes during a write, and writes them with the next statement. No outcome waits for a clock.
 
-    An outcome waits, and its lease is extended, until the database answers, which alone knows whether the claim still holds.
+    Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the database
+    answers.
 
-    An outcome whose task another transaction has locked waits apart from the others. So do all ends of a batch whose row is
+    An outcome whose task is locked by another transaction waits apart from the others. So do all outcomes of a batch whose row is
     locked. The first of them has waited for that row as long as outcomes wait for a lock (`postgresql_session.py`). From then
-    on the batch is tried by itself every half second, for a moment and in turn with what else has come, until it succeeds.
+    on the batch is tried by itself every half second, for a moment, in turn with new outcomes, until it succeeds.
     """
 
     store: Store
     leases: Leases
-    on_failpoint: OnFailpoint
     on_thread_failure: Callable[[BaseException], None]
     on_unblocked: Callable[[], None] = lambda: None
-    """Called when outcomes were written that may let other tasks start."""
+    """Called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
-    """Called when the failure of a task of a batch was written: the others may have to be cancelled."""
+    """Called when the failure of a task of a batch was written, since the other tasks may have to be cancelled."""
     durable: bool = True
     """False: a crash of the server may undo the most recent writes."""
-    meter: Meter = field(default_factory=Meter)
-    """Counts each outcome once the database has it, or has refused it because the lease was lost."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
-        """Set while outcomes can be written and not too many wait for locks. Otherwise nothing is claimed: its outcome could wait, too."""
+        """Set while outcomes can be written and not too many wait for locks. Otherwise the worker claims no tasks."""
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
         """The outcomes to write, events to set once all before them are written, and None for the end."""
         self._locked: dict[UUID | None, _SetAside] = {}
-        """The outcomes that wait for a lock, by their batch where they need its row. None: their tasks are locked."""
+        """The outcomes that wait for a lock, by the batch whose row they need. None: their tasks are locked."""
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        """Write the outcome with the next statement. Until then, heartbeats keep the claim that it ends."""
+        """Write the outcome with the next statement. Until then, heartbeats extend the lease of its claim."""
         if active is not None:
             active.state = _HANDED_OVER
             if self.leases.is_void(active.context) and outcome.event_type is not EventType.RELEASED:
@@ -112,19 +109,19 @@ class Completer(threading.Thread):
         self._outcomes.put(outcome)
 
     def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        """Release claims that were not begun: no attempt is used."""
+        """Release claims whose handlers have not begun. No attempt is used."""
         for active in claims:
             self.put(released(active.claim, reason, delay=delay), active)
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Count a completion that the task's own transaction has committed: nothing is left to write."""
-        self.meter.ended([outcome], [active.timing])
+        """Count a completion that the task's transaction has committed, so that no outcome is left to write."""
+        self.leases.meter.ended([outcome], [active.timing])
         self._notify_unblocked([outcome.claim])
 
     def lost(self, active: ActiveClaim) -> None:
-        """Count an attempt that ends without an outcome, because its lease was lost."""
+        """Count an attempt that ended without an outcome because its lease was lost."""
         self.leases.mark_lost(active.claim)
-        self.meter.lost(active.claim, active.timing)
+        self.leases.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
         """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
@@ -137,7 +134,7 @@ class Completer(threading.Thread):
         return bool(self._locked)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until every outcome put so far is written, has failed, or waits for a lock. Returns False after `timeout` seconds."""
+        """Wait until each outcome put so far is written, has failed, or waits for a lock. Returns False after `timeout` seconds."""
         written = threading.Event()
         self._outcomes.put(written)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -147,7 +144,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write what was put so far, and end. The caller joins the thread."""
+        """Write the outcomes put so far, and end. The caller joins the thread."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -163,7 +160,7 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
-        """Write what has come, and then what has waited for a lock longest, if that is due. Returns False after the end."""
+        """Write the new outcomes, and then those that have waited longest for a lock, if they are due. Returns False after the end."""
         batch: list[Outcome] = []
         last: Outcome | threading.Event | None = None
         is_over = False
@@ -190,7 +187,7 @@ class Completer(threading.Thread):
             self.can_write.set()
         elif self.can_write.is_set():
             self.can_write.clear()
-            text = "%d outcomes wait for rows that other transactions have locked; nothing more is claimed until fewer wait"
+            text = "%d outcomes wait for rows that other transactions have locked; this worker claims no tasks until fewer wait"
             log.warning(text, waiting)
 
     def _pause(self) -> float:
@@ -199,7 +196,7 @@ class Completer(threading.Thread):
         return max(0.0, due - time.monotonic())
 
     def _write_new(self, outcomes: Sequence[Outcome]) -> None:
-        """Write outcomes that have come. The end of a task whose batch others wait for waits with them."""
+        """Write new outcomes. One that needs the row of a locked batch waits with the others of that batch."""
         if self._locked:
             others = []
             for outcome in outcomes:
@@ -215,7 +212,7 @@ class Completer(threading.Thread):
             self._write(outcomes)
 
     def _write_locked(self) -> None:
-        """Try those outcomes again that wait for one lock."""
+        """Try the outcomes again that wait for one lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
         waiting = self._locked[batch]
         tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]
@@ -227,13 +224,13 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Have an outcome wait for a lock with the others of its batch. `retry_at` counts for the first of them."""
+        """Make an outcome wait for a lock with the others of its batch. Only the first of them sets `retry_at`."""
         if (waiting := self._locked.get(batch)) is None:
             waiting = self._locked[batch] = _SetAside(retry_at=retry_at)
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
-        self.on_failpoint(Failpoint.BEFORE_FINISH)
+        self.leases.on_failpoint(Failpoint.BEFORE_FINISH)
         asked = time.monotonic()
         locked = _NONE
         try:
@@ -255,7 +252,7 @@ class Completer(threading.Thread):
                     batch = locked[task_id]
                     later = time.monotonic() + _RETRY_AFTER
                     self._set_aside(outcome, batch, retry_at=later if batch is None else 0.0)
-        self.on_failpoint(Failpoint.AFTER_FINISH)
+        self.leases.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _notify_unblocked(self, claims: Iterable[Claim]) -> None:
         """Wake the claim loop if the end of one of these claims may let other tasks start."""
@@ -277,10 +274,10 @@ class Completer(threading.Thread):
         return frozenset(again)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
-        """Write the outcomes. Returns those whose lease was lost, and those that a lock keeps from being written.
+        """Write the outcomes, once the database has answered or the worker's time is over.
 
-        Returns once the database has answered, or the worker's time is over. `skip_locked`: wait a moment at most for a lock.
-        Raises FileUnusable, since no other outcome could be written either.
+        Returns the tasks whose leases were lost, and those that a lock keeps from ending. With `skip_locked`, the write waits for
+        a lock only for a moment. Raises FileUnusable, since no other outcome could be written either.
         """
         tries = 0
         while True:
@@ -298,7 +295,7 @@ class Completer(threading.Thread):
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
-                    skip_locked = True  # it also finds what a try has written whose COMMIT was not answered
+                    skip_locked = True  # this also finds the outcomes of a try whose COMMIT was not answered
                 else:
                     return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
@@ -309,9 +306,9 @@ class Completer(threading.Thread):
                 return lost, dict.fromkeys(locked)
 
     def _divide(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write what one lock keeps from being written together, without waiting for that lock again and again.
+        """Write outcomes that one lock keeps from being written together, without waiting for that lock again and again.
 
-        What needs no row of a batch is written first. The ends of each batch are set aside, to be tried by themselves.
+        Outcomes that need no row of a batch are written first. Those of each batch are set aside, to be tried by themselves.
         """
         batches = {_batch_of(outcome) for outcome in outcomes}
         if len(batches) == 1 and (len(outcomes) == 1 or None not in batches):
@@ -324,7 +321,7 @@ class Completer(threading.Thread):
         return lost, {**locked, **waiting}
 
     def _each(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write each outcome by itself: one that cannot be written must not hold up the others."""
+        """Write each outcome by itself, so that one that cannot be written does not hold up the others."""
         lost: frozenset[UUID] = frozenset()
         locked: dict[UUID, UUID | None] = {}
         for outcome in outcomes:
@@ -334,7 +331,7 @@ class Completer(threading.Thread):
         return lost, locked
 
     def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
-        """Pause if the same outcomes may be written later. Returns whether they may."""
+        """Return whether the same outcomes may be written later, after a pause."""
         if self.store.gone.is_set():
             return False
         if self.store.may_pass(error):
@@ -350,9 +347,9 @@ class Completer(threading.Thread):
         return True
 
     def _replace_refused(self, outcome: Outcome, error: Exception) -> _Written:
-        """Write a failure in place of an outcome that the database refuses, so that the handler does not run again for nothing.
+        """Write a failure in place of an outcome that the database refuses, so that the handler does not run again needlessly.
 
-        Raises OutcomesRefused if that is refused, too, for several outcomes in a row.
+        Raises OutcomesRefused if the database also refuses the failures of several consecutive outcomes.
         """
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
@@ -361,14 +358,14 @@ class Completer(threading.Thread):
         self._allow_claims()  # the database has answered
         try:
             if outcome.event_type is EventType.RELEASED:
-                raise error  # its handler has not run: it is recovered when its lease has run out
+                raise error  # its handler has not run, so the task is recovered after its lease
             failure = unwritable(outcome, error)
             lost = self.store.finish([failure], durable=self.durable, waits=False)
         except Exception as again:
             self._refused += 1
             if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
-                    f"the database refuses to record outcomes ({again}); this worker claims nothing more; grant the "
+                    f"the database refuses to record outcomes ({again}), so this worker claims no more tasks; grant the "
                     "missing rights or repair the tables, then start it again"
                 ) from again
             return frozenset(), _NONE
@@ -377,19 +374,19 @@ class Completer(threading.Thread):
         return lost, _NONE
 
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
-        """Count what the database has answered, while the leases are held: they know the times."""
+        """Count the outcomes that the database has answered, while the leases, which have their times, are held."""
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
-        self.meter.ended(answered, self.leases.timings(answered), lost=lost)
+        self.leases.meter.ended(answered, self.leases.timings(answered), lost=lost)
 
 
 def _batch_of(outcome: Outcome) -> UUID | None:
-    """Return the id of the batch that the task is of."""
+    """Return the id of the task's batch."""
     pipeline = outcome.claim.pipeline_execution_id
     return pipeline if is_batch(pipeline) else None
 
 
 def _needs_batch(outcome: Outcome) -> bool:
-    """Return whether the outcome changes the row of its batch. One that makes the task Ready does so only after a cancel request."""
+    """Return whether the outcome changes the row of its batch. If it makes the task Ready, only a cancel request can make it do so."""
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
 
 
@@ -399,17 +396,13 @@ class Handback:
 
     store: Store
     leases: Leases
-    on_failpoint: OnFailpoint
-    meter: Meter = field(default_factory=Meter)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
         """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
 
-        It takes at most `timeout` seconds, for the database may not answer.
-
-        Only one call runs at a time: a second one would pass over rows that the first has locked, and its process might end
-        before the first has committed.
+        This takes at most `timeout` seconds, since the database may not answer. Only one call runs at a time: a second one would
+        skip rows that the first has locked, and the process might end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
@@ -428,28 +421,26 @@ class Handback:
             return given_back - sum(ended)
 
     def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
-        """Write the releases; try locked ones again until `over` is set. Returns how many had ended meanwhile."""
+        """Write the releases, and try locked ones again until `over` is set. Returns how many tasks had ended meanwhile."""
         ended = 0
-        with releasing(outcomes, self.on_failpoint):
+        with releasing(outcomes, self.leases.on_failpoint):
             while True:
                 lost, locked = self._finish(outcomes)
                 ended += len(lost)
                 given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
-                self.meter.ended(given_back, self.leases.timings(given_back))
+                self.leases.meter.ended(given_back, self.leases.timings(given_back))
                 if not locked or over.wait(_RELEASE_AGAIN_AFTER):
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
             if locked:
-                log.warning(
-                    "could not give back %d tasks, which another transaction has locked; their leases will run out",
-                    len(locked),
-                )
+                text = "could not give back %d tasks, which another transaction has locked; their leases will expire"
+                log.warning(text, len(locked))
         return ended
 
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """Write the releases. Returns the ids of those that had ended, and of those that a lock keeps from being released.
+        """Write the releases. Returns the ids of the tasks that had ended, and of those that a lock keeps from being released.
 
-        A release ends a task that is to be cancelled, and so waits for the row of its batch. The others are released.
+        The release of a task with a cancel request ends that task, and so waits for the row of its batch. The others are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)
@@ -465,15 +456,11 @@ class Handback:
 
 @contextmanager
 def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
-    """Log an error of the block, which writes these releases. The leases of the tasks then run out."""
+    """Log an error of the block, which writes these releases. The leases of the tasks then expire."""
     try:
         on_failpoint(Failpoint.BEFORE_RELEASE)
         yield
         on_failpoint(Failpoint.AFTER_RELEASE)
-    except Exception as error:  # noqa: BLE001 - whatever it was, the worker is about to end
-        say(
-            log,
-            logging.ERROR,
-            f"could not give back {len(outcomes)} {plural(len(outcomes), 'task; its lease', 'tasks; their leases')} will run out",
-            error,
-        )
+    except Exception as error:  # noqa: BLE001 - whatever the error is, the worker is about to end
+        leases = plural(len(outcomes), "task; its lease", "tasks; their leases")
+        say(log, logging.ERROR, f"could not give back {len(outcomes)} {leases} will expire", error)

@@ -1,4 +1,4 @@
-"""Named places at which a test may let the process die, freeze or wait. In production nothing happens there."""
+"""Named places at which a test can make the process die, freeze or wait. In production nothing happens there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """The places. Whatever happens to the process between any two of them must leave the tables in order."""
+    """The places. Whatever happens to the process between two of them, the tables must stay consistent."""
 
     BEFORE_CLAIM = "before_claim"
     AFTER_CLAIM = "after_claim"
@@ -38,7 +38,7 @@ class Failpoint(StrEnum):
 
 
 OnFailpoint = Callable[[Failpoint], object]
-"""A function that is called at each of them, in the thread that gets there."""
+"""A function that is called at each failpoint, in the thread that reaches it."""
 
 
 def ignore_failpoint(_: Failpoint) -> None:

@@ -1,10 +1,10 @@
 """Keeps the last lines that a handler logs, for the event of its end: the handler log.
 
-The worker adds one `LogKeeper` to Python's root logger, where logging is configured: the root logger has another handler. Where it
-has none, a second handler would keep `logging.basicConfig()` from configuring it, and Python from printing warnings by itself.
+The worker adds one `LogKeeper` to Python's root logger if logging is configured, which means that the root logger has another
+handler. Without one, the keeper would prevent `logging.basicConfig()` from configuring logging, and Python from printing warnings.
 
-A line belongs to the task whose handler runs in the same `contextvars` context: in the handler's own thread, and in a thread that
-runs in a copy of that.
+A line belongs to the task whose handler runs in the same `contextvars` context: in the handler's thread, or in a thread that runs
+in a copy of that context.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""Held while the keeper that workers share comes, goes, or changes hands: the root logger is the whole process's."""
+"""Held while the keeper that all workers of the process share is added, removed, or given another user."""
 
 
 class LogKeeper(logging.Handler):
-    """A logging handler that keeps what the handlers of tasks log, at INFO and above.
+    """A logging handler that keeps the records that handlers of tasks log, at INFO and above.
 
-    A worker adds one to the root logger by itself, unless there is one. Add one to a logger of yours that does not propagate; or
-    to the root logger, with a filter that takes secrets out of the records. It may be added in several places: a record is kept
-    once.
+    A worker adds one to the root logger, unless there is one. Add one yourself to a logger that does not propagate; or to the root
+    logger, with a filter that removes secrets from the records. It may be added to several loggers: each record is kept once.
     """
 
     def __init__(self, level: int | str = logging.INFO) -> None:
         super().__init__(level)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record if a handler of a task logs it. Threads do not wait for each other here."""
-        if current.get() is None:  # most records of a worker: its own
+        """Keep the record if a handler of a task logs it. Threads do not wait for each other."""
+        if current.get() is None:  # as for most records of a worker
             return False
         found: Any = self.filter(record)  # since Python 3.12 a filter may return another record
         if found:
@@ -68,26 +67,26 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds by itself. The workers of a process share it: two would keep some lines twice."""
+    """The keeper that a worker adds. The workers of a process share it, since two keepers would keep some lines twice."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: set[KeeperPlace] = set()
-        """The places of the workers that need it."""
+        """The places of the workers that use it."""
 
 
 class KeeperPlace:
-    """The place of one worker on the root logger, where a keeper is as long as a worker needs it."""
+    """One worker's use of the keeper on the root logger, which is there as long as a worker uses it."""
 
     def __init__(self) -> None:
         self.root = logging.getLogger()
         self.seen: list[logging.Handler] | None = None
-        """The handlers of the root logger when they were looked at last. If it has others now, `take()` is due."""
+        """The handlers of the root logger at the last `take()`. If they have changed, call `take()` again."""
 
     def take(self) -> None:
-        """Add the keeper to the root logger if logging is configured and has none.
+        """Add the keeper to the root logger if logging is configured without one.
 
-        Take it away where it is the only handler, or where the application has added one, whose filter the lines need.
+        Remove it if it is the only handler, or if the application has added a keeper, whose filter the lines need.
         """
         root, handlers = self.root, self.root.handlers
         with _sharing:
@@ -104,7 +103,7 @@ class KeeperPlace:
             self.seen = list(handlers)
 
     def leave(self) -> None:
-        """Take the keeper away, unless another worker needs it."""
+        """Remove the keeper, unless another worker uses it."""
         with _sharing:
             self.seen = None
             for one in list(self.root.handlers):
@@ -115,7 +114,7 @@ class KeeperPlace:
 
 
 def _renew_locks() -> None:
-    """Make new locks: a child forked while another thread held one, such as a server of child processes, would wait for ever."""
+    """Make new locks. A process that was forked while another thread held one would wait for it for ever."""
     global _making, _sharing
     _making, _sharing = threading.Lock(), threading.Lock()
 
@@ -125,7 +124,7 @@ in_children(_renew_locks)
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Keep what handlers log inside the block, also where logging is not configured. For tests."""
+    """Keep the lines that handlers log inside the block, even if logging is not configured. For tests."""
     root, keeper = logging.getLogger(), LogKeeper()
     root.addHandler(keeper)
     try:
@@ -137,9 +136,9 @@ def keeping() -> Iterator[None]:
 def _line_of(record: logging.LogRecord) -> LogLine:
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001 - its arguments do not fit; Python's own handlers print a traceback then
+    except Exception:  # noqa: BLE001 - its arguments do not fit, so Python's own handlers print a traceback
         text = str(record.msg)
-    if record.exc_text:  # as the formatter of another handler has written it
+    if record.exc_text:  # written by the formatter of another handler
         text = f"{text}\n{record.exc_text}"
     elif record.exc_info:
         text = f"{text}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"

@@ -21,7 +21,7 @@ from ..model.wording import plural
 from ..store import Lease, Store
 from ..store.claims.ends import Beat
 from ..store.failure_log import FailureLog, say
-from .failpoints import Failpoint, OnFailpoint
+from .failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from .meter import UNKNOWN, Meter, Timing
 
 log = logging.getLogger("outboxq.worker")
@@ -29,7 +29,7 @@ log = logging.getLogger("outboxq.worker")
 BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
-"""Seconds until a heartbeat is sent again that failed or found a row locked. Recovery waits longer before it takes a worker for
+"""Seconds until a heartbeat that failed or found a row locked is sent again. Recovery waits longer before it takes a worker for
 dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first."""
 
 
@@ -39,11 +39,11 @@ class ClaimState(Enum):
     HELD = auto()
     """It waits for a handler, or its handler runs."""
     ENDING = auto()
-    """Its own transaction is about to commit its completion, or has been interrupted: a lost lease is no news."""
+    """Its transaction is about to commit its completion, or has been interrupted. The loss of its lease is not reported any more."""
     COMMITTED = auto()
-    """Its own transaction has committed its completion: nothing is left to write."""
+    """Its transaction has committed its completion, so no outcome is left to write."""
     HANDED_OVER = auto()
-    """The completer has its outcome, and drops the claim once that is written."""
+    """The completer has its outcome, and drops the claim once the outcome is written."""
 
 
 @dataclass(kw_only=True)
@@ -57,23 +57,23 @@ class ActiveClaim:
     """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     claimed_again_at: float = -math.inf
-    """When this worker had claimed it again, after a crash of the server (`time.monotonic()`). What was asked before says nothing."""
+    """When this worker claimed it again, after a crash of the server (`time.monotonic()`). Answers to earlier questions do not count."""
     child: int | None = None
-    """The id of the child process in which its handler runs; None: it runs in none."""
+    """The id of the child process that runs its handler. None: a thread runs it."""
     is_limited: bool = False
-    """Its timeout does not depend on the handler."""
+    """The worker enforces its timeout."""
     warned_late: bool = False
-    """The log says that its handler runs past its timeout."""
+    """The log has the warning that its handler runs past its timeout."""
     was_locked: bool = False
-    """Its last heartbeat found its row locked, so the next one is sent apart from the others."""
+    """Its last heartbeat found its row locked, so the next heartbeat for it is separate."""
     warned_unreachable: bool = False
-    """The log says that its lease ended before the database could be reached."""
+    """The log has the warning that its lease ended before the database could be reached."""
     written: Progress | None = None
-    """The progress that a heartbeat wrote last, or that could not be written."""
+    """The last progress that a heartbeat wrote, or that could not be written."""
 
     @property
     def timing(self) -> Timing:
-        """Return how long the task waited from its due time to the start of its handler, and how long that ran."""
+        """Return how long the task waited from its due time to the start of its handler, and how long the handler ran."""
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
             return UNKNOWN
@@ -83,7 +83,7 @@ class ActiveClaim:
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
     def warn_if_late(self) -> None:
-        """Warn once that the handler runs past its timeout: with a heartbeat, or at the latest when it has ended."""
+        """Warn once that the handler runs past its timeout: with a heartbeat, or when the handler has ended."""
         if self.context.timed_out and not self.warned_late:
             self.warned_late = True
             does = (
@@ -94,32 +94,32 @@ class ActiveClaim:
 
 
 class Outcomes(Protocol):
-    """Takes what becomes of claims, from the code that runs their handlers."""
+    """Takes the outcomes of claims from the code that runs their handlers."""
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        """Take an outcome that is to be written. `active`: the claim that it ends, as this process holds it."""
+        """Take an outcome to write. `active` is the claim that it ends, as this process holds it."""
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Take note of a completion that the task's own transaction has committed."""
+        """Take note of a completion that the task's transaction has committed."""
 
     def lost(self, active: ActiveClaim) -> None:
-        """Take note of an attempt that ends without an outcome, because its lease was lost."""
+        """Take note of an attempt that ended without an outcome because its lease was lost."""
 
 
 class LeaseView(Protocol):
-    """Answers whether the lease of a claim still holds, and takes note of its end."""
+    """Says whether the lease of a claim still holds, and takes note of its end."""
 
     def is_void(self, context: TaskContext) -> bool:
-        """Return whether an outcome of this attempt must not count, even if the database takes it."""
+        """Return whether an outcome of this attempt must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Note that the lease holds until `deadline` (`time.monotonic()`); infinity: while a transaction has the only lock there is."""
+        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity: as long as a transaction has the only lock."""
 
     def ending(self, active: ActiveClaim) -> None:
-        """Note that the claim is about to end: a lost lease is no news from now on."""
+        """Note that the claim is about to end. The loss of its lease is not reported from now on."""
 
     def mark_lost(self, claim: Claim) -> None:
-        """Tell the handler that the database says that this lease is over."""
+        """Tell the handler that the database has ended this lease."""
 
 
 @dataclass(eq=False, repr=False)
@@ -127,16 +127,16 @@ class Leases:
     """The claims that this process holds. `run_once()` sends one heartbeat that extends their leases."""
 
     store: Store
-    """Has a connection reserved for this."""
-    heartbeat: timedelta | None
+    """Has a reserved connection for heartbeats."""
+    heartbeat: timedelta | None = None
     """The longest time between two heartbeats. None: a third of each lease."""
-    on_failpoint: OnFailpoint
+    on_failpoint: OnFailpoint = ignore_failpoint
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
         self.broke_at = -math.inf
-        """When a connection to the server was lost last (`time.monotonic()`). It may have crashed, and have taken claims back."""
+        """When a connection to the server was last lost (`time.monotonic()`). The server may have crashed and lost claims."""
         self.beat_moved = threading.Event()
         """Set when the next heartbeat may be due earlier than `pause()` last said."""
         self._held: dict[UUID, ActiveClaim] = {}
@@ -144,13 +144,14 @@ class Leases:
         self._failing = FailureLog(log)
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
-        """Extend the leases of these claims from now on; the caller sets `beat_moved`. `sent`: `time.monotonic()` before the claim was
-        sent.
+        """Extend the leases of these claims from now on. The caller sets `beat_moved`.
+
+        `sent` is `time.monotonic()` before the claim was sent.
         """
         new = []
         for context in contexts:
             claim = context.claim
-            # Counted from before the claim was sent, so that it never ends later than in the database.
+            # Counted from before the claim was sent, so that the lease never ends later here than in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(
                 ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim), sent=sent)
@@ -164,15 +165,14 @@ class Leases:
         self.broke_at = time.monotonic()
 
     def hold_on(self, claim: Claim, *, sent: float) -> bool:
-        """Hold on to the same claim, which was claimed again; False: this process does not hold it.
+        """Keep a claim that this worker has claimed again after a crash of the server. Returns False if this process does not hold it.
 
-        A crash of the server had taken it back. Worker and token are those that it had, so its handler is the one that has it. A
-        handler that has learnt of the loss does not learn of this: it may have stopped half-way, so its outcome does not count
-        (`is_void`).
+        Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A handler that
+        has learnt of the loss is not told: it may have stopped half-way, so its outcome does not count (`is_void`).
         """
         with self._lock:
-            one = self._held.get(claim.id)
-            if one is None or one.claim.lease_token != claim.lease_token or one.claim.worker_id != claim.worker_id:
+            one = self._find(claim)
+            if one is None:
                 return False
             one.sent, one.next_beat = sent, sent + self._beat_interval(claim)
             one.claimed_again_at = time.monotonic()
@@ -180,7 +180,7 @@ class Leases:
         return True
 
     def not_held(self, claims: Sequence[Claim], *, sent: float) -> list[Claim]:
-        """Hold on to those of these claims that a handler of this process has already, and return the others."""
+        """Keep the claims that this process already holds (`hold_on`), and return the others."""
         held = [claim for claim in claims if self.hold_on(claim, sent=sent)]
         for claim in held:
             text = "%s: the server had lost its claim, and this worker, which still has the task, has claimed it again"
@@ -188,8 +188,10 @@ class Leases:
         return [claim for claim in claims if claim not in held]
 
     def is_void(self, context: TaskContext) -> bool:
-        """Return whether an outcome must not count even if the database takes it: its handler knows that its lease was lost, and
-        may have stopped half-way, but after a crash of the server this worker may have the same claim again.
+        """Return whether an outcome must not count, even if the database accepts it.
+
+        After a crash of the server, this worker may have the same claim again. But a handler that has learnt that its lease was
+        lost may have stopped half-way.
         """
         return context.was_lost and self.broke_at > -math.inf
 
@@ -200,25 +202,29 @@ class Leases:
         active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
-        """Return the claims whose handlers run now. It takes no lock, so that a signal handler may use it."""
+        """Return the claims whose handlers run now. It takes no lock, so a signal handler may call it."""
         known = list(self._held.values())
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
 
     def in_children(self) -> list[tuple[Claim, int]]:
-        """Return the claims whose handlers run in child processes now, with the ids of those. It takes no lock either."""
+        """Return the claims whose handlers run in child processes now, with the ids of the processes. It takes no lock."""
         known = list(self._held.values())
         return [(one.claim, child) for one in known if (child := one.child) is not None]
 
     def holds(self, claim: Claim | Lease) -> bool:
-        """Return whether this process holds the claim: it waits, runs, or its outcome is not written yet. A later claim of the same
-        task is another one.
-        """
+        """Return whether this process holds the claim: it waits, it runs, or its outcome is not written yet."""
         with self._lock:
-            one = self._held.get(claim.id)
-        return one is not None and (one.claim.lease_token, one.claim.worker_id) == (claim.lease_token, claim.worker_id)
+            return self._find(claim) is not None
+
+    def _find(self, claim: Claim | Lease) -> ActiveClaim | None:
+        """Return this claim, but not a later claim of the same task. The caller has the lock."""
+        one = self._held.get(claim.id)
+        if one is None or (one.claim.lease_token, one.claim.worker_id) != (claim.lease_token, claim.worker_id):
+            return None
+        return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now: a clock was set, so other workers may think that these leases have ended."""
+        """Send the next heartbeat now: a clock was set, so other workers may believe that these leases have ended."""
         for one in self.held():
             one.next_beat = -math.inf
         self.beat_moved.set()
@@ -228,15 +234,14 @@ class Leases:
             for claim in claims:
                 one = self._held.pop(claim.id, None)
                 if one is not None and one.claim.lease_token != claim.lease_token:
-                    self._held[claim.id] = one  # a later claim; who reads without the lock may miss it for a moment
+                    self._held[claim.id] = one  # a later claim, which a reader without the lock may miss for a moment
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
-        """Drop a claim of which the database says that it is over. False: this worker has claimed the task again since it was
-        `asked` (`time.monotonic()`), so it still holds it.
+        """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it `asked`
+        (`time.monotonic()`), so that it still holds the claim.
         """
         with self._lock:
-            one = self._held.get(claim.id)
-            if one is not None and one.claim.lease_token == claim.lease_token:
+            if (one := self._find(claim)) is not None:
                 if one.claimed_again_at > asked:
                     return False
                 del self._held[claim.id]
@@ -244,14 +249,12 @@ class Leases:
         return True
 
     def mark_lost(self, claim: Claim) -> None:
-        """Tell the handler, and once the meter, that the database says that this lease is over."""
         with self._lock:
-            one = self._held.get(claim.id)
-            if one is not None and one.claim.lease_token == claim.lease_token:
+            if (one := self._find(claim)) is not None:
                 self._mark_lost(one)
 
     def _mark_lost(self, one: ActiveClaim) -> bool:
-        """Mark a claim as lost; the caller has the lock. Returns False if it was marked before."""
+        """Tell the handler that its lease was lost, and count that. Returns False if it knows already. The caller has the lock."""
         if one.context.was_lost:
             return False
         one.context.was_lost = True
@@ -259,7 +262,7 @@ class Leases:
         return True
 
     def timings(self, outcomes: Iterable[Outcome]) -> list[Timing]:
-        """Return how long each of these attempts waited and ran, in their order; UNKNOWN for one that this process does not hold."""
+        """Return how long each of these attempts waited and ran. The timing is UNKNOWN if this process does not hold the claim."""
         with self._lock:
             found = [(outcome.claim, self._held.get(outcome.claim.id)) for outcome in outcomes]
         return [
@@ -278,7 +281,7 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease is lost only if the database says so; while it does not answer, that is unknown."""
+        """Send one heartbeat for all claims. A lease is lost only if the database says so, and not while it does not answer."""
         held = self._claims_to_beat()
         if not held:
             return
@@ -289,7 +292,7 @@ class Leases:
             self.on_failpoint(Failpoint.BEFORE_BEAT)
             beats = self._beat(held)
             self.on_failpoint(Failpoint.AFTER_BEAT)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the next beat may come through
+        except Exception as error:  # noqa: BLE001 - whatever the error is, the next heartbeat may succeed
             self._failing.failed(f"heartbeat for {len(held)} {plural(len(held), 'task')} failed; trying again", error)
             for one in held:
                 one.next_beat = sent + self._retry_interval(one.claim)
@@ -315,9 +318,9 @@ class Leases:
                 one.context.cancel_requested = True
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
-        """Send a heartbeat for these claims. It also writes what their handlers have reported, if any of that is not written yet.
+        """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the last one.
 
-        A progress that the database refuses is given up, since it must not cost a lease.
+        If the database refuses the progress, the heartbeat is sent without it, since progress must not cost a lease.
         """
         claims = [one.claim for one in held]
         reported = {one.claim.id: one.context.reported for one in held}
@@ -340,7 +343,7 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat that was sent at `asked` did not find a claim. Returns whether that is news for its handler."""
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether its handler learns of that now."""
         with self._lock:
             if one.claimed_again_at > asked:
                 return False
@@ -348,7 +351,7 @@ class Leases:
             return one.state is ClaimState.HELD and self._held.get(one.claim.id) is one and self._mark_lost(one)
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
-        """Return all claims that are held, or only those that were locked the last time, if nothing else is due."""
+        """Return all held claims; or only those whose rows were locked the last time, if no other heartbeat is due."""
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.was_locked for one in due) else held
@@ -360,7 +363,7 @@ class Leases:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
-        """Warn once an outage that a lease has ended here. Whether it still holds is known when the database answers."""
+        """Warn, once per outage, that a lease has expired by this worker's clock. Whether it was lost, only the database can say."""
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(

@@ -1,11 +1,11 @@
 """The log lines of a worker's start and of each attempt's end.
 
-The line of the start answers what is asked first when a task does not run.
+The line of the start answers the first questions about a task that does not run.
 
-The line of a failure names its exception. An exception's message may hold personal data. Its traceback holds the message and
-those of the exceptions that caused it; one from the database holds the statement with its parameters. So the line has the type
-and the first line of the message, where libraries name the mistake and not the values. The whole exception goes along as
-`exc_info`, as in every Python program that logs an error: error trackers need it, and an application's own formatter decides
+The line of a failure names its exception. An exception's message may contain personal data. Its traceback contains the messages
+of all exceptions that led to it, and one from the database contains the statement with its parameters. So the line has only the
+type and the first line of the message, in which libraries name the mistake and not the values. The whole exception is in
+`exc_info`, as in every Python program that logs an error: error trackers need it, and the application's formatter decides
 whether to print it.
 """
 
@@ -29,15 +29,15 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The number of characters of a message that the line shows."""
+"""The largest number of characters of a message in the line."""
 _MOST = 10
-"""The largest number of names that are written out."""
+"""The largest number of names in a line."""
 
 
 def introduce(
     label: str, worker_id: UUID, store: Store, settings: WorkerSettings, *, hears: str, task_names: Sequence[str]
 ) -> None:
-    """Log that the worker has started, where and on what it works, and how it notices new tasks.
+    """Log that the worker has started, with its database, its queues, and how it notices new tasks.
 
     The record has the same values as fields, for programs that read the log.
     """
@@ -45,7 +45,7 @@ def introduce(
     where = store.dialect.place(url, lambda: None)
     takes = "all queues" if queues is None else f"the {_counted(queues, 'queue')}"
     of_topics = "" if topics is None else f", only tasks of the topics {_named(topics)}"
-    knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no task"
+    knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no tasks"
     does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}"
     fields = {
         **fields_of_worker(worker_id, label),
@@ -60,27 +60,27 @@ def introduce(
 
 
 def fields_of_worker(worker_id: UUID, label: str) -> dict[str, str]:
-    """Return the fields of a record about a worker itself, as `extra=` takes them."""
+    """Return the fields of a record about a worker, for `extra=`."""
     return {"worker": str(worker_id), "label": label}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndLog:
-    """Logs how attempts end: at INFO, at WARNING if the task is tried again, at ERROR if that was the last attempt.
+    """Logs the ends of attempts: a failure at WARNING if another attempt follows and otherwise at ERROR, any other end at INFO.
 
     Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. The record of a failure also has
     `exception`, a dict of `type` (module and name) and `message` (its first line).
     """
 
     tracebacks: bool | None = None
-    """True: the record of each failure has `exc_info`. False: none has it. None: that of a last attempt has it, and at the level
-    DEBUG all have.
+    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, and at the level DEBUG
+    all.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
-    """Writes the command `task show` as users type it."""
+    """Knows how users type the command `task show`."""
 
     def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Log how the attempt ended that ran for so long. `context.error` is what it raised."""
+        """Log the end of an attempt that ran for this many seconds. `context.error` is the exception that it raised."""
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
         if not log.isEnabledFor(level):
@@ -101,16 +101,14 @@ class EndLog:
             text += f"; its retry policy failed: {_first_line(broken)}"
         if kind is EventType.FAILED:
             text += f"; see: {self.front_end.typed(('task', 'show', str(claim.id), '--traceback'))}"
-        log.log(level, "%s", text, extra=extra, exc_info=context.error if self._has_traceback(kind) else None)
-
-    def _has_traceback(self, kind: EventType) -> bool:
-        if self.tracebacks is None:
-            return kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
-        return self.tracebacks
+        has_traceback = self.tracebacks
+        if has_traceback is None:
+            has_traceback = kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
+        log.log(level, "%s", text, extra=extra, exc_info=context.error if has_traceback else None)
 
 
 def _following(outcome: Outcome) -> str:
-    """Return when the task runs again. Empty if it does not, or at once."""
+    """Return when the task runs again; empty if it runs again at once or not at all."""
     name = "next attempt" if outcome.event_type is EventType.RETRY_SCHEDULED else "runs again"
     if outcome.available_at is not None:
         return f", {name} at {outcome.available_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -120,7 +118,7 @@ def _following(outcome: Outcome) -> str:
 
 
 def _message(outcome: Outcome) -> str:
-    """Return the first line of the message, which follows the type's name in `outcome.error`."""
+    """Return the first line of the message, without the name of the type before it in `outcome.error`."""
     line = _first_line(outcome.error or "")
     name, _, message = line.partition(":")
     return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line

@@ -1,7 +1,7 @@
-"""Counts in memory what a worker does: how attempts end and how long they take, claims, recoveries, lost leases.
+"""Counts, in memory, the ends and durations of attempts, claims, recoveries and lost leases of a worker.
 
-No statement is sent for it. The numbers only grow from the start of the worker on. For those of a span of time, keep what was
-read at its begin, and subtract.
+No statement is sent for it. The numbers only grow from the start of the worker on. For the numbers of a period, read them at its
+beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final, TypeAlias
@@ -24,11 +25,11 @@ from ..model.records import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
 
 TASK_BOUNDS: Final = tuple(2**power for power in range(11))
-"""The upper bounds of the buckets for the number of tasks that one claim found, each inclusive: 1 to 1,024."""
+"""The inclusive upper bounds of the buckets for the number of tasks that a claim found: 1 to 1,024."""
 
 
 class AttemptEnd(StrEnum):
-    """The end of an attempt, as it is counted. Each attempt counts once."""
+    """The end of an attempt, as it is counted: once per attempt."""
 
     COMPLETED = "completed"
     RETRIED = "retried"
@@ -41,7 +42,7 @@ class AttemptEnd(StrEnum):
     LOST = "lost"
     """Its lease was lost, so its outcome was discarded."""
     TIMED_OUT = "timed_out"
-    """It failed because it ran for longer than the task's timeout, whether or not another attempt follows."""
+    """It failed because it ran for longer than the task's timeout. Another attempt may follow."""
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
@@ -58,15 +59,15 @@ class ClaimResult(StrEnum):
 
 
 Timing: TypeAlias = tuple[float | None, float | None]
-"""The seconds that an attempt waited, from the moment at which the task was due to the start of the handler, and those that the
-handler ran. None: it did not begin, or has not ended. A plain tuple, for one is made for each task: a named one takes 0.3 us more.
+"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None: the handler did
+not begin, or has not ended. A plain tuple, since each task needs one, and a named tuple takes 0.3 us more.
 """
 UNKNOWN: Final[Timing] = (None, None)
 
 
 @dataclass(slots=True)
 class ClaimCounts:
-    """The tries to claim that came to one result."""
+    """The tries to claim with one result."""
 
     claims: int = 0
     seconds: float = 0.0
@@ -74,13 +75,9 @@ class ClaimCounts:
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.periods`, the number of tries by their seconds."""
+    """For each bucket of `model.histograms`, the number of tries by their seconds."""
     by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
     """For each bucket of `TASK_BOUNDS`, the number of tries by the tasks that they found."""
-
-    def copy(self) -> ClaimCounts:
-        """Return a copy that later claims do not change."""
-        return replace(self, by_seconds=self.by_seconds.copy(), by_tasks=self.by_tasks.copy())
 
 
 @dataclass(slots=True)
@@ -90,11 +87,7 @@ class LatenessCounts:
     seconds: float = 0.0
     """The sum over these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.periods`, the number of ticks by the seconds from the tick to the start of its handler."""
-
-    def copy(self) -> LatenessCounts:
-        """Return a copy that later starts do not change."""
-        return replace(self, by_seconds=self.by_seconds.copy())
+    """For each bucket of `model.histograms`, the number of ticks by the seconds from the tick to the start of its handler."""
 
 
 class Meter:
@@ -108,15 +101,15 @@ class Meter:
         self._leases_lost: Counter[str] = Counter()
         self._lateness: defaultdict[str, LatenessCounts] = defaultdict(LatenessCounts)
         self.last_answer: float | None = None
-        """The Unix time at which the database last answered a heartbeat or the registration of the worker; None: it has not yet."""
+        """The Unix time at which the database last answered a heartbeat or the worker's registration. None: not yet."""
 
     def ended(
         self, outcomes: Sequence[Outcome], timings: Sequence[Timing] | None = None, *, lost: Collection[UUID] = ()
     ) -> None:
-        """Count the ends of attempts, now that the database has them or has refused them.
+        """Count the ends of attempts, once the database has written or refused them.
 
-        `timings` has the times of each attempt; None: they are not known. `lost` has the ids of the tasks whose outcome was
-        discarded, for their leases were lost.
+        `timings` has the timing of each attempt; None: they are unknown. `lost` has the ids of the tasks whose outcomes were
+        discarded because their leases were lost.
         """
         with self._lock:
             for outcome, timing in zip(outcomes, timings or [UNKNOWN] * len(outcomes), strict=True):
@@ -134,17 +127,17 @@ class Meter:
                 self._count(claim, end, timing)
 
     def lost(self, claim: Claim, timing: Timing = UNKNOWN) -> None:
-        """Count an attempt without an outcome whose lease was lost."""
+        """Count an attempt that ended without an outcome because its lease was lost."""
         with self._lock:
             self._count(claim, AttemptEnd.LOST, timing)
 
     def lease_lost(self, queue: str) -> None:
-        """Count a lease that another worker has taken, or that has ended, when this worker learns of it."""
+        """Count a lease that has ended or that another worker has taken, when this worker learns of it."""
         with self._lock:
             self._leases_lost[queue] += 1
 
     def claimed(self, tasks: int, seconds: float) -> None:
-        """Count a try to claim that the database answered with so many tasks."""
+        """Count a try to claim that found this many tasks."""
         with self._lock:
             counts = self._tried(ClaimResult.SOME if tasks else ClaimResult.NONE, seconds)
             counts.tasks += tasks
@@ -156,38 +149,38 @@ class Meter:
             self._tried(ClaimResult.ERROR, seconds)
 
     def recovered(self, queues: Iterable[str]) -> None:
-        """Count tasks that were taken back from dead workers, each by its queue."""
+        """Count recovered tasks of dead workers by their queues."""
         with self._lock:
             self._recovered.update(queues)
 
     def answered(self) -> None:
-        """Note that the database has answered a heartbeat or the registration of the worker."""
+        """Note that the database has answered a heartbeat or the worker's registration."""
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return the ends of attempts by queue and name of the task. Later ends do not change it."""
+        """Return a copy of the ends of attempts by queue and task name."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return the tries to claim by their result. Later ones do not change it."""
+        """Return a copy of the tries to claim by their result."""
         with self._lock:
-            return {result: counts.copy() for result, counts in self._claims.items()}
+            return deepcopy(self._claims)
 
     def read_recovered(self) -> dict[str, int]:
-        """Return for each queue the number of tasks that this worker has taken back from dead workers."""
+        """Return the number of tasks that this worker has recovered from dead workers, by queue."""
         with self._lock:
             return dict(self._recovered)
 
     def read_leases_lost(self) -> dict[str, int]:
-        """Return for each queue the number of leases that this worker has lost."""
+        """Return the number of leases that this worker has lost, by queue."""
         with self._lock:
             return dict(self._leases_lost)
 
     def read_lateness(self) -> dict[str, LatenessCounts]:
-        """Return for each schedule how late its ticks began. Later ones do not change it."""
+        """Return a copy of the lateness of ticks by schedule."""
         with self._lock:
-            return {schedule: counts.copy() for schedule, counts in self._lateness.items()}
+            return deepcopy(self._lateness)
 
     def _count(self, claim: Claim, end: AttemptEnd, timing: Timing) -> None:
         counts = self._counts[claim.queue, claim.task_name]
@@ -210,13 +203,13 @@ class Meter:
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
-        """Count the first start of a tick's task, which waited so long since it was due and there."""
+        """Count the first start of a tick's task, which waited for this many seconds."""
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])
             since = claim.waits_since or claim.started_at
             late = max(0.0, (since - tick).total_seconds() + waited)
-        except (KeyError, ValueError, TypeError):  # foreign SQL wrote them
+        except (KeyError, ValueError, TypeError):  # SQL from outside outboxq wrote them
             return
         counts = self._lateness[schedule]
         counts.by_seconds[bucket_of(late)] += 1
@@ -235,7 +228,7 @@ _TIMEOUTS = frozenset(f"{kind.__module__}.{kind.__qualname__}" for kind in (Time
 
 
 def _timed_out(outcome: Outcome, timing: Timing) -> bool:
-    """Return whether the attempt ended because it ran beyond the task's timeout: by `TaskContext.checkpoint`, or by the worker."""
+    """Return whether the attempt failed because of the task's timeout, by `TaskContext.checkpoint` or by the worker."""
     limit = outcome.claim.timeout_seconds
     _, ran = timing
     late = ran is not None and limit is not None and ran > limit

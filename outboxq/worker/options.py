@@ -1,4 +1,4 @@
-"""The options of a worker: what callers write, and the record of their meanings, defaults and limits."""
+"""The options of a worker: the form in which callers give them, and their meanings, defaults and limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Isolation(StrEnum):
 
 
 class WorkerOptions(TypedDict, total=False):
-    """The options as callers write them: durations are timedeltas or seconds. `WorkerSettings` says what each one means."""
+    """The options as callers write them: durations are timedeltas or seconds. `WorkerSettings` describes each option."""
 
     queues: Sequence[str] | None
     topics: Sequence[str] | None
@@ -69,7 +69,8 @@ def _at_least(least: int) -> Callable[[object, str], int]:
     return check
 
 
-def _positive(value: timedelta | float, name: str) -> timedelta:
+def positive_span(value: timedelta | float, name: str) -> timedelta:
+    """Return the span as a timedelta. Raises InvalidArgument unless it is greater than zero."""
     span = duration(value, name)
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be greater than zero, not {value!r}")
@@ -98,7 +99,7 @@ def _host(value: object, name: str) -> str:
 class WorkerSettings:
     """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
 
-    A `check` gets a value other than the default and the name of the option, and returns the value that is kept.
+    A `check` is called with a value other than the default and with the option's name, and returns the value to keep.
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
@@ -108,48 +109,48 @@ class WorkerSettings:
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None: what the handlers do in 50 ms at their recent pace,
-    so none for slow handlers."""
-    poll: timedelta | None = field(default=None, metadata={"check": _positive})
-    """The longest wait between two looks for tasks. None: the distributor's own (`create_work_distributor`)."""
+    """The number of claims that may wait for a busy handler thread. None: as many as the handlers run in 50 ms at their recent
+    pace; slow handlers get none."""
+    poll: timedelta | None = field(default=None, metadata={"check": positive_span})
+    """The longest wait between two looks for tasks. None: the default of `create_work_distributor`."""
     notifications: bool = True
     """Wait for notifications of new tasks. False: only poll."""
     listen_url: str | None = None
-    """The address of the server itself, where the engine's leads to a pooler. None: the engine's."""
+    """The address of the server itself, if the engine's leads to a pooler. None: the engine's."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
-    """The time that a handler with ``timeout_action="kill"`` has from its timeout on, before it is ended with its process."""
+    """The time from the timeout of a handler with ``timeout_action="kill"`` until the handler is ended with its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
-    """The place in which handlers run: ``"thread"`` of this process, or ``"process"``, a child process for each that runs."""
+    """The place of the handlers: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
-    """The number of tasks after which such a child ends and another takes its place, so that what they leak is freed."""
-    heartbeat: timedelta | None = field(default=None, metadata={"check": _positive})
+    """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
+    heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest time between two heartbeats. None: a third of each lease."""
-    recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": _positive})
+    recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
     """The time between two looks for tasks of dead workers."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
-    """The longest such delay."""
+    """The longest delay of such a task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
     """The time after which such a task fails."""
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None: never."""
     relaxed_durability: bool = False
-    """Do not wait until the database has flushed an outcome to disk. After a crash of the server (SQLite: of the machine) the
-    most recent tasks may run again, transactional tasks excepted."""
+    """Write outcomes without waiting until the database has flushed them to disk. After a crash of the server (SQLite: of the
+    machine), the most recent tasks may then run again, except transactional tasks."""
     log_tracebacks: bool | None = None
-    """Give log records of failed attempts the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
-    True: all; False: none. Messages and tracebacks may hold personal data."""
+    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
+    True: all; False: none. Messages and tracebacks may contain personal data."""
     handler_log: bool = True
-    """Keep the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
-    hold personal data. False: keep none."""
+    """Store the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
+    contain personal data. False: store none."""
     label: str | None = None
-    """The name of the worker for people. None: host name and process id."""
+    """The worker's name for people. None: host name and process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})
-    """Serve `/metrics` to Prometheus on this port while the worker runs; 0: on a free one, which the log names. None: do not. It
-    needs the extra `prometheus`."""
+    """The port on which the worker serves `/metrics` to Prometheus. 0: a free port, which the log names. None: no port. Needs the
+    extra `prometheus`."""
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
     """The address that `metrics_port` is opened on. Anyone who reaches it can read the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
@@ -167,21 +168,21 @@ class WorkerSettings:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """The options that say which tasks the worker takes, and how many at once."""
+        """The options that decide which tasks the worker claims, and how many at once."""
         return {"queues": self.queues, "topics": self.topics, "concurrency": self.concurrency}
 
     def check_leases(self, tasks: TaskRegistry) -> None:
-        """Raise ConfigurationError for a task whose lease one late heartbeat would lose."""
+        """Raise ConfigurationError for a task that would lose its lease by one late heartbeat."""
         for task in tasks:
             if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(
                     f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
-                    f"({2 * self.heartbeat}), or one late beat loses it"
+                    f"({2 * self.heartbeat}), since one late heartbeat would lose it"
                 )
 
 
 def with_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return a signature that names each option, in place of the one whose last parameter is ``**options``: for help()."""
+    """Return the signature with each option in place of its last parameter, ``**options``, for help()."""
     kinds = get_type_hints(WorkerOptions)
     options = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])

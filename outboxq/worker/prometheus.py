@@ -1,4 +1,4 @@
-"""Expose the metrics of a worker to Prometheus. Imported only where `prometheus_client` is installed and asked for."""
+"""The metrics of a worker for Prometheus. Imported only if `prometheus_client` is installed and metrics are wanted."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from wsgiref.simple_server import WSGIServer
 
@@ -22,13 +24,11 @@ from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
-from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts
+from ..model.histograms import BOUNDS, BUCKETS
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
-from . import metrics
 from .meter import TASK_BOUNDS, AttemptEnd
-from .metrics import Kind, Metric, Source
 
 if TYPE_CHECKING:
     from .worker import Worker
@@ -36,55 +36,156 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 FRESH_FOR: Final = 5.0
-"""Seconds for which what was read from the database answers all scrapes."""
+"""Seconds for which the gauges, once read from the database, answer all scrapes."""
 PATIENCE: Final = 2.0
-"""Seconds that a scrape waits for the database."""
+"""Seconds for which a scrape waits for the database."""
 
 _WINDOW = timedelta(minutes=1)
 
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
-class WorkerCollector(Collector):
-    """Collects the metrics of one worker: its own counts, and gauges of its database.
+class Kind(StrEnum):
+    """The kind of a metric, as Prometheus calls it."""
 
-    A scrape reads the database at most every 5 s and waits at most 2 s for it. If there is no answer, the gauges of the database
-    are left out. For an HTTP server or a registry of your own: ``registry.register(WorkerCollector(worker))``.
-    """
+    COUNTER = "counter"
+    """Grows from the start of the process on."""
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
 
-    def __init__(self, worker: Worker, store: Store) -> None:
-        """`store`: reads the gauges of the database, such as ``outbox.store``."""
-        self._worker = worker
+
+class Source(StrEnum):
+    """The origin of a metric's numbers."""
+
+    PROCESS = "process"
+    """This process's memory. Add them up over all processes."""
+    DATABASE = "database"
+    """The database, so that they are the same in every process. Take the maximum over all processes."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Metric:
+    """One metric, as `/metrics` describes it."""
+
+    name: str
+    """The name in queries. The name of a counter ends in `_total`."""
+    kind: Kind
+    labels: tuple[str, ...] = ()
+    source: Source = Source.PROCESS
+    help: str
+
+
+METRICS: Final[list[Metric]] = []
+"""All metrics, in the order of the documentation."""
+
+
+def _metric(kind: Kind, source: Source, name: str, *labels: str, help: str) -> Metric:
+    METRICS.append(Metric(name=name, kind=kind, labels=labels, source=source, help=help))
+    return METRICS[-1]
+
+
+_database_gauge = partial(_metric, Kind.GAUGE, Source.DATABASE)
+_gauge, _counter, _histogram = (
+    partial(_metric, kind, Source.PROCESS) for kind in (Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM)
+)
+
+TASKS: Final = _database_gauge(
+    "outboxq_tasks", "queue", "state", help="Tasks that are ready, delayed, running or failed."
+)
+OLDEST_READY_AGE: Final = _database_gauge(
+    "outboxq_oldest_ready_age_seconds",
+    "queue",
+    help="Seconds for which the longest-waiting due task has been due; 0 if no task is due.",
+)
+LIVE_WORKERS: Final = _database_gauge(
+    "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
+)
+ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Ended attempts by outcome.")
+RUN_SECONDS: Final = _histogram(
+    "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
+)
+WAIT_SECONDS: Final = _histogram(
+    "outboxq_task_wait_seconds",
+    "queue",
+    help="Seconds from the due time of the task to the start of its handler.",
+)
+CLAIMS: Final = _counter(
+    "outboxq_claims_total", "result", help="Tries to claim by result: some tasks, none, or an error."
+)
+CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Seconds of a try to claim.")
+CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks that a try to claim found.")
+THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
+LISTENING: Final = _gauge(
+    "outboxq_worker_listening", help="1: the worker notices new tasks at once. 0: it finds them by polling only."
+)
+LAST_BEAT: Final = _gauge(
+    "outboxq_worker_last_beat_timestamp_seconds",
+    help="Unix time at which the database last answered a heartbeat or the registration of the worker.",
+)
+RECOVERED: Final = _counter(
+    "outboxq_recovered_tasks_total", "queue", help="Tasks that this worker recovered from dead workers."
+)
+LEASES_LOST: Final = _counter(
+    "outboxq_leases_lost_total", "queue", help="Leases that this worker lost while it had the task."
+)
+SCHEDULE_NEXT: Final = _database_gauge(
+    "outboxq_schedule_next_timestamp_seconds",
+    "schedule",
+    help="Unix time of the next tick, except for paused schedules. It is in the past if no worker has planted the tick in time.",
+)
+SCHEDULE_LATENESS: Final = _histogram(
+    "outboxq_schedule_lateness_seconds",
+    "schedule",
+    help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
+)
+TABLE_BYTES: Final = _database_gauge(
+    "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
+)
+TABLE_DEAD_ROWS: Final = _database_gauge(
+    "outboxq_table_dead_rows",
+    "table",
+    help="Dead rows of the table that are not vacuumed yet, as estimated by PostgreSQL.",
+)
+
+
+class DatabaseCollector(Collector):
+    """Collects only the gauges of a database, in a process without a worker, under the names that workers use."""
+
+    def __init__(self, store: Store) -> None:
+        """`store` reads the gauges of the database: ``outbox.store``."""
         self._cache = GaugeCache(lambda: Gauges.read(store))
 
     def describe(self) -> Iterable[Family]:
         """Return the metrics without numbers, so that registering the collector reads nothing."""
-        return [_family(one) for one in metrics.METRICS]
+        return [_family(one) for one in METRICS if one.source is Source.DATABASE]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers."""
+        """Yield the metrics with their numbers, or nothing if the database does not answer in time."""
         yield from _of_database(self._cache.read())
-        yield from _of_worker(self._worker)
 
 
-class DatabaseCollector(Collector):
-    """Collects the gauges of a database alone, where no worker runs: under the same names as the workers' collectors."""
+class WorkerCollector(DatabaseCollector):
+    """Collects the metrics of one worker: its own counts, and gauges of its database.
 
-    def __init__(self, store: Store) -> None:
-        self._cache = GaugeCache(lambda: Gauges.read(store))
+    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it does not answer, its gauges are left out.
+    For your own HTTP server or registry: ``registry.register(WorkerCollector(worker, outbox.store))``.
+    """
+
+    def __init__(self, worker: Worker, store: Store) -> None:
+        super().__init__(store)
+        self._worker = worker
 
     def describe(self) -> Iterable[Family]:
-        """Return the metrics without numbers."""
-        return [_family(one) for one in metrics.METRICS if one.source is Source.DATABASE]
+        return [_family(one) for one in METRICS]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers; none if the database does not answer in time."""
-        yield from _of_database(self._cache.read())
+        yield from super().collect()
+        yield from _of_worker(self._worker)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gauges:
-    """The numbers that the database knows."""
+    """The numbers that come from the database."""
 
     queues: Sequence[Statistics]
     tables: Sequence[TableSize]
@@ -93,18 +194,18 @@ class Gauges:
 
     @classmethod
     def read(cls, store: Store) -> Self:
-        """Read them. The statistics of a short window cost least."""
+        """Read them. Statistics of a short window are the cheapest."""
         return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
 
 
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    That is the next one from now on, or, where no worker has planted in time, the first one that is not planted.
+    If no worker has planted in time, this is the first tick that is not planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
-        with suppress(InvalidArgument):  # a zone that is unknown here: the planters log it
+        with suppress(InvalidArgument):  # a time zone that is unknown on this machine, which planting logs
             tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
             if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):
                 found[one.name] = tick.timestamp()
@@ -112,7 +213,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The gauges of the database, as they were read last. A thread reads them, so that a scrape need not wait for ever."""
+    """The last gauges that were read from the database. A thread reads them, so that a scrape does not wait for ever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -123,7 +224,7 @@ class GaugeCache:
         self._reading: threading.Event | None = None
 
     def read(self) -> Gauges | None:
-        """Return the gauges if they are fresh, or can be read in time. None: the database does not answer."""
+        """Return the gauges if they are fresh or can be read in time. None: the database does not answer."""
         with self._lock:
             if self._clock() - self._at < FRESH_FOR:
                 return self._found
@@ -133,7 +234,7 @@ class GaugeCache:
                 self._reading = done
                 threading.Thread(target=self._refresh, args=(done,), name="outboxq-gauges", daemon=True).start()
             left = self._began + PATIENCE - self._clock()
-        if not done.wait(max(0.0, left)):  # of several scrapes in an outage, only the first one waits
+        if not done.wait(max(0.0, left)):  # during an outage, only the first of several scrapes waits
             return None
         with self._lock:
             return self._found
@@ -152,12 +253,12 @@ class GaugeCache:
 
 
 class MetricsServer:
-    """Answers `/metrics` over HTTP, in threads of its own, until it is closed."""
+    """Answers `/metrics` over HTTP, in separate threads, until it is closed."""
 
     def __init__(self, worker: Worker, store: Store, *, host: str, port: int) -> None:
-        """Bind the port; 0 takes a free one. `store` has connections of its own, which `close` closes.
+        """Bind the port; 0: a free one. `store` has separate connections, which `close` closes.
 
-        Raises ConfigurationError if the port cannot be had.
+        Raises ConfigurationError if the port cannot be bound.
         """
         self._store, self._host = store, host
         registry = CollectorRegistry()
@@ -168,7 +269,7 @@ class MetricsServer:
             self._server, _ = start_http_server(port, addr=host, registry=registry)
         except OSError as error:
             raise ConfigurationError(
-                f"no metrics can be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
+                f"metrics cannot be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
                 "one (metrics_port, in commands --metrics-port)"
             ) from error
         self.port = int(self._server.server_port)
@@ -178,7 +279,7 @@ class MetricsServer:
         """Free the port, and close the connections."""
         ending = threading.Thread(target=self._server.shutdown, name="outboxq-metrics-end", daemon=True)
         ending.start()
-        with suppress(OSError):  # it looks at that twice a second, and whenever somebody comes
+        with suppress(OSError):  # it notices the shutdown twice a second, and at each connection
             socket.create_connection((self._host, self.port), timeout=1).close()
         ending.join()
         self._server.server_close()
@@ -186,48 +287,53 @@ class MetricsServer:
 
 
 def _of_worker(worker: Worker) -> Iterator[Family]:
-    """Yield what the process itself knows."""
+    """Yield the metrics of this process."""
     meter = worker.meter
     counts = meter.read()
-    attempts = _family(metrics.ATTEMPTS)
+    attempts = _family(ATTEMPTS)
     for (queue, task), one in counts.items():
         for end in AttemptEnd:
             attempts.add_metric([queue, task, end], getattr(one, end))
     yield attempts
-    runs = _family(metrics.RUN_SECONDS)
+    runs = _family(RUN_SECONDS)
     for (queue, task), one in counts.items():
         runs.add_metric([queue, task], _buckets(BOUNDS, one.run), one.run_seconds)
     yield runs
-    waits = _family(metrics.WAIT_SECONDS)
-    for queue, each in _by_queue(counts).items():
+    waits = _family(WAIT_SECONDS)
+    by_queue = defaultdict(list)
+    for (queue, _), one in counts.items():
+        by_queue[queue].append(one)
+    for queue, each in by_queue.items():
         buckets = [sum(one.wait[bucket] for one in each) for bucket in range(BUCKETS)]
         waits.add_metric([queue], _buckets(BOUNDS, buckets), sum(one.wait_seconds for one in each))
     yield waits
-    claims, seconds, tasks = (_family(one) for one in (metrics.CLAIMS, metrics.CLAIM_SECONDS, metrics.CLAIMED_TASKS))
+    claims, seconds, tasks = (_family(one) for one in (CLAIMS, CLAIM_SECONDS, CLAIMED_TASKS))
     for result, tries in meter.read_claims().items():
         claims.add_metric([result], tries.claims)
         seconds.add_metric([result], _buckets(BOUNDS, tries.by_seconds), tries.seconds)
         tasks.add_metric([result], _buckets(TASK_BOUNDS, tries.by_tasks), tries.tasks)
     yield from (claims, seconds, tasks)
-    lateness = _family(metrics.SCHEDULE_LATENESS)
+    lateness = _family(SCHEDULE_LATENESS)
     for schedule, late in meter.read_lateness().items():
         lateness.add_metric([schedule], _buckets(BOUNDS, late.by_seconds), late.seconds)
     yield lateness
     busy = min(worker.running, worker.settings.concurrency)
-    yield _filled(metrics.THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
-    yield _filled(metrics.LISTENING, {(): worker.health.listening})
+    yield _filled(THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
+    yield _filled(LISTENING, {(): worker.health.listening})
     beat = meter.last_answer
-    yield _filled(metrics.LAST_BEAT, {} if beat is None else {(): beat})
-    none = dict.fromkeys((queue for queue, _ in counts), 0)  # a counter that begins above 0 has no increase
+    yield _filled(LAST_BEAT, {} if beat is None else {(): beat})
+    none = dict.fromkeys(
+        (queue for queue, _ in counts), 0
+    )  # for a counter that begins above 0, Prometheus sees no increase
     for metric, numbers in (
-        (metrics.RECOVERED, meter.read_recovered()),
-        (metrics.LEASES_LOST, meter.read_leases_lost()),
+        (RECOVERED, meter.read_recovered()),
+        (LEASES_LOST, meter.read_leases_lost()),
     ):
         yield _filled(metric, {(queue,): number for queue, number in {**none, **numbers}.items()})
 
 
 def _of_database(gauges: Gauges | None) -> Iterator[Family]:
-    """Yield what the database knows; nothing if it did not answer."""
+    """Yield the gauges of the database, or nothing if it did not answer."""
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}
@@ -237,16 +343,16 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
             tasks[one.queue, state] = number
         age = one.oldest_ready_age
         ages[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
-    yield _filled(metrics.TASKS, tasks)
-    yield _filled(metrics.OLDEST_READY_AGE, ages)
-    yield _filled(metrics.LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
-    yield _filled(metrics.SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
-    yield _filled(metrics.TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
-    yield _filled(metrics.TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
+    yield _filled(TASKS, tasks)
+    yield _filled(OLDEST_READY_AGE, ages)
+    yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
+    yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
+    yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
+    yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the tasks of a queue by state. Where only so many were counted, it is the last full count, if that found more."""
+    """Return the tasks of a queue by state. If a count stopped at its limit, the last full count replaces it if that is higher."""
     counted = {"ready": one.ready, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     capped = {
         "ready": one.ready_at_least,
@@ -275,14 +381,7 @@ def _filled(metric: Metric, values: Mapping[tuple[str, ...], float]) -> Any:
     return family
 
 
-def _by_queue(counts: Mapping[tuple[str, str], AttemptCounts]) -> Mapping[str, list[AttemptCounts]]:
-    found = defaultdict(list)
-    for (queue, _), one in counts.items():
-        found[queue].append(one)
-    return found
-
-
 def _buckets(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
-    """Return the buckets as Prometheus has them: each with all that is below it too, the last without a bound."""
+    """Return the buckets as Prometheus expects them: each includes all lower ones, and the last has no bound."""
     named = [*map(floatToGoString, bounds), "+Inf"]
     return [(name, sum(numbers[: at + 1])) for at, name in enumerate(named)]

@@ -1,20 +1,20 @@
-"""Signals. Most tell a process to stop: politely by the first one, at once by the next.
+"""Signals. The first stop signal asks a process to stop politely, the next one to stop at once.
 
-The rule. Each process counts only the signals that it receives itself, and never those that another process of outboxq has
-counted. The first signal asks for a polite stop. A further one asks for a stop at once if it comes more than a tenth of a
-second after the first; SIGQUIT always does. A supervisor that receives a signal sends its workers none: it writes what it has
-counted, "stop" or "at once", into the lifeline of each (`cli/stop_requests.py`). A worker obeys that order, and does not count it.
+The rule: each process counts only the signals that it receives itself, and never those that another process of outboxq has
+counted. The first signal asks for a polite stop. Another one asks for a stop at once if it comes more than a tenth of a second
+after the first. SIGQUIT always asks for a stop at once. A supervisor does not pass signals on: it writes its order, "stop" or "at
+once", into the lifeline of each worker (`cli/serving/stop_requests.py`). A worker obeys that order, and does not count it.
 
 So a worker need not distinguish a person's second signal from an echo of its supervisor, which may come at any later time:
 
 * A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each counts one signal, and
-  the supervisor's "stop" asks for what its workers already do: one polite stop.
+  the supervisor's "stop" finds its workers already stopping politely.
 * A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the supervisor. It
   counts two and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
 
-A further signal, SIGUSR1, asks a process to print the stacks of its threads on stderr.
+Another signal, SIGUSR1, asks a process to print the stacks of its threads on stderr.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from typing import Final
 from ..model.forks import in_children
 
 _ECHO = 0.1
-"""Seconds within which several signals count as one: a wrapper forwards the Ctrl-C that its child has received, too."""
+"""Seconds within which several signals count as one, since a wrapper forwards a Ctrl-C that its child has received too."""
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
 """The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which alone reaches a process group."""
 STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
-"""The signal that asks a process for the stacks of its threads. None: this system has no such signal."""
+"""The signal that asks a process to print the stacks of its threads. None: this system has no such signal."""
 
 
 class SignalCounter:
-    """Counts the signals that one process receives. It takes no lock, so that a signal handler may use it."""
+    """Counts the signals that a process receives. It takes no lock, so a signal handler may use it."""
 
     def __init__(self) -> None:
         self._first: float | None = None
 
     def is_urgent(self, number: int) -> bool:
-        """Count one more signal. Returns whether it asks for a stop at once."""
+        """Count a signal. Returns whether it asks for a stop at once."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
@@ -56,15 +56,16 @@ class SignalCounter:
 
 
 def unignored_stop_signals() -> list[signal.Signals]:
-    """Return those of `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
+    """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` on each stop signal inside the block, and on an urgent one also `abandon`, in a thread of its own.
+    """Call `stop` for each stop signal inside the block; for an urgent one also `abandon`, in a separate thread.
 
-    `stop` must take no lock, for it may interrupt the thread that has it. Ignored signals stay ignored. In the main thread only.
+    `stop` must not take a lock, since it may interrupt the thread that holds it. Ignored signals stay ignored. Only for the main
+    thread.
     """
     heard = SignalCounter()
 
@@ -85,14 +86,14 @@ def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]
 
 
 _handlers: list[Callable[[int, FrameType | None], None]] = []
-"""The handlers of the blocks of `handle_stop_signals` that this process is in."""
+"""The signal handlers of the current blocks of `handle_stop_signals`."""
 
 
 def _die_of_stop_signals() -> None:
-    """Set the stop signals back to the default in a forked child: the claims are its parent's, and so is the order to stop.
+    """Reset the stop signals to the default in a forked child: the claims belong to its parent, and so does the order to stop.
 
-    No handler in Python can do so. It does not run while the child is in C code. On Python 3.13.0 it never runs in a child
-    that another thread than the main one has forked, and the threads that run tasks are such.
+    A handler in Python could not end the child while that is in C code. On Python 3.13.0 it would never run in a child that was
+    forked by another thread than the main one, such as a thread that runs tasks.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) in _handlers:
@@ -103,7 +104,7 @@ in_children(_die_of_stop_signals)
 
 
 class StackPrinter:
-    """The handler of `STACKS_SIGNAL`. Its class tells it from one of the application's, which is left in place."""
+    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in place."""
 
     def __init__(self, show: Callable[[], object]) -> None:
         self._show = show
@@ -113,17 +114,19 @@ class StackPrinter:
 
 
 def print_in_child() -> None:
-    """Have this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does.
+    """Make this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does so.
 
-    C code prints them, so they come also while a handler in C code keeps Python to itself. It has the system restart what the
-    signal has interrupted, since the handler runs in the thread that gets it.
+    C code prints them, so it works even while a handler is in C code and keeps Python's lock. The system restarts the calls that
+    the signal interrupts, since the handler runs in the thread that gets it.
     """
     if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
 
 
 def survives(pid: int) -> bool:
-    """Return whether a process has a handler for `STACKS_SIGNAL`, which would end it otherwise. Only Linux knows; else it is believed."""
+    """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end it. Only Linux can say; elsewhere it is
+    assumed.
+    """
     if STACKS_SIGNAL is None:
         return False
     if sys.platform != "linux":

@@ -1,6 +1,6 @@
-"""Runs claims, from the start of each to its outcome.
+"""Runs each claim from its start to its outcome.
 
-`TaskRunner` has what the worker does with every claim, and `HandlerRunner` what is done where the handler runs.
+`TaskRunner` does the work that every claim needs in the worker. `HandlerRunner` does the work of the process that runs the handler.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from .failpoints import Failpoint, OnFailpoint
 from .handler_log import KeeperPlace
 from .leases import ActiveClaim, ClaimState, Leases, LeaseView, Outcomes
 from .log_lines import EndLog
+from .steps import interrupted
 from .timeouts import TimeLimit, Timeouts, run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
@@ -42,7 +43,7 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is away before it is given back: a stop must not wait for it."""
+"""Seconds for which a claim waits for a database that is away before it is given back, since a stop must not wait for it."""
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
 """The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
@@ -54,25 +55,24 @@ _HOOK_TIMEOUT = 1.0
 
 @dataclass(eq=False, repr=False)
 class TaskRunner:
-    """Runs claims: makes sure that each still holds, has its handler run, and drops it unless its outcome is on its way."""
+    """Checks that each claim still holds, has its handler run, and drops the claim unless its outcome is being written."""
 
     own: Store
-    """The worker's store: to ask whether a claim holds must not wait until a handler gives a connection back."""
+    """The worker's store: the question whether a claim holds must not wait until a handler returns a connection."""
     leases: Leases
     outcomes: Outcomes
     begin: Callable[[Claim], bool]
     """Records that a suspect begins. Returns whether its claim still holds."""
     attempt: Callable[[ActiveClaim], object]
     """Runs the handler of a claim, and passes its outcome on."""
-    on_failpoint: OnFailpoint
 
     def run(self, active: ActiveClaim) -> None:
-        """Run one claim. Unless `outcomes` gets its outcome, the claim is dropped here: else heartbeats would keep it for ever.
+        """Run one claim. Drop it here if `outcomes` does not get its outcome, since heartbeats would otherwise keep it for ever.
 
-        A thread that dies drops nothing: the worker then gives back what it had.
+        A thread that dies does not drop its claim: the worker then gives that back.
         """
         try:
-            self.on_failpoint(_BEFORE_START)
+            self.leases.on_failpoint(_BEFORE_START)
             if self._may_begin(active):
                 self.attempt(active)
         except Exception:
@@ -83,8 +83,8 @@ class TaskRunner:
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
-        """Drop a claim that has no outcome. The task is given back if this worker has claimed it again meanwhile: nothing else would
-        end that claim.
+        """Drop a claim without an outcome. If this worker has claimed the task again meanwhile, give the task back, since nothing
+        else would end that claim.
         """
         if active.state is _HANDED_OVER:
             return
@@ -98,7 +98,7 @@ class TaskRunner:
         if context.was_lost:
             self._note_lost(active)
             return False
-        if context.lost:  # the database has not answered for so long; it decides whether this counts
+        if context.lost:  # the database has not answered for that long, and decides whether this counts
             self.outcomes.put(released(claim, "its lease ended before it began"), active)
             return False
         if self.leases.broke_at > active.sent and not self._still_holds(active):
@@ -106,7 +106,7 @@ class TaskRunner:
         return claim.recovery_attempts < SUSPECT or self._record_start(active)
 
     def _still_holds(self, active: ActiveClaim) -> bool:
-        """Return whether the claim is still there after a connection was lost: claims are not flushed, so a crash takes them back."""
+        """Return whether the claim has survived the loss of a connection: claims are not flushed, so a crash undoes them."""
 
         def ask() -> object:
             with patience(_VERIFYING):
@@ -116,21 +116,21 @@ class TaskRunner:
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
-        """Record that a suspect begins, so that it counts if this process dies now. Returns whether it may begin."""
+        """Record that a suspect begins, so that the death of this process would count. Returns whether the suspect may begin."""
         unrecorded = "its start could not be recorded"
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
         """Return whether the database says that the claim holds. If it does not answer, the claim is given back.
 
-        The log then tells of the `trouble`, and the event has the `reason`.
+        The log then names the `trouble`, and the event has the `reason`.
         """
         claim = active.claim
         try:
             if ask():
                 return True
             self._note_lost(active)
-        except Exception as error:  # noqa: BLE001 - whatever it was, another try may come through
+        except Exception as error:  # noqa: BLE001 - whatever the error is, another try may succeed
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
             say(log, logging.ERROR, f"{claim}: {trouble}; it is given back", error, fields=fields)
             self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
@@ -154,24 +154,24 @@ class Application:
 
 @dataclass(eq=False, repr=False)
 class HandlerRunner:
-    """Runs the handlers of claims in this process, and passes the outcomes on: in a thread of the worker, a child, or a test."""
+    """Runs the handlers of claims, in a thread of the worker, in a child process or in a test, and passes the outcomes on."""
 
     application: Application
     own: Store
-    """The worker's store, for what must not wait until a handler gives a connection of the application's back."""
+    """The worker's store, for statements that must not wait until a handler returns a connection of the application's."""
     steps: StepRunner
     leases: LeaseView
     outcomes: Outcomes
     on_failpoint: OnFailpoint
     ends: EndLog = field(default_factory=EndLog)
     keeper: KeeperPlace | None = None
-    """Keeps what handlers log. None: it is not kept."""
+    """Keeps the lines that handlers log. None: they are not kept."""
     timeouts: Timeouts | None = None
-    """Enforces the timeouts of tasks that ask for it. None: nothing does."""
+    """Enforces the timeouts of tasks that ask for it. None: they are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
-    """The time between a timeout and the end of an attempt that goes on all the same. None: this process ends no such attempt."""
+    """The time between a timeout and the forced end of the attempt. None: this process forces no ends."""
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called with an attempt that was ended although its handler still runs, and with the ident of that thread."""
+    """Called with an attempt that was ended while its handler still runs, and with the ident of the handler's thread."""
 
     def __post_init__(self) -> None:
         given = self.application
@@ -185,10 +185,10 @@ class HandlerRunner:
             self._attempt(active)
 
     def _attempt(self, active: ActiveClaim) -> None:
-        """Run the task inside the work of the application's framework, and pass its outcome on.
+        """Run the task inside the framework's context manager, and pass its outcome on.
 
-        What the framework raises after the handler changes nothing. No outcome is passed on if the task's own transaction has
-        committed it, or if the lease is lost.
+        An error of the framework after the handler does not change the outcome. No outcome is passed on if the task's transaction
+        has committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
@@ -218,10 +218,10 @@ class HandlerRunner:
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
         if outcome is not None and active.state is not _COMMITTED:
-            # Spared for a handler that notes nothing: with it, the calls of a task were 1 % more.
+            # Skipped for a handler without notes: this call was 1 % of the calls of a task.
             is_bare = context.handler_log is None and context.reported is None
             self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)
-        # From here on: what a log handler raises must not cost the outcome.
+        # From here on, an error of a log handler cannot cost the outcome.
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
@@ -235,8 +235,8 @@ class HandlerRunner:
         self.ends.write(outcome, context, seconds)
 
     def _unless_interrupted(self, context: TaskContext, outcome: Outcome) -> Outcome:
-        """Return how the claim ends. It has not failed if the handler passed on the error from outside that ended the transaction of
-        a step.
+        """Return the outcome of the claim: not a failure if the handler only passed on the error from outside that ended the
+        transaction of a step.
         """
         error = context.interruption
         if error is None or context.error is not error or outcome.event_type not in _FAILURES:
@@ -251,7 +251,7 @@ class HandlerRunner:
             log.exception("%s: the hook after its handler failed", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
-        """Return what enforces the timeout of this attempt; None: the handler is only asked."""
+        """Return the enforced timeout of this attempt. None: the handler is only asked to stop."""
         seconds, action = active.claim.timeout_seconds, task.timeout_action
         if seconds is None or self.timeouts is None:
             return None
@@ -262,7 +262,7 @@ class HandlerRunner:
         return limit
 
     def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
-        """End an attempt whose handler does not end. Its thread cannot be ended, so the process has to."""
+        """End an attempt whose handler does not end. Its thread cannot be ended, so the process must."""
         context = active.context
         context.ended = time.monotonic()
         seconds = context.ended - (context.began or context.ended)
@@ -274,7 +274,7 @@ class HandlerRunner:
         self.on_kill(active, limit.thread)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
-        """Run the handler inside one transaction, which its completion joins. Any other outcome rolls it back.
+        """Run the handler inside a transaction that also commits its completion. Any other outcome rolls the transaction back.
 
         Returns None if the lease is lost.
         """
@@ -308,7 +308,7 @@ class HandlerRunner:
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
-            # Also where its connection was lost before the rollback.
+            # Also if the connection was lost before the rollback.
             if interruption is not None and (given_back := self._outcome_of_interruption(active, interruption)):
                 return given_back
             return rolled_back
@@ -317,29 +317,28 @@ class HandlerRunner:
     def _outcome_of_failed_transaction(
         self, active: ActiveClaim, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
     ) -> Outcome:
-        """Return how a claim ends whose transaction could not begin, or whose completion could not be committed: a constraint
-        that is checked at commit, a lost connection.
+        """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed: because of
+        a constraint that is checked at commit, or a lost connection.
 
-        `ours`: the error came from what we write around the handler. An error from what the handler's session still held
-        back, such as a row that waited for a lock in vain, counts as it would inside the handler.
+        `ours`: the error came from the worker's statements around the handler. An error from rows that the handler's session had
+        not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
-        passes = self.store.may_pass(error) or self.store.cannot_write_now(error)
-        if unit is None and passes:  # the handler was not called: no attempt is used
+        is_outside = interrupted(self.store, error, unit, is_ours=ours)
+        if unit is None and is_outside:  # the handler was not called: no attempt is used
             return released(active.claim, "no transaction could be begun", delay=_RETRY_AFTER)
-        interrupted = (ours and passes) or (unit is not None and unit.was_interrupted(error))
-        if interrupted and (outcome := self._outcome_of_interruption(active, error)):
+        if is_outside and (outcome := self._outcome_of_interruption(active, error)):
             return outcome
         return failed(task, active.context, error)
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
-        """Return how a claim ends whose transaction an error from outside ended. None: it counts as a failed attempt."""
+        """Return the outcome of a claim whose transaction was ended by an error from outside. None: the attempt counts as failed."""
         self.leases.ending(active)  # the database may have to come back first
         return outcome_of_interruption(self.own, active.claim, error)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
-        """Keep the lease until the transaction ends: it has the only lock there is, so a lease that is ours now stays ours.
+        """Keep the lease until the transaction ends: it has the only lock, so no other worker can take the lease.
 
-        Raises LeaseLost if another worker took it while we waited for the lock.
+        Raises LeaseLost if another worker took it while this one waited for the lock.
         """
         claim, context = active.claim, active.context
         if context.lost and not self.store.heartbeat([claim], using=unit.target):
@@ -348,9 +347,9 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt without its handler: to the hooks, then in the log, both in one thread as after any other end.
+    """Report the end of an attempt whose handler was not awaited: to the hooks and then in the log, in one thread as after any end.
 
-    So an error tracker that both reach has one event. Where a hook does not return in time, this thread writes the log line.
+    An error tracker that listens to both then gets one event. If a hook does not return in time, this thread writes the log line.
     """
     unwritten = threading.Semaphore()
 
@@ -372,9 +371,9 @@ class _RolledBack(Exception):
 
 
 def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
-    """Return the handler's error if one from outside is behind it.
+    """Return the handler's error if an error from outside caused it.
 
-    An end that the handler asked for, such as Retry, is never an interruption.
+    An outcome that the handler asked for, such as Retry, is never an interruption.
     """
     error = active.context.error
     if outcome.event_type not in _FAILURES or error is None or isinstance(error, Retry):
@@ -383,22 +382,22 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 
 
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
-    """Return the release that ends the claim of a transactional task whose transaction `error` ended from outside.
+    """Return the release of a claim whose transaction was ended from outside by `error`.
 
-    No attempt is used, and the delay is longer each time. The sixth time in a row counts as a failed attempt, and None is
-    returned, since the task itself may break its connection, for instance by a pause that the server takes for idleness.
-    Waits up to half a minute for the database.
+    No attempt is used, and the delay grows each time. The sixth time in a row counts as a failed attempt, and None is returned:
+    the task itself may break its connection, for instance by a pause that the server takes for idleness. Waits up to half a
+    minute for the database.
     """
     try:
         before = store.interruptions(claim)
-    except Exception as refused:  # noqa: BLE001 - sorted out here
+    except Exception as refused:  # noqa: BLE001 - handled here
         if not store.may_pass(refused):
             what = "its earlier interruptions could not be read, so this one counts as a failed attempt"
             log.warning(
                 "%s: %s: %s", claim, what, sentence(refused), extra=fields_of(claim, exception=exception_field(refused))
             )
             return None
-        before = 0  # the release waits for the database as well
+        before = 0  # the release waits for the database too
     if before >= MAX_INTERRUPTIONS:
         return None
     times, delay, cause = before + 1, FIRST_INTERRUPTION_DELAY * 2**before, sentence(error)

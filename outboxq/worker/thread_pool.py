@@ -1,4 +1,4 @@
-"""Handler threads, and the queue of claims that wait for them."""
+"""The handler threads, and the queue of claims that wait for them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait for busy handlers: enough until the next claim arrives, little enough to give back."""
+"""Seconds of work that may wait for busy handlers: enough until the next claim returns, and little to give back."""
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
-"""Seconds after which a stop notices that it need not wait for a thread."""
+"""Seconds after which a stop notices that it need not wait for a thread any more."""
 _PACE_WINDOW = 0.2
-"""Seconds of the whole pool's work over which its pace is averaged. Long enough that one job which the machine held up does not
-shrink the next claims, just when there is much to do."""
+"""Seconds of the whole pool's work over which its pace is averaged: long enough that a single job that the machine delayed does not
+shrink the next claims."""
 
 
 @dataclass(eq=False, repr=False)
@@ -32,7 +32,7 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None: as many as they do in 50 ms at their recent pace."""
+    """The number of jobs that may wait for busy threads. None: as many as the threads do in 50 ms at their recent pace."""
     on_thread_failure: Callable[[BaseException], None]
     """Called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
@@ -50,7 +50,7 @@ class HandlerPool(Generic[T]):
         self._changed = threading.Condition()
         self._is_shut_down = False
         self._awaited_limit = -1
-        """A thread waits until no more than this many jobs are in flight. -1: none does."""
+        """A thread waits until at most this many jobs are in flight. -1: no thread waits."""
         self._recent_jobs = self._recent_seconds = 0.0
         """The number of recent jobs and the seconds they took, both decaying."""
         self._threads = [
@@ -73,7 +73,7 @@ class HandlerPool(Generic[T]):
         """The number of jobs that may wait for busy threads now."""
         if self.prefetch is not None:
             return self.prefetch
-        if not self._recent_jobs:  # nothing is known of their pace yet
+        if not self._recent_jobs:  # their pace is not known yet
             return 0
         seconds = max(self._recent_seconds / self._recent_jobs, 1e-6)
         return min(_MAX_PREFETCH, int(self.size * _PREFETCH_SECONDS / seconds))
@@ -98,7 +98,7 @@ class HandlerPool(Generic[T]):
         return jobs
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
-        """Wait until no more than this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether they are."""
+        """Wait until at most this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether so few are."""
         with self._changed:
             if self.in_flight > jobs:
                 self._awaited_limit = jobs
@@ -107,13 +107,13 @@ class HandlerPool(Generic[T]):
             return self.in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
-        """Assume that a job takes at least this long, although none has ended yet: nothing is prefetched then."""
+        """Assume that a job takes at least this long, although none has ended yet. No jobs are then prefetched."""
         with self._changed:
             known = self._recent_seconds / self._recent_jobs if self._recent_jobs else 0
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
 
     def give_up(self, thread: int) -> None:
-        """Count the job of the thread of this ident as ended, and never wait for that thread again: it does not end."""
+        """Count the job of this thread as ended, and never wait for the thread again, since its job does not end."""
         self._given_up.add(thread)
         self._account(-1)
 
@@ -122,7 +122,7 @@ class HandlerPool(Generic[T]):
             self._changed.notify_all()
 
     def shutdown(self, deadline: float) -> None:
-        """Take no more jobs, and wait until `deadline` (`time.monotonic()`) for the threads to finish what they have begun."""
+        """Take no more jobs, and wait until `deadline` (`time.monotonic()`) for the threads to finish their jobs."""
         self._is_shut_down = True
         for _ in self._threads:
             self._jobs.put(None)
@@ -141,7 +141,7 @@ class HandlerPool(Generic[T]):
                 try:
                     self.handle(job)
                 except Exception:
-                    text = "a claim could not be handled; its lease runs out and it is recovered"
+                    text = "a claim could not be handled; its task is recovered once its lease has expired"
                     log.exception(text, extra=self.log_fields(job))
                 if self._given_up and threading.get_ident() in self._given_up:
                     return

@@ -1,11 +1,11 @@
-"""Timeouts that do not depend on the handler: TaskTimeout raised in its thread, and the end of an attempt that goes on all the same.
+"""Timeouts that do not depend on the handler: TaskTimeout is raised in its thread, and an attempt that still goes on is ended.
 
 The end of the module has time limits for other calls that may never return.
 
-An exception for another thread is put into a slot of that thread, and raised there at some later line. The thread may have ended
-the handler by then, and may run another one. So the end of a handler is a step of its own (`TimeLimit.call`): from its first
-store on, nothing more is sent; what was on its way is awaited; then the slot is emptied. The step takes no lock, since the
-exception may come in the midst of it, and a lock would then stay locked.
+An exception for another thread is put into a slot of that thread, and raised there at a later line. By then the thread may have
+ended the handler, and may run another one. So a handler ends in a fixed order (`TimeLimit.call`): first a store, after which no
+exception is sent; then a wait for an exception that is being sent; then the slot is emptied. This takes no lock, since the
+exception may come in the middle of it, and a lock would then stay locked.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _AGAIN_EVERY = 1.0
-"""Seconds between two exceptions for a handler that goes on."""
+"""Seconds between two exceptions for a handler that does not end."""
 _LINES_UNTIL_RAISED = 1000
-"""Lines of Python within which a thread has raised what is in its own slot: it does so at the next one or two."""
+"""The number of lines of Python within which a thread has raised the exception in its slot. It needs one or two."""
 _NOT_YET = 0.01
-"""Seconds until a handler is looked at again that is about to begin."""
+"""Seconds until the next look at a handler that is about to begin."""
 
 RaiseIn = Callable[[int, type[BaseException]], None]
-"""A function that has a thread raise an exception of this class at its next line of Python."""
+"""A function that makes a thread raise an exception of this class at its next line of Python."""
 
 
 def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
-    """Have the thread of this ident raise such an exception. It does so once it runs Python again: a call into C ends first."""
-    import ctypes  # no worker pays for it without such a task
+    """Make the thread with this ident raise an exception of this class once it runs Python again: a call into C ends first."""
+    import ctypes  # here, since most workers have no such task
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
 
 @dataclass(eq=False, repr=False)
 class TimeLimit:
-    """The timeout of one attempt, and what happens then."""
+    """The timeout of one attempt, and its enforcement."""
 
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""
     grace: float
-    """The seconds from then on after which the attempt is ended without its handler; infinity: never."""
+    """The seconds from then until the attempt is ended without its handler. Infinity: never."""
     on_kill: Callable[[], object]
-    """Called in another thread when the attempt was ended so."""
+    """Called, in another thread, when the attempt was ended without its handler."""
     timeouts: Timeouts
 
     def __post_init__(self) -> None:
@@ -66,16 +66,16 @@ class TimeLimit:
         self._has_sent = False
         """An exception was sent, so one may still wait in the thread's slot."""
         self._is_held_back = False
-        """The worker's own code runs in the handler's thread, and no exception may come in the midst of it."""
+        """The worker's code runs in the handler's thread, and no exception may interrupt it."""
         self._is_owed = False
-        """An exception was due meanwhile, and is raised at the end of that code."""
+        """An exception came due meanwhile, and is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The one that ended the attempt: the first to write it. `setdefault` may be repeated, and gives the same answer."""
+        """The one that ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same value."""
 
     @property
     def was_killed(self) -> bool:
-        """True if the attempt was ended without its handler: whatever that returns or raises later is discarded."""
+        """True if the attempt was ended without its handler, whose later result or error is discarded."""
         return self._ended_by.get("by") == "worker"
 
     @property
@@ -84,7 +84,7 @@ class TimeLimit:
         return self._thread
 
     def overrun(self) -> TaskTimeout:
-        """Return the error of an attempt that was ended without its handler. Its traceback shows where that is now."""
+        """Return the error of an attempt that was ended without its handler. Its traceback shows where the handler is now."""
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not end within the grace of {self.grace:g} s "
             "either, and was ended with its process"
@@ -96,7 +96,7 @@ class TimeLimit:
         return error.with_traceback(trace)
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function. TaskTimeout may be raised in it, and nowhere else: not after this call has ended."""
+        """Call the function. TaskTimeout may be raised in the function, and not after this call has ended."""
         self._thread = threading.get_ident()
         self.due = time.monotonic() + self.seconds
         self._kill_at = self.due + self.grace
@@ -106,7 +106,7 @@ class TimeLimit:
                 self._may_raise = True
                 result = function(*args, **kwargs)
             finally:
-                # Two exceptions can still come: one in the slot, and one whose sender has looked before this store.
+                # Two exceptions can still come: the one in the slot, and one whose sender looked before this store.
                 self._may_raise = False
                 try:
                     self._settle()
@@ -124,9 +124,11 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and empty the slot. It may be raised at any line of this, which is then repeated."""
+        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here, so the caller repeats
+        this.
+        """
         while self._is_raising:
-            pass  # it takes microseconds, and anything that waits could be interrupted while it has a lock
+            pass  # it takes microseconds, and a wait could be interrupted while it holds a lock
         if self._has_sent:
             self._empty_slot()
             self._has_sent = False
@@ -135,9 +137,10 @@ class TimeLimit:
 
     @contextmanager
     def holding_back(self) -> Iterator[None]:
-        """Keep TaskTimeout out of the block, which is the worker's own code. One that came due is raised at its end.
+        """Keep TaskTimeout out of the block, which is the worker's own code. If it comes due, it is raised at the end of the block.
 
-        It would tear a connection of the worker's, or part a function that has returned from its stored result.
+        Otherwise it could break a connection of the worker's, or come between the return of a function and the storing of its
+        result.
         """
         self._hold_back()
         try:
@@ -148,7 +151,7 @@ class TimeLimit:
 
     @contextmanager
     def letting_through(self) -> Iterator[None]:
-        """Let TaskTimeout be raised in the block, which is inside of one of `holding_back`, and is the handler's code."""
+        """Let TaskTimeout be raised in the block, which is the handler's code inside a block of `holding_back`."""
         self._is_held_back = False
         try:
             self._raise_what_is_owed()
@@ -175,8 +178,8 @@ class TimeLimit:
     def _empty_slot(self) -> None:
         """Put an exception into the slot, in place of any that is there, and catch it.
 
-        To take one back instead leaves Python's sign that there is one (3.11 and 3.12): each thread would look for it again and again,
-        and a profiler or debugger of 3.11 would never return.
+        Removing the exception instead would leave Python's flag that there is one (3.11 and 3.12). Each thread would then look for
+        it again and again, and a profiler or debugger of 3.11 would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)
@@ -186,7 +189,7 @@ class TimeLimit:
             pass
 
     def act(self) -> float:
-        """Do what is due. Returns when there is something to do again (`time.monotonic()`). Called by one thread only."""
+        """Raise TaskTimeout or end the attempt, if that is due. Returns when to call this again (`time.monotonic()`). Only one thread calls it."""
         now = time.monotonic()
         if self._has_ended or now < min(self.due, self._kill_at):
             return min(self.due, self._kill_at)
@@ -212,17 +215,17 @@ class TimeLimit:
 
 
 class Timeouts:
-    """Watches the time limits of the attempts that run in this process. Its thread starts with the first of them."""
+    """Enforces the time limits of the attempts in this process. Its thread starts with the first of them."""
 
     def __init__(
         self, on_thread_failure: Callable[[BaseException], object], *, raise_in: RaiseIn = raise_in_thread
     ) -> None:
-        """Prepare it; `on_thread_failure` is called with an error that ends the thread."""
+        """`on_thread_failure` is called with an error that ends the thread."""
         self.raise_in = raise_in
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread looks again (`time.monotonic()`); infinity: when it is woken."""
+        """When the thread looks next (`time.monotonic()`). Infinity: when it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -241,7 +244,7 @@ class Timeouts:
         self._limits.pop(limit, None)
 
     def stop(self) -> None:
-        """End the thread. No limit is enforced any more."""
+        """End the thread. The limits are no longer enforced."""
         self._is_stopped = True
         self._wake.set()
 
@@ -264,7 +267,7 @@ class Timeouts:
 
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
-    """Run the call in a thread. Returns whether it ended in time; if not, it goes on, but does not keep the process alive."""
+    """Run the call in a thread. Returns whether it ended in time. If not, it goes on, but does not keep the process alive."""
     thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -272,7 +275,7 @@ def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
 
 
 def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
-    """End the process with this exit code after this time, whatever its threads are stuck in. Cancel the timer to prevent it."""
+    """End the process with this exit code after this time, even if its threads are stuck. Cancel the timer to prevent it."""
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()
@@ -280,6 +283,6 @@ def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
 
 
 def join(thread: threading.Thread, seconds: float) -> None:
-    """Wait for a thread to end, unless it never began because the start failed before."""
+    """Wait for a thread to end, unless it never began because the worker's start failed."""
     if thread.ident is not None:
         thread.join(seconds)

@@ -1,4 +1,4 @@
-"""The worker: makes its parts, starts them, and stops them in an order that loses nothing."""
+"""The worker. It makes its parts, starts them, and stops them in an order that loses no task."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -42,19 +41,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds that a worker whose time is over may take to give back what runs: the database may not answer."""
+"""Seconds that a worker whose time is over may take to give back its running tasks, since the database may not answer."""
 _SIGNAL_CHECK = 0.1
-"""Seconds between two wakes of the main thread: only then Python handles a signal that another thread got."""
+"""Seconds between two wakes of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
-"""Seconds that Python may take to end a process whose handler does not end."""
+"""Seconds that Python may take to exit while a handler does not end."""
 
 
 class Worker:
     """Runs the tasks of an outbox until it is told to stop.
 
-    Any number of workers may run, on any number of machines. Each recovers the tasks of those that died. While a handler runs,
-    no transaction is open for it and no connection is held, except for a transactional task, which has its own. The worker's
-    own connections are in separate pools, so that handlers cannot starve its heartbeat.
+    Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died. While a
+    handler runs, the worker keeps no transaction and no connection open for it, unless the task is transactional. The worker's
+    own connections are in separate pools, so that handlers cannot starve its heartbeats.
     """
 
     def __init__(
@@ -66,18 +65,24 @@ class Worker:
         hooks: HookCalls | None = None,
         **options: Unpack[WorkerOptions],
     ) -> None:
-        """`integration` is what the outbox's framework does around handlers, `hooks` are those of the outbox. `WorkerSettings`
-        describes the options.
+        """Prepare a worker. `WorkerSettings` describes the options.
 
-        Raises InvalidArgument for values out of range, and ConfigurationError for a task whose lease is not longer than two
+        Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer than two
         heartbeats, since one late heartbeat would lose it.
+
+        Args:
+            store: The outbox's store.
+            tasks: The outbox's tasks.
+            integration: The adapter for the outbox's framework. None: without a framework.
+            hooks: The outbox's hooks.
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self.id: UUID = uuid4()  # of this start of this process: a restarted worker must not beat for its predecessor
+        self.id: UUID = uuid4()  # new at each start: a restarted worker must not send heartbeats for its predecessor
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
-        """The first log line says where the worker works, on what, and how it notices tasks. False: only that it has started."""
+        """True: the first log line names the database, the queues and the way in which the worker notices tasks. False: it names only the
+        worker."""
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
         self._pid = os.getpid()
@@ -85,7 +90,7 @@ class Worker:
         self._stopping, self._stopped = threading.Event(), threading.Event()
         self._ending = Ending()
         self._has_begun = False
-        self._metrics = MetricsPort(worker=self, settings=settings, store=store, stopped=self._stopped)
+        self._metrics: MetricsServer | None = None
         self._parts = Parts(
             Application(store=store, tasks=tasks, integration=integration or Integration(), hooks=hooks),
             settings,
@@ -97,39 +102,40 @@ class Worker:
             on_thread_failure=self._on_thread_failure,
         )
         self.meter = self._parts.meter
-        """Counts in memory what this worker does."""
+        """The counts of this worker, in memory."""
 
     def run(self, *, burst: bool = False) -> int:
-        """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the drain timeout gives
-        them back.
+        """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the end of the drain timeout
+        gives them back.
 
-        `burst`: work until no task can be claimed, including those that the tasks enqueue. Returns the exit code: 0 after a
-        clean stop, 1 if tasks had to be given back or a thread of the worker died, 75 if it had to end
-        because of a handler with ``timeout_action="kill"``: start it again. Must be called in the main thread. Raises what `start`
-        raises.
+        With `burst`, the worker ends once no task can be claimed; tasks that its tasks enqueue run too. Must be called in the main
+        thread. Raises what `start` raises.
+
+        Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75 if the
+        process must end because a handler with ``timeout_action="kill"`` does not. Start the worker again after 75.
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             self._ending.wait()
-            # Whatever a thread is stuck in, the process ends.
+            # The process ends even if a thread is stuck.
             seconds = self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT
-            overtime = end_process_after(seconds, self._ending.forced_code)
+            overtime = end_process_after(seconds, EXIT_KILLED if self._ending.has_killed else 1)
             clean = self.stop()
             overtime.cancel()
         return self._ending.code(clean=clean)
 
     def request_stop(self) -> None:
-        """Make `run` end as the first signal does. May be called in any thread, in a signal handler, and repeatedly."""
+        """Make `run` end as the first signal does. May be called repeatedly, in any thread and in a signal handler."""
         self._ending.request()
 
     def stop_at_once(self) -> None:
-        """Give back what runs, and end the process with exit code 1 whatever its threads do, as a second signal does."""
+        """Give back the running tasks and end the process with exit code 1, whatever its threads do. A second signal does the same."""
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
-        self._ending.is_abandoned = True  # before a handler can notice, for `run` may then end first
+        self._ending.is_abandoned = True  # before a handler can notice, since `run` may then end first
         self._stopping.set()
         log.warning("told to stop at once; giving back the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
-        # A start that is under way registers the worker: wait for it, or the worker would stay registered.
+        # If the worker is just starting, wait until it has registered itself. Otherwise it would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
         self._parts.registration.stop()
         if self._parts.registration.is_alive():
@@ -140,15 +146,16 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker itself has died, or the database refuses to record outcomes: it then claims nothing
-        more, and should be stopped. Also False while its role lacks a right to claim. `health.error` says why.
+        """False once a thread of the worker has died, or the database refuses to record outcomes. The worker then claims no more
+        tasks, and should be stopped. Also False while its role lacks a right that claims need. `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
-        """False if another process in this one's place would destroy the SQLite file by opening it."""
-        return self._ending.may_start_again
+        """False if a new process in this one's place would destroy the SQLite file by opening it."""
+        error = self._ending.error
+        return not isinstance(error, FileUnusable) or error.may_start_again
 
     @property
     def has_stopped(self) -> bool:
@@ -157,7 +164,7 @@ class Worker:
 
     @property
     def health(self) -> Health:
-        """The way in which it notices new tasks, or the reason why it no longer works."""
+        """The way in which the worker notices new tasks, or the reason why it no longer works."""
         if (error := self._ending.error) is not None:
             return replace(self._parts.distributor.health, listening=False, error=str(error))
         health, denied = self._parts.distributor.health, self._parts.claim_loop.denied
@@ -175,33 +182,62 @@ class Worker:
 
     @property
     def running_tasks(self) -> list[Claim]:
-        """The claims of the tasks whose handlers run now. It takes no lock, so that a signal handler may use it."""
+        """The claims of the tasks whose handlers run now. Reading it takes no lock, so a signal handler may use it."""
         return self._parts.leases.running()
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that run in child processes now, with the ids of those. It takes no lock."""
+        """The claims of the tasks that run in child processes now, with the ids of the processes. Reading it takes no lock."""
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Have the child process of this id print the stacks of its threads on stderr, where the worker does so at a signal."""
+        """Make the child process with this id print the stacks of its threads on stderr, if the worker does so at a signal."""
         if (children := self._parts.children) is not None:
             children.server.print_stacks(child)
 
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate, NotPermitted, and ConfigurationError for a second start, another process, or a standby server.
+        Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was made before a
+        fork, and for a standby server.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was made before the process forked; make one in each process")
         self._parts.claim_loop.keep_tasks()
-        with self._forking(), self._metrics.opening(lambda: self._has_begun):
-            self._start(burst=burst)
-
-    def _forking(self) -> AbstractContextManager[None]:
         children = self._parts.children
-        return nullcontext() if children is None else children.forking(lambda: self._has_begun)
+        try:
+            if children is not None:
+                children.start()
+            self._open_metrics()
+            self._start(burst=burst)
+        finally:
+            if not self._has_begun:  # the start may be repeated
+                self._close_metrics()
+                if children is not None:
+                    children.close()
+
+    def _open_metrics(self) -> None:
+        """Serve the metrics, on a separate connection, if the settings name a port.
+
+        Raises ConfigurationError if the port is taken, or if prometheus-client is not installed.
+        """
+        port = self.settings.metrics_port
+        if port is None or self._metrics is not None:
+            return
+        try:
+            from .prometheus import MetricsServer
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "prometheus_client":
+                raise
+            needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
+            raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
+        own = self._application.reserved(self._stopped)
+        self._metrics = MetricsServer(self, own, host=self.settings.metrics_host, port=port)
+
+    def _close_metrics(self) -> None:
+        server, self._metrics = self._metrics, None
+        if server is not None:
+            server.close()
 
     def _start(self, *, burst: bool) -> None:
         self._application.ensure_file()
@@ -227,7 +263,7 @@ class Worker:
     def _begin(self, *, burst: bool) -> None:
         parts = self._parts
         parts.connections.urgent.check_file()
-        # A worker with `burst` may end before a thread had its turn.
+        # A worker with `burst` may end before these threads run.
         parts.registration.run_early()
         parts.known_tasks.run_early()
         parts.planting.begin(burst=burst)
@@ -247,12 +283,12 @@ class Worker:
     def stop(self, timeout: timedelta | float | None = None) -> bool:
         """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and give back the rest.
 
-        Returns whether all of them finished. A handler that still runs is fenced: its outcome is discarded.
+        Returns whether all running tasks finished. A handler that still runs is fenced: its outcome is discarded.
 
-        The order has reasons. Claiming stops first, or this worker would claim again what it gives back. Tasks that were not
-        begun go back next, since another worker may be idle. Outcomes are written before the rest is given back, since a
-        release fences its handler. Heartbeats go on until then, since a task may drain for longer than its lease. Connections
-        close last, since all of this needs them.
+        The order has reasons. Claiming stops first, since this worker would otherwise claim again the tasks that it gives back.
+        Tasks that have not begun go back next, since another worker may be idle. Outcomes are written before the rest is given
+        back, since a release fences its handler. Heartbeats go on until then, since a task may drain for longer than its lease.
+        Connections close last, since every step needs them.
         """
         parts = self._parts
         self._stopping.set()
@@ -278,7 +314,7 @@ class Worker:
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
-        """Give back what was not begun, and again once the claim loop has ended: a claim may have been under way."""
+        """Give back the tasks that have not begun, and again once the claim loop has ended, which may have claimed more."""
         parts = self._parts
         parts.pool.wake()
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
@@ -286,7 +322,7 @@ class Worker:
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
-        """Wait until the completer has written all outcomes: until the deadline, but only for a moment if a handler still runs."""
+        """Wait for the completer to write all outcomes: until the deadline, or only for a moment if a handler still runs."""
         parts = self._parts
         parts.completer.finish()
         longest = 0.0 if parts.pool.in_flight else deadline - time.monotonic()
@@ -302,7 +338,7 @@ class Worker:
             join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _end_handlers(self) -> None:
-        """End the child processes, whose handlers are killed, and what surrounds the handlers of threads."""
+        """End the child processes, which kills their handlers; and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:
@@ -312,94 +348,45 @@ class Worker:
 
     def _disconnect(self) -> None:
         """Close the worker's own connections, and the port of its metrics."""
-        self._metrics.close()
+        self._close_metrics()
         self._parts.connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
-        """Stop: the handler in this thread does not end, and only the end of the process ends it."""
-        text = (
-            "%s: its handler does not end, so this process has to; it takes no more tasks, and lets the others finish"
-        )
+        """Stop the worker: the handler in this thread does not end, and only the end of the process ends it."""
+        text = "%s: its handler does not end, so this process must; it claims no more tasks, and lets the others finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
         self._parts.pool.give_up(thread)
         self._fail(active.context.error)
 
     def _on_thread_failure(self, error: BaseException) -> None:
-        """Stop the process, with a non-zero exit code: a thread of the worker itself must not end unnoticed."""
+        """Stop the process with a non-zero exit code: a thread of the worker must not end unnoticed."""
         try:
             if isinstance(error, OutcomesRefused | FileUnusable):
                 log.critical("stopping: %s", error)
             else:
                 log.critical("a worker thread died; stopping", exc_info=error)
-        finally:  # the failure may be that of a log whose stream was closed
+        finally:  # the failure may come from a log whose stream was closed
             self._fail(error)
 
     def _fail(self, error: BaseException | None) -> None:
-        self._ending.fail(error)
+        self._ending.error = self._ending.error or error
         self._stopping.set()
         self._parts.distributor.wake()
         self._parts.pool.wake()
         self._ending.request()
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class MetricsPort:
-    """Serves the metrics of a worker from `opening` to `close`, if the worker's settings name a port."""
-
-    worker: Worker
-    settings: WorkerSettings
-    store: Store
-    """Its database is read, on a connection of the port's own."""
-    stopped: threading.Event
-    """Set when that connection need not be waited for any more."""
-
-    def __post_init__(self) -> None:
-        self._server: MetricsServer | None = None
-
-    @contextmanager
-    def opening(self, is_kept: Callable[[], bool]) -> Iterator[None]:
-        """Open the port, and close it after the block unless `is_kept` says then that the worker has begun.
-
-        Raises ConfigurationError if the port is taken, or if prometheus-client is not installed.
-        """
-        self._open()
-        try:
-            yield
-        finally:
-            if not is_kept():
-                self.close()
-
-    def close(self) -> None:
-        """Close the port, if it is open."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-
-    def _open(self) -> None:
-        host, port = self.settings.metrics_host, self.settings.metrics_port
-        if port is None or self._server is not None:
-            return
-        try:
-            from .prometheus import MetricsServer
-        except ModuleNotFoundError as error:
-            if error.name is None or error.name.partition(".")[0] != "prometheus_client":
-                raise
-            needs = "metrics_port (in commands --metrics-port) needs prometheus-client"
-            raise ConfigurationError(f"{needs}; run: pip install 'outboxq[prometheus]'") from error
-        self._server = MetricsServer(self.worker, self.store.reserved(self.stopped), host=host, port=port)
-
-
 @dataclass(eq=False, repr=False)
 class Ending:
-    """The end of one worker. Any thread may bring it about."""
+    """The end of one worker. Any thread may request it."""
 
     error: BaseException | None = None
-    """The reason why it no longer works; None: it works, or was told to stop."""
+    """The first reason why the worker no longer works. None: it works, or was told to stop."""
     has_killed: bool = False
-    """A handler did not end, so the process has to."""
+    """A handler did not end, so the process must."""
     is_abandoned: bool = False
-    """It was told to stop at once, and gave back what ran."""
+    """The worker was told to stop at once, and gave back its running tasks."""
     _requests: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
 
     def request(self) -> None:
@@ -407,30 +394,16 @@ class Ending:
         self._requests.put(None)
 
     def wait(self) -> None:
-        """Wait until the end is due. Signals are handled meanwhile."""
+        """Wait until the end is requested. Signals are handled meanwhile."""
         while True:
             with suppress(queue.Empty):
                 self._requests.get(timeout=_SIGNAL_CHECK)
                 return
 
-    def fail(self, error: BaseException | None) -> None:
-        """Note why it no longer works. The first reason stays."""
-        self.error = self.error or error
-
-    @property
-    def may_start_again(self) -> bool:
-        """False if another process in this one's place would destroy the SQLite file by opening it."""
-        return not isinstance(self.error, FileUnusable) or self.error.may_start_again
-
-    @property
-    def forced_code(self) -> int:
-        """The exit code of a process that is ended whatever its threads do."""
-        return EXIT_KILLED if self.has_killed else 1
-
     def code(self, *, clean: bool) -> int:
-        """Return the exit code of a worker that has stopped. `clean`: every task that ran has ended."""
+        """Return the exit code of a worker that has stopped. `clean`: every running task has finished."""
         if self.has_killed and not self.is_abandoned:
-            # The handler that does not end may have a lock that Python's own end waits for.
+            # The handler that does not end may hold a lock that Python waits for when it exits.
             end_process_after(_END_TIMEOUT, EXIT_KILLED)
             return EXIT_KILLED
         return 0 if clean and self.error is None and not self.is_abandoned else 1

@@ -276,7 +276,7 @@ def test_what_is_committed_between_the_claim_and_the_wait_is_not_missed(database
 def test_what_is_committed_after_the_wait_has_looked_is_not_missed(database, distributor, monkeypatch):
     """Inside the wait: it has seen that nothing is due, and does not listen to the file or the server yet."""
     quiet(distributor)
-    part = distributor._store if database.name == "sqlite" else distributor._sleeping
+    part = distributor.store if database.name == "sqlite" else distributor._sleeping
     name = "look_ahead" if database.name == "sqlite" else "look"
     look, committed = getattr(part, name), []
 

@@ -707,7 +707,7 @@ def test_a_method_that_is_not_overridden_is_not_called(make, monkeypatch):
         def worker_started(self, worker): ...
 
     outbox = make(Watching())
-    monkeypatch.setattr("outboxq.integration.hooks._SafeManager.__enter__", lambda _: pytest.fail("entered"))
+    monkeypatch.setattr("outboxq.integration.hooks._SafeHook.around", lambda *_: pytest.fail("entered"))
     monkeypatch.setattr(Hook, "ended", lambda *_: pytest.fail("called"))
     task = outbox.task(name="t")(lambda: None)
     with Harness(outbox) as harness:

@@ -210,11 +210,10 @@ def test_the_tasks_of_a_dead_worker_come_back_beside_a_hostile_lease(place, tabl
     seen = frozen.expired_leases().leases
     recovery = Recovery(
         frozen,
-        Leases(frozen, heartbeat=None, on_failpoint=lambda _: None),
+        Leases(frozen),
         every=timedelta(seconds=1),
         prove_writable=lambda: None,
         on_recovery=lambda: None,
-        on_failpoint=lambda _: None,
     )
     assert set(healthy) <= {one.id for one in recovery._recover(seen)}
     assert {frozen.get(one).status for one in healthy} == {TaskStatus.READY}

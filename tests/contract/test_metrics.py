@@ -18,7 +18,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Store, TaskMetric
 from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
-from outboxq.worker.statistics import MetricsWriter
+from outboxq.worker.upkeep import MetricsWriter
 from tests.contract import helpers
 from tests.waiting import until
 

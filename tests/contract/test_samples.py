@@ -12,7 +12,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Store, TaskMetric
-from outboxq.worker.statistics import StatisticsUpkeep
+from outboxq.worker.upkeep import StatisticsUpkeep
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)

@@ -559,7 +559,9 @@ def test_sleeps_that_cannot_be_read_fail_no_attempt_in_another_way(outbox, run, 
     monkeypatch.setattr(Steps, "of_claim", broken)
     run()
     assert outbox.store.get(handle.id).last_error == "OSError: the bank is away"
-    assert "its sleeps could not be read, so its policy counts them: RuntimeError: no" in caplog.text
+    assert (
+        "its sleeps could not be read, so its retry policy counts them as running time: RuntimeError: no" in caplog.text
+    )
 
 
 @pytest.mark.in_turn
@@ -578,8 +580,8 @@ def test_a_sleep_of_nothing_goes_on_at_once(outbox, run):
 @pytest.mark.parametrize(
     ("seconds", "what"),
     [
-        (-1, "shorter than nothing"),
-        (3651 * 86_400, "'nap' is 3,651 days long; a task can sleep for 3,650 days at most"),
+        (-1, "must not be negative"),
+        (3651 * 86_400, "'nap' is 3,651 days long; a task can sleep for at most 3,650 days"),
         ("soon", "ctx.sleep"),
     ],
 )
@@ -961,7 +963,7 @@ def test_a_step_inside_a_transaction_of_the_handler_ends_with_the_lease_on_sqlit
         task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)
     finally:
         worker.stop()
-    cure = "an open Session of the handler holds even if it only reads: end its transaction before the step"
+    cure = "an open Session of the handler holds even if it only reads; end its transaction before the step"
     assert cure in task.last_error
     assert cure in caplog.text
     assert outbox.store.verify() == []

@@ -84,7 +84,7 @@ def test_of_many_names_the_first_are_said(sqlite, caplog):
 
 
 def test_a_worker_that_knows_no_task_says_so(sqlite, caplog):
-    assert introduced(sqlite, caplog)[1].endswith("; knows no task")
+    assert introduced(sqlite, caplog)[1].endswith("; knows no tasks")
 
 
 def test_no_password_is_said(postgresql, caplog, monkeypatch):

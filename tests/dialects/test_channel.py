@@ -186,7 +186,7 @@ def listening(store, ping_every=None):
     """A distributor that polls once a minute, so that what comes promptly was notified of."""
     distributor = create_work_distributor(store, poll=MINUTE)
     if ping_every is not None:
-        distributor._listener._ping_every = ping_every
+        distributor._listener.ping_every = ping_every
     distributor.start()
     try:
         until(lambda: distributor.health.listening or distributor.health.error not in (None, "not connected yet"))
@@ -261,7 +261,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
         until(lambda: distributor.health.connections == 2 and distributor.health.listening)
         for engine in place.engines:
             engine.dispose()  # plans of the old place are gone with the connections
-        worker = distributor._store
+        worker = distributor.store
         with Claimer(worker, distributor, tells=False) as claimer:
             until(lambda: distributor._announced_until > time.monotonic())
             task, committed = add(place.store())

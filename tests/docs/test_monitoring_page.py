@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from outboxq.worker.metrics import METRICS, Kind
 from outboxq.worker.options import WorkerSettings
+from outboxq.worker.prometheus import METRICS, Kind
 from tests.docs.tables import between, put_between
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -175,11 +175,10 @@ def runner(clock: str, runs: str) -> NoReturn:
     me, looked_at = uuid7(), -math.inf
     recovery = Recovery(
         store,
-        Leases(store, heartbeat=None, on_failpoint=ignore_failpoint),
+        Leases(store),
         every=timedelta(seconds=0.5),
         prove_writable=lambda: None,
         on_recovery=lambda: None,
-        on_failpoint=ignore_failpoint,
     )
     with Path(runs).open("a") as log:
         while True:

@@ -37,7 +37,7 @@ DEAF = 0.5
 """How often it polls while it does not listen."""
 MINUTE = timedelta(minutes=1)
 SPOKEN = dialect_for("postgresql")
-QUICK = {"_ping_every": 0.1, "_answer_timeout": 0.5}
+QUICK = {"ping_every": 0.1, "answer_timeout": 0.5}
 
 
 @pytest.fixture
@@ -189,7 +189,7 @@ def test_a_black_hole_is_noticed(postgresql, start, proxy):
 
 def test_it_asks_whether_the_server_is_there_more_often_than_a_firewall_forgets(postgresql):
     distributor = create_work_distributor(postgresql.store)
-    assert distributor._listener._ping_every + distributor._listener._answer_timeout <= 90
+    assert distributor._listener.ping_every + distributor._listener.answer_timeout <= 90
 
 
 def test_a_frozen_server_process_is_noticed(own_store, make):
@@ -298,8 +298,8 @@ def test_it_comes_back_ever_more_seldom_to_what_breaks_as_soon_as_it_listens(pos
 def test_a_listener_that_never_connected_says_so_once(make, proxy, caplog):
     proxy.refuse()
     distributor = make(listen_url=proxy.url)
-    connect, tries = distributor._listener._connect, []
-    distributor._listener._connect = lambda: tries.append(None) or connect()
+    connect, tries = distributor._listener.connect, []
+    distributor._listener.connect = lambda: tries.append(None) or connect()
     distributor.start()
     until(lambda: len(tries) > 3)
     assert not distributor.health.listening
@@ -315,13 +315,13 @@ def test_an_attempt_that_fails_wakes_nobody(start, proxy):
     proxy.refuse()
     proxy.drop()
     until(lambda: not distributor.health.listening)
-    tries, connect = [], distributor._listener._connect
+    tries, connect = [], distributor._listener.connect
 
     def counted():
         tries.append(None)
         return connect()
 
-    distributor._listener._connect = counted
+    distributor._listener.connect = counted
     distributor._poll_without_listener = MINUTE.total_seconds()
     with Sleeper(distributor).asleep() as woken:
         until(lambda: len(tries) >= 3)
@@ -373,7 +373,7 @@ def test_a_pooler_that_forwards_no_notifications_is_found_out_and_polled_through
         until(lambda: not distributor._listener.is_alive())
         assert (distributor.health.listening, distributor.health.connections) == (False, 0)
         assert "pooler" in distributor.health.error
-        with Claimer(distributor._store, distributor) as claimer:
+        with Claimer(distributor.store, distributor) as claimer:
             for _ in range(3):
                 task, committed = add(postgresql.store)
                 assert claimer.lag(task, committed) < DEAF + PROMPTLY
@@ -388,7 +388,7 @@ def test_past_the_pooler_it_listens(postgresql, start, kind):
     with pooling(kind, postgresql.url, pool_size=2) as pooler:
         engine = postgresql.own(create_engine(pooler.url, connect_args={"prepare_threshold": None}))
         distributor = start(Store(engine), listen_url=postgresql.url)
-        assert wakes(distributor, distributor._store)
+        assert wakes(distributor, distributor.store)
         distributor.close()
         engine.dispose()
 

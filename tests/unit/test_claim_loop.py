@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from outboxq.worker import claim_loop
 from outboxq.worker.claim_loop import ClaimLoop
+from outboxq.worker.leases import Leases
 from outboxq.worker.options import WorkerSettings
 
 
@@ -49,7 +50,7 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
         store,
         {},
         WorkerSettings(),
-        leases=None,
+        leases=Leases(store),
         pool=Idle(),
         completer=Idle(),
         distributor=None,

@@ -20,7 +20,6 @@ from outboxq.model import SUSPECT, Claim, EventType, Outcome
 from outboxq.store.claims.ends import Beat
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.completer import Completer
-from outboxq.worker.failpoints import ignore_failpoint
 from outboxq.worker.leases import ClaimState, Leases
 from outboxq.worker.options import WorkerSettings
 from outboxq.worker.task_runner import TaskRunner
@@ -83,7 +82,7 @@ def store():
 
 @pytest.fixture
 def leases(store):
-    return Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+    return Leases(store)
 
 
 @pytest.fixture
@@ -99,7 +98,7 @@ def active(store, leases):
 @pytest.fixture
 def completer(store, leases, monkeypatch):
     monkeypatch.setattr("outboxq.worker.completer._RETRY_AFTER", 0.001)
-    one = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=lambda _error: None)
+    one = Completer(store, leases, on_thread_failure=lambda _error: None)
     one.start()
     yield one
     store.gone.set()
@@ -150,9 +149,7 @@ class Puts(list):
 
 @pytest.fixture
 def runner(store, leases):
-    return TaskRunner(
-        own=store, leases=leases, outcomes=Puts(), begin=None, attempt=None, on_failpoint=ignore_failpoint
-    )
+    return TaskRunner(own=store, leases=leases, outcomes=Puts(), begin=None, attempt=None)
 
 
 def test_a_claim_that_is_found_lost_before_it_begins_is_given_back_if_it_was_claimed_again(active, leases, runner):

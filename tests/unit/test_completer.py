@@ -16,7 +16,7 @@ from outboxq.model import Claim, EventType, Outcome
 from outboxq.model.batches import new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.worker.completer import Completer
-from outboxq.worker.failpoints import Failpoint, ignore_failpoint
+from outboxq.worker.failpoints import Failpoint
 from outboxq.worker.leases import Leases
 from tests.waiting import until
 
@@ -96,7 +96,7 @@ def store():
 
 @pytest.fixture
 def leases(store):
-    return Leases(store, heartbeat=None, on_failpoint=ignore_failpoint)
+    return Leases(store)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def died():
 
 @pytest.fixture
 def completer(store, leases, died):
-    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
+    completer = Completer(store, leases, on_thread_failure=died.append)
     completer.start()
     yield completer
     store.gone.set()
@@ -406,7 +406,7 @@ def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
     store.locked_batches = set()
     until(lambda: not leases.held())
     assert completer.can_write.is_set()
-    assert caplog.text.count("nothing more is claimed") == 1
+    assert caplog.text.count("claims no tasks until fewer wait") == 1
 
 
 def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):
@@ -455,7 +455,7 @@ def test_a_database_that_refuses_all_outcomes_ends_the_worker(store, leases, die
         raise ValueError("permission denied for table execution_events")
 
     store.answer = answer
-    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
+    completer = Completer(store, leases, on_thread_failure=died.append)
     for one in [outcome(leases) for _ in range(10)]:
         completer.put(one)
     completer.start()
@@ -469,7 +469,7 @@ def test_a_missing_file_ends_the_worker_at_once_with_an_error_that_says_so(store
         raise FileUnusable("the SQLite file shop.db was deleted while it was open")
 
     store.answer = answer
-    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
+    completer = Completer(store, leases, on_thread_failure=died.append)
     completer.put(outcome(leases))
     completer.start()
     completer.join(60)
@@ -556,7 +556,7 @@ def test_the_death_of_the_thread_is_reported(store, leases, died, monkeypatch):
         raise SystemExit(3)
 
     store.answer = answer
-    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
+    completer = Completer(store, leases, on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     completer.join(60)
@@ -571,7 +571,7 @@ def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatc
         raise SystemExit(3)
 
     store.answer = answer
-    completer = Completer(store, leases, on_failpoint=ignore_failpoint, on_thread_failure=died.append)
+    completer = Completer(store, leases, on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     completer.join(60)
@@ -583,7 +583,7 @@ def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatc
 def test_failpoints_stand_before_and_after_the_write(store, leases, died):
     happened = []
     store.answer = lambda _: happened.append("write") or frozenset()
-    completer = Completer(store, leases, on_failpoint=happened.append, on_thread_failure=died.append)
+    completer = Completer(store, Leases(store, on_failpoint=happened.append), on_thread_failure=died.append)
     completer.start()
     completer.put(outcome())
     assert completer.flush(10)

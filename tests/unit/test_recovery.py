@@ -11,6 +11,7 @@ import pytest
 from outboxq.model import TaskStatus
 from outboxq.store import Lease, LeaseLook, OutlastingLook, Recovered
 from outboxq.worker.failpoints import ignore_failpoint
+from outboxq.worker.meter import Meter
 from outboxq.worker.upkeep import recovery
 from outboxq.worker.upkeep.recovery import RECOVERY_BATCH, Recovery
 
@@ -97,6 +98,8 @@ class World:
 
     # The leases of this process.
 
+    meter, on_failpoint = Meter(), staticmethod(ignore_failpoint)
+
     def holds(self, lease):
         return lease in self.held
 
@@ -124,7 +127,6 @@ def one(world):
         every=timedelta(seconds=EVERY),
         prove_writable=world.writes,
         on_recovery=lambda: world.calls.append("recovering"),
-        on_failpoint=ignore_failpoint,
     )
 
 
@@ -250,7 +252,7 @@ def test_a_broken_row_does_not_stop_the_recovery_of_others(world, one, caplog):
     one.run_once()
     assert wait(world, one) == 5
     assert set(world.taken) == set(good)
-    assert f"task {bad.id} cannot be taken back; run: outboxq verify --repair" in caplog.text
+    assert f"task {bad.id} cannot be recovered; run: outboxq verify --repair" in caplog.text
 
 
 def test_many_tasks_are_recovered_in_batches_without_a_pause(world, one):

@@ -12,7 +12,7 @@ import pytest
 from outboxq.context import TaskContext
 from outboxq.model.running import Step, time_asleep
 from outboxq.worker.failpoints import ignore_failpoint
-from outboxq.worker.steps import Steps, StoredSteps
+from outboxq.worker.steps import Steps
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -90,7 +90,7 @@ class AwayStore:
 def test_the_end_of_an_attempt_does_not_wait_for_its_sleeps(began, was_killed, asked):
     """A killed one ends its process and holds up the timeouts of others. None comes before a first attempt."""
     store = AwayStore()
-    steps = Steps(store, store, StoredSteps(store, store), None, None, ignore_failpoint)
+    steps = Steps(store, store, store.steps, None, None, ignore_failpoint)
     names = dict.fromkeys(("id", "task_name", "queue", "attempt", "worker_id", "pipeline_execution_id"))
     claim = SimpleNamespace(lease_token=2, first_started_at=day(0), started_at=began, **names)
     context = TaskContext.__new__(TaskContext)

@@ -79,7 +79,7 @@ def test_a_job_that_fails_is_logged_and_its_thread_goes_on(pool, caplog):
     workers.submit(2)
     assert workers.wait_until_at_most(0, 10)
     assert workers.handled == 2
-    assert "a claim could not be handled; its lease runs out" in caplog.text
+    assert "a claim could not be handled; its task is recovered" in caplog.text
 
 
 def test_a_thread_that_dies_is_reported(pool, monkeypatch):

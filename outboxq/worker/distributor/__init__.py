@@ -1,26 +1,20 @@
-"""Waiting until there may be work: by notifications on PostgreSQL, by watching the file on SQLite."""
+"""Distributors, which wait until there may be work: by notifications on PostgreSQL, by watching the file on SQLite."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
-from ...errors import InvalidArgument
-from ...model import duration
 from ...store import Store, queue_names
+from ..options import positive_span
 from .base import Health, WorkDistributor
 from .postgresql import PostgresDistributor
 from .sqlite import SqliteDistributor
 
 __all__ = ["Health", "PostgresDistributor", "SqliteDistributor", "WorkDistributor", "create_work_distributor"]
-
-_KINDS: Mapping[str, type[PostgresDistributor | SqliteDistributor]] = {
-    "postgresql": PostgresDistributor,
-    "sqlite": SqliteDistributor,
-}
 
 
 def create_work_distributor(
@@ -35,25 +29,26 @@ def create_work_distributor(
     commits_of: Engine | None = None,
     on_break: Callable[[], object] = lambda: None,
 ) -> WorkDistributor:
-    """Return the distributor of this database. The caller starts and closes it.
+    """Return the distributor for this database. The caller starts and closes it. Raises UnsupportedDatabase.
 
-    `queues` and `topics` are those of the claims; None: all. `poll` is the longest wait. By default it is 30 seconds where
-    there are notifications (PostgreSQL), and half a second where there are none. With `notifications` False the distributor
-    only polls, for instance where `LISTEN` cannot reach the server. `listen_url` leads to the server itself where the
-    engine's does not, as through a pooler. `commits_of` is the engine whose commits in this process are to be noticed at
-    once (SQLite); None: the database's. `on_break` is called, in a thread of the distributor, when its connection to the server
-    was lost (PostgreSQL). Raises UnsupportedDatabase.
+    Args:
+        queues: The queues of the claims. None: all.
+        topics: The topics of the claims. None: all.
+        worker_id: The worker that is registered as sleeping (PostgreSQL). None: a new id.
+        poll: The longest wait. None: 30 seconds with notifications (PostgreSQL), half a second without.
+        notifications: False: only poll, for instance because `LISTEN` cannot reach the server.
+        listen_url: The address of the server itself, if the engine's leads to a pooler.
+        commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the database's.
+        on_break: Called, in a thread of the distributor, when its connection to the server is lost (PostgreSQL).
     """
-    longest = None if poll is None else duration(poll, "poll")
-    if longest is not None and longest <= timedelta(0):
-        raise InvalidArgument("poll must be greater than zero")
     store = database if isinstance(database, Store) else Store(database)
-    return _KINDS[store.dialect.name](
+    kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor
+    return kind(
         store,
         queues=queue_names(queues),
         topics=queue_names(topics, "topics"),
         worker_id=worker_id or uuid4(),
-        poll=longest,
+        poll=None if poll is None else positive_span(poll, "poll"),
         notifications=notifications,
         listen_url=listen_url,
         commits_of=commits_of,

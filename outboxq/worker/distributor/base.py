@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import queue
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol
+from uuid import UUID
+
+from sqlalchemy import Engine
+
+from ...store import Store
 
 POLL = timedelta(milliseconds=500)
-"""The longest wait where there are no notifications."""
+"""The longest wait without notifications."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -17,11 +23,11 @@ class Health:
     """The way in which a distributor notices work, for people and monitors."""
 
     listening: bool
-    """Work is noticed at once. False: it is found by polling only."""
+    """True: work is noticed at once. False: it is found by polling only."""
     connections: int = 0
-    """The number of times that the listening connection was made."""
+    """The number of listening connections so far."""
     error: str | None = None
-    """The reason why it is not listening."""
+    """The reason why the distributor is not listening."""
 
 
 class WorkDistributor(Protocol):
@@ -32,7 +38,7 @@ class WorkDistributor(Protocol):
 
     @property
     def means(self) -> str:
-        """The intended way to notice work, as the predicate of a sentence about the worker."""
+        """The way in which the distributor is to notice work, as the predicate of a sentence about the worker."""
 
     def start(self) -> None:
         """Begin to notice work. Before that, `wait_for_work` only waits."""
@@ -40,28 +46,44 @@ class WorkDistributor(Protocol):
     def wait_for_work(self, timeout: float | None = None) -> None:
         """Return when there may be work, after `timeout` seconds, after the fallback poll, or when closed.
 
-        One thread calls it, after a claim that returned less than it asked for: after a full claim there may be more work, so
-        there is nothing to wait for. Events between that claim and this call are not missed.
+        One thread calls it, after a claim that returned less than it asked for. (After a full claim there may be more work, so
+        the caller claims again at once.) Events between that claim and this call are not missed.
         """
 
     def at_work(self, *, saturated: bool = False) -> None:
-        """Note that the worker is busy, and need not be notified: after a claim that found something, and when no handler is free."""
+        """Note that the worker is busy and need not be notified: a claim found something, or no handler is free."""
 
     def wake(self) -> None:
         """Make `wait_for_work` return. Several calls while no thread waits count as one, which is not lost."""
 
     def close(self) -> None:
-        """Wake the thread that waits, and close all connections. From then on `wait_for_work` returns at once.
+        """Wake the waiting thread, and close all connections. From then on `wait_for_work` returns at once.
 
         May be called at any time and repeatedly, from any thread or signal handler.
         """
+
+
+@dataclass(eq=False, repr=False)
+class DistributorSettings:
+    """The settings of a distributor. `create_work_distributor` describes them."""
+
+    store: Store
+    _: KW_ONLY
+    queues: Sequence[str] | None
+    topics: Sequence[str] | None = None
+    worker_id: UUID
+    poll: timedelta | None = None
+    notifications: bool = True
+    listen_url: str | None = None
+    commits_of: Engine | None = None
+    on_break: Callable[[], object] = lambda: None
 
 
 class Wakeup:
     """An event that any thread sets and one thread waits for. Several notifications before it waits count as one."""
 
     def __init__(self) -> None:
-        # No threading.Event: its lock is not reentrant, so a signal handler could wait for the very thread that it interrupted.
+        # Not a threading.Event: its lock is not reentrant, so a signal handler could wait for the thread that it interrupted.
         self._notifications: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closed = False
 
@@ -74,7 +96,9 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification. Returns whether one came, and forgets those so far: call it before you look for what changed."""
+        """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
+        look for changes.
+        """
         if self._closed:
             return True
         with suppress(queue.Empty):

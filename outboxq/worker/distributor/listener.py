@@ -1,4 +1,4 @@
-"""A thread that listens to PostgreSQL on a connection of its own, and reconnects whenever that breaks."""
+"""A thread that listens to PostgreSQL on a separate connection, and reconnects whenever that breaks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -28,56 +29,50 @@ log = logging.getLogger("outboxq.distributor")
 
 PING_EVERY = 15.0
 ANSWER_TIMEOUT = 5.0
-"""Seconds that the server may take to answer before the connection counts as dead."""
+"""Seconds without an answer after which the connection counts as dead."""
 _CLOSE_TIMEOUT = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
 _STEADY_AFTER = 5.0
-"""Seconds of listening after which a break is followed by a new attempt at once."""
+"""If listening lasted this many seconds before it broke, the next attempt follows at once."""
 _NOT_YET = "not connected yet"
 _CONNECTION_ERRORS = (psycopg.Error, OSError)
 _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
-"""The payload that a listener sends itself. No queue has such a name."""
+"""The payload that a listener sends to itself. A queue cannot have such a name."""
 
 
 class NotificationsBlocked(Exception):
-    """Notifications do not reach this connection: a pooler between us and the server shares its connections out."""
+    """Notifications do not reach this connection, because a pooler between it and the server shares its connections."""
 
 
 class TriggerMissing(Exception):
-    """There is nothing to listen to: no outbox, or no trigger that notifies."""
+    """The database has no outbox, or no trigger that notifies."""
 
 
+@dataclass(eq=False, repr=False)
 class Listener(threading.Thread):
-    """Listens to the trigger. Calls `on_notify(queue)` for each notification, `on_change()` when listening begins or ends, and
-    `on_break()` when it ended by itself.
-    """
+    """Listens to the trigger, on a connection to the server that delivers its notifications."""
 
-    def __init__(
-        self,
-        connect: Callable[[], psycopg.Connection[Any]],
-        dialect: Dialect,
-        *,
-        connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None,
-        on_notify: Callable[[str], None],
-        on_change: Callable[[], None],
-        on_break: Callable[[], object] = lambda: None,
-        ping_every: float = PING_EVERY,
-        answer_timeout: float = ANSWER_TIMEOUT,
-    ) -> None:
+    connect: Callable[[], psycopg.Connection[Any]]
+    dialect: Dialect
+    _: KW_ONLY
+    connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None
+    """Connects to the worker's database. None: as `connect` does."""
+    on_notify: Callable[[str], None]
+    """Called with the queue of each notification."""
+    on_change: Callable[[], None]
+    """Called when listening begins or ends."""
+    on_break: Callable[[], object] = lambda: None
+    """Called when the connection was lost."""
+    ping_every: float = PING_EVERY
+    answer_timeout: float = ANSWER_TIMEOUT
+
+    def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
         """The number of times that listening began. If it has changed, notifications in between were missed."""
-        self._connect = connect
-        self._connect_notifier = connect_notifier or connect
-        self._dialect = dialect
         self._outbox: int | None = None
-        """The oid of the outbox, which keeps it wherever it is moved."""
+        """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""
-        self._on_notify = on_notify
-        self._on_change = on_change
-        self._on_break = on_break
-        self._ping_every = ping_every
-        self._answer_timeout = answer_timeout
         self._error: str | None = _NOT_YET
         self._connection: psycopg.Connection[Any] | None = None
         self._closed = threading.Event()
@@ -87,7 +82,7 @@ class Listener(threading.Thread):
         return Health(listening=self._error is None, connections=self.connections, error=self._error)
 
     def run(self) -> None:
-        """Listen until closed. The pauses between attempts grow and vary, so that a server that is back is not overloaded."""
+        """Listen until closed. The pauses between attempts grow and vary, so as not to overload a server that has come back."""
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda lasted: not lasted),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
@@ -100,7 +95,7 @@ class Listener(threading.Thread):
                 attempts(self._attempt)
         except NotificationsBlocked:
             self._error = "a pooler forwards none, or listen_url leads to another database"
-            self._on_change()
+            self.on_change()
             log.warning(
                 "notifications do not reach this worker: %s; polling instead (give listen_url=, or notifications=False)",
                 self._error,
@@ -127,7 +122,7 @@ class Listener(threading.Thread):
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
-        """End the thread, wherever it waits. Returns once it has ended, or after a second, for it may be connecting."""
+        """End the thread, wherever it waits. Returns once it has ended, or after a second, since it may be connecting."""
         self._closed.set()
         if (connection := self._connection) is not None:
             _shut_down(connection)
@@ -135,29 +130,29 @@ class Listener(threading.Thread):
             self.join(_CLOSE_TIMEOUT)
 
     def _open(self) -> psycopg.Connection[Any]:
-        self._connection = connection = self._connect()
+        self._connection = connection = self.connect()
         with self._watchdog(connection):
             connection.rollback()
-            connection.autocommit = True  # inside a transaction nothing is delivered
+            connection.autocommit = True  # inside a transaction, no notifications are delivered
             self._prove_delivery(connection)
         return connection
 
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
-        """Prove that notifications of the trigger in the worker's database reach this connection.
+        """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        Through a pooler they may not, although LISTEN succeeds, nor if the connection leads to another database. The trigger is
-        that of the outbox which the worker's own connections find.
+        They may not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another database. The
+        trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
-        other = self._connect_notifier()
+        other = (self.connect_notifier or self.connect)()
         with self._watchdog(other), other:
             other.rollback()
             other.autocommit, other.read_only = False, False  # whatever the role's defaults are
             self._find_channel(other)
             connection.execute(_listen_to(self._channel))
             self._run(other, channel.prove, word=word)
-        if not self._receives(connection, word, self._answer_timeout / 2):
-            connection.execute("SELECT 1")  # fails if the peer is silent: that is no pooler, and passes
+        if not self._receives(connection, word, self.answer_timeout / 2):
+            connection.execute("SELECT 1")  # fails if the peer is silent, which is an outage and not a pooler
             if not self._receives(connection, word, 0):
                 raise NotificationsBlocked
 
@@ -180,19 +175,19 @@ class Listener(threading.Thread):
                 cursor.execute(text.encode(), parameters, prepare=False)
                 return cursor.fetchall() if cursor.description else []
 
-        return self._dialect.compiled[builder].run(execute, values)
+        return self.dialect.compiled[builder].run(execute, values)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         if self._closed.is_set():
             return
         self.connections += 1
         self._error = None
-        self._on_change()
+        self.on_change()
         log.debug("listening on %s", self._channel)
         while not self._closed.is_set():
-            for notice in connection.notifies(timeout=self._ping_every):
+            for notice in connection.notifies(timeout=self.ping_every):
                 if not _IS_PROOF.fullmatch(notice.payload):
-                    self._on_notify(notice.payload)
+                    self.on_notify(notice.payload)
             with self._watchdog(connection):
                 still = self._run(connection, channel.find_again, outbox=self._outbox)
             if still != [{"channel": self._channel}]:
@@ -201,16 +196,16 @@ class Listener(threading.Thread):
     def _report_loss(self, error: str) -> None:
         """Log an outage once, and not for each attempt."""
         if self._error is None and not self._closed.is_set():
-            self._on_break()
+            self.on_break()
         begins, self._error = self._error in (None, _NOT_YET), error
         if begins and not self._closed.is_set():
-            self._on_change()
+            self.on_change()
             log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
 
     @contextmanager
     def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
-        """Cut the connection if the block takes too long: a frozen or unreachable peer would keep us waiting for ever."""
-        timer = threading.Timer(self._answer_timeout, _shut_down, (connection,))
+        """Cut the connection if the block takes too long: a frozen or unreachable peer would block this thread for ever."""
+        timer = threading.Timer(self.answer_timeout, _shut_down, (connection,))
         timer.daemon = True
         timer.start()
         try:
@@ -220,7 +215,7 @@ class Listener(threading.Thread):
 
 
 def _shut_down(connection: psycopg.Connection[Any]) -> None:
-    """End whatever a thread waits for on this connection. (psycopg's own close() may not be called from another thread.)"""
+    """End any wait of another thread on this connection. (psycopg's close() must not be called from another thread.)"""
     if connection.closed:
         return
     with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:

@@ -1,74 +1,58 @@
-"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified (`store/claims/sleeping_workers.py`)."""
+"""Waiting by notifications: a listening thread, and the protocol by which only sleeping workers are notified.
+
+`store/claims/sleeping_workers.py` has the proof.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from uuid import UUID
-
-from sqlalchemy import Engine
 
 from ...database.engine import detached, make_engine
-from ...store import Store
 from ..timeouts import run_with_timeout
-from .base import POLL, Health, Wakeup
+from .base import POLL, DistributorSettings, Health, Wakeup
 
 _FALLBACK = timedelta(seconds=30)
 _BUSY_RATE = 50.0
-"""Successful claims a second from which on polling is cheaper for all than a notification for each task."""
+"""Successful claims per second. Above this rate, polling costs less than a notification for each task."""
 _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""The length of a rest after a look in vain, in lengths of the look."""
+"""A rest after an unsuccessful look lasts this many times as long as the look."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
 _NEGLIGIBLE = 0.05
 
 
-class PostgresDistributor:
-    """Wakes when a task is committed, when the next one is due, and at the latest after the fallback poll."""
+@dataclass(eq=False, repr=False)
+class PostgresDistributor(DistributorSettings):
+    """Wakes when a task is committed, when the next task is due, and at the latest after the fallback poll."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        queues: Sequence[str] | None,
-        topics: Sequence[str] | None = None,
-        worker_id: UUID,
-        poll: timedelta | None = None,
-        notifications: bool = True,
-        listen_url: str | None = None,
-        commits_of: Engine | None = None,  # noqa: ARG002 - the server notifies of every commit
-        on_break: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __post_init__(self) -> None:
         from .listener import Listener  # here, since it imports psycopg
 
-        self._store = store
-        self._sleeping = store.sleeping_workers
-        self._queues, self._topics = queues, topics
-        self._worker_id = worker_id
-        self._poll = (poll or (_FALLBACK if notifications else POLL)).total_seconds()
+        self._sleeping = self.store.sleeping_workers
+        self._poll = (self.poll or (_FALLBACK if self.notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
         self._wakeup = Wakeup()
         # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.
-        listened = store.bound_engine if listen_url is None else make_engine(listen_url)
+        engine = self.store.bound_engine
         self._listener = Listener(
-            partial(detached, listened),
-            store.dialect,
-            connect_notifier=partial(detached, store.bound_engine),
+            partial(detached, engine if self.listen_url is None else make_engine(self.listen_url)),
+            self.store.dialect,
+            connect_notifier=partial(detached, engine),
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
-            on_break=on_break,
+            on_break=self.on_break,
         )
-        self._sleeping.compile(queues)
-        self._notifications = notifications
+        self._sleeping.compile(self.queues)
         self._closed = False
         self._announced_connection = 0
         """The connection of the listener to which the announcement belongs, by its number."""
@@ -76,7 +60,7 @@ class PostgresDistributor:
         self._written = False
         self._horizon = 0
         self._empty_returns, self._returned_at = 0, -math.inf
-        """The number of returns since a claim last found something, each soon after the one before."""
+        """The number of returns since a claim last found a task, each soon after the one before."""
         self._notified = False
         self._empty_notifications, self._notified_at = 0, -math.inf
         """The number of such returns after a notification."""
@@ -84,15 +68,15 @@ class PostgresDistributor:
 
     @property
     def health(self) -> Health:
-        return self._listener.health if self._notifications else Health(listening=False, error="notifications are off")
+        return self._listener.health if self.notifications else Health(listening=False, error="notifications are off")
 
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"is notified of new tasks, and looks {seconds}" if self._notifications else f"polls {seconds}"
+        return f"is notified of new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
-        if self._notifications and not self._closed and self._listener.ident is None:
+        if self.notifications and not self._closed and self._listener.ident is None:
             self._listener.start()
 
     def wait_for_work(self, timeout: float | None = None) -> None:
@@ -128,17 +112,17 @@ class PostgresDistributor:
             run_with_timeout(_FORGET_TIMEOUT, self._forget)
 
     def _forget(self) -> None:
-        with suppress(Exception):  # its row ends by itself
-            self._sleeping.forget(self._worker_id)
+        with suppress(Exception):  # its row expires by itself
+            self._sleeping.forget(self.worker_id)
 
     def _prepare_sleep(self, end: float) -> float:
-        """Announce the worker as sleeping. Returns the seconds for which it is safe to sleep; 0: claim now."""
+        """Announce that the worker sleeps. Returns the number of seconds for which sleeping is safe; 0: claim now."""
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            seen = self._sleeping.look(self._horizon, self._queues, self._topics)
+            seen = self._sleeping.look(self._horizon, self.queues, self.topics)
             now = time.monotonic()
-            # Not past the end of the row: from then on this worker is not notified.
+            # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
             if seen.seconds is not None:
                 longest = min(longest, seen.seconds)
@@ -158,32 +142,32 @@ class PostgresDistributor:
             return
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
-        seconds = self._sleeping.announce(self._worker_id, self._queues, timedelta(seconds=self._poll))
+        seconds = self._sleeping.announce(self.worker_id, self.queues, timedelta(seconds=self._poll))
         answered = time.monotonic()
         self._horizon = self._sleeping.horizon()
-        # Counted from the answer, so that a task which is due at that moment is due when we wake. The row ends earlier by the
-        # delay of the answer, and for that long nobody notifies, so it must be too short to notice.
+        # Counted from the answer, so that a task which is due when the row expires is due when the worker wakes. The row expires
+        # earlier by the delay of the answer. For that time nobody notifies, so the delay must be too short to notice.
         self._announced_until = (answered if answered - sent < _NEGLIGIBLE else sent) + seconds
         self._announced_connection = connections
 
     def _withdraw(self) -> None:
         if self._announced_until > time.monotonic():
             self._announced_until = -math.inf
-            with suppress(Exception):  # its row expires; until then it is notified in vain
-                self._sleeping.withdraw(self._worker_id)
+            with suppress(Exception):  # its row expires; until then it gets needless notifications
+                self._sleeping.withdraw(self.worker_id)
 
     def _until_due(self, longest: float) -> float:
-        ahead = self._store.look_ahead(self._queues, topics=self._topics)
+        ahead = self.store.look_ahead(self.queues, topics=self.topics)
         if ahead.seconds is not None:
             longest = min(longest, ahead.seconds)
         return min(self._pause_after_empty_claims(), longest) if ahead.due else longest
 
     def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
-        """Return the pause after a claim that did not get what is due.
+        """Return the number of seconds to pause after a claim that did not get a due task.
 
-        Either another worker holds it, or blocked keys hide whether others can be claimed. A look behind many keys takes long,
-        and a notification meanwhile has to wait for it. So a long look is followed by a longer rest, once all producers notify
-        (`settled`).
+        Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A look behind many keys
+        takes long, and delays a notification that comes meanwhile. So a longer rest follows a long look, once all producers
+        notify (`settled`).
         """
         if not self._empty_returns:
             return 0
@@ -193,13 +177,13 @@ class PostgresDistributor:
         return min(pause, _SLOW_PAUSE)
 
     def _rate(self) -> float:
-        """Return the recent number of successful claims a second."""
+        """Return the recent number of successful claims per second."""
         return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _RATE_WINDOW) / _RATE_WINDOW
 
     def _spread_out(self) -> None:
-        """Let other workers go first after notifications in vain: with many idle workers, one task wakes them all.
+        """Let other workers go first after needless notifications: one task wakes all idle workers.
 
-        A worker that looked by itself, behind blocked keys, has not been woken in vain.
+        A worker that looked by itself, behind blocked keys, has not been woken needlessly.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -209,11 +193,11 @@ class PostgresDistributor:
             self._empty_notifications = min(self._empty_notifications + 1, _MAX_DOUBLINGS) if soon else 0
             if self._empty_notifications > 1 and not self._closed:
                 longest = min(_LONGEST_JITTER, _FIRST_PAUSE * 2**self._empty_notifications)
-                self._store.gone.wait(random.uniform(0, longest))  # noqa: S311
+                self.store.gone.wait(random.uniform(0, longest))  # noqa: S311
             self._notified_at = time.monotonic()
         self._returned_at = time.monotonic()
 
     def _on_notify(self, queue: str) -> None:
-        if self._queues is None or queue in self._queues:
+        if self.queues is None or queue in self.queues:
             self._notified = True
             self._wakeup.notify()

@@ -1,62 +1,45 @@
-"""SQLite cannot notify, so this distributor watches the version of the file, which each commit of another connection changes."""
+"""SQLite cannot notify. This distributor watches the version of the file, which each commit of another connection changes."""
 
 from __future__ import annotations
 
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeAlias
-from uuid import UUID
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from ...database.engine import detached
 from ...database.engine_events import listen
-from ...store import Store
 from ...store.claims.due import Look
-from .base import POLL, Health, Wakeup
+from .base import POLL, DistributorSettings, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
-"""Pairs: idle for less than A seconds, look every B seconds. A look takes 4 µs, but waking up for it, with cold processor caches,
-takes 100 µs or more: looks 6 ms apart cost 2 % of a core.
+"""Pairs (A, B): after an idle time of less than A seconds, look every B seconds. A look takes 4 µs, but waking up for it, with cold
+processor caches, takes 100 µs or more: looks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
-"""Seconds after the beginning of a commit in this process in which it looks almost without a pause."""
+"""For this many seconds after a commit in this process begins, the distributor looks almost without a pause."""
 _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
-"""Seconds of rest for each second of processor time that a claim in vain took, and the longest rest.
+"""Seconds of rest for each second of processor time that an unsuccessful claim took, and the longest rest.
 
-Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, of which 2.0 are the watch; with 100 and 2 seconds it was 3.9.
+Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, 2.0 of them for the watch. With 100 and 2 seconds it took 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]
-"""Callbacks by their owners. Entries come and go in any thread and in signal handlers, each in one step."""
+"""Callbacks by their owners. Any thread and any signal handler adds and removes entries, each in one step."""
 
 
-class SqliteDistributor:
-    """Has one connection of its own, which the thread that waits reads. Commits of this process's engine are noticed at once."""
+@dataclass(eq=False, repr=False)
+class SqliteDistributor(DistributorSettings):
+    """Reads the version on a separate connection, in the waiting thread. Commits of this process's engine are noticed at once."""
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        queues: Sequence[str] | None,
-        topics: Sequence[str] | None = None,
-        worker_id: UUID,  # noqa: ARG002 - sleeping workers are not registered
-        poll: timedelta | None = None,
-        notifications: bool = True,
-        listen_url: str | None = None,  # noqa: ARG002 - there is no server
-        commits_of: Engine | None = None,
-        on_break: Callable[[], object] = lambda: None,  # noqa: ARG002 - there is no connection to lose
-    ) -> None:
-        self._store = store
-        self._queues, self._topics = queues, topics
-        self._poll = (poll or POLL).total_seconds()
-        self._notifications = notifications
-        self._commits_of = commits_of or store.bound_engine
+    def __post_init__(self) -> None:
+        self._poll = (self.poll or POLL).total_seconds()
         self._commit_listeners: _CommitListeners = {}
         self._wakeup = Wakeup()
         self._woken = False
@@ -66,9 +49,9 @@ class SqliteDistributor:
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """Work seemed to be due at the last return, and no claim has found any since."""
+        """At the last return, work seemed to be due, and no claim has found any since."""
         self._cpu_at_return = 0.0
-        """Processor time in seconds of the waiting thread when it last returned."""
+        """The processor time of the waiting thread, in seconds, when it last returned."""
 
     @property
     def health(self) -> Health:
@@ -77,14 +60,14 @@ class SqliteDistributor:
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"watches the file for new tasks, and looks {seconds}" if self._notifications else f"polls {seconds}"
+        return f"watches the file for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         with self._lock:
-            if self._closed or self._connection is not None or not self._notifications:
+            if self._closed or self._connection is not None or not self.notifications:
                 return
-            self._connection = detached(self._store.bound_engine)
-            self._commit_listeners = _listeners_of(self._commits_of)
+            self._connection = detached(self.store.bound_engine)
+            self._commit_listeners = _listeners_of(self.commits_of or self.store.bound_engine)
             self._commit_listeners[self] = self._hint
 
     def wait_for_work(self, timeout: float | None = None) -> None:
@@ -98,7 +81,7 @@ class SqliteDistributor:
         self._work_was_due = False
 
     def _wait(self, began: float, longest: float) -> None:
-        ahead = self._store.look_ahead(self._queues, topics=self._topics)
+        ahead = self.store.look_ahead(self.queues, topics=self.topics)
         was_due, self._work_was_due = self._work_was_due, ahead.due
         if ahead.due:
             if was_due:
@@ -111,14 +94,14 @@ class SqliteDistributor:
                 return
 
     def _rest(self, end: float, next_due: float) -> None:
-        """Wait until another look behind blocked keys is worth its cost, or something new can be claimed.
+        """Wait until another look behind blocked keys is worth its cost, or a new task can be claimed.
 
-        Blocked keys hide whether others can be claimed, and a look behind all of them takes long: without a rest it would use a
-        whole core, and the claims that follow it would take turns from other writers. A look for new tasks is short.
+        Blocked keys hide whether other tasks can be claimed, and a look behind all of them takes long. Without a rest it would
+        use a whole core, and the claims that follow it would take turns from other writers. A look for new tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
-                recent = self._store.look_ahead(self._queues, topics=self._topics, recent=True)
+                recent = self.store.look_ahead(self.queues, topics=self.topics, recent=True)
                 if recent.due:
                     return
                 next_due = _next_due(recent)
@@ -140,7 +123,7 @@ class SqliteDistributor:
         return woken or self._closed
 
     def _disconnect(self) -> None:
-        # A signal handler may have interrupted the very thread that has the lock; that thread then disconnects.
+        # A signal handler may have interrupted the thread that has the lock. That thread then disconnects.
         if self._lock.acquire(timeout=0.1):
             try:
                 self._commit_listeners.pop(self, None)
@@ -172,7 +155,7 @@ class SqliteDistributor:
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
-        """Note that a commit is about to happen. Nothing can be claimed yet."""
+        """Note that a commit is about to happen. Its tasks cannot be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
 
@@ -183,24 +166,16 @@ def _next_due(ahead: Look) -> float:
 
 
 def _listeners_of(engine: Engine) -> _CommitListeners:
-    """Return what is called when a commit of the engine is about to happen.
+    """Return the functions that are called when a commit of the engine is about to happen.
 
-    SQLAlchemy gets one listener for each engine, for good: it iterates over its list of them during each commit, so one that
-    came or went meanwhile would break the commit of another thread.
+    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each commit, so
+    adding or removing one meanwhile would break the commit of another thread.
     """
     with _lock:
         if (listeners := _listeners_by_engine.get(engine)) is None:
             listeners = _listeners_by_engine[engine] = {}
-            _listen(engine, listeners)
+            listen(engine, "commit", lambda _connection: [call() for call in list(listeners.values())])
         return listeners
-
-
-def _listen(engine: Engine, listeners: _CommitListeners) -> None:
-    def call_listeners(_connection: Connection) -> None:
-        for call in list(listeners.values()):
-            call()
-
-    listen(engine, "commit", call_listeners)
 
 
 _listeners_by_engine: WeakKeyDictionary[Engine, _CommitListeners] = WeakKeyDictionary()

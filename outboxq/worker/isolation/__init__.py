@@ -7,16 +7,16 @@ import math
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
 from ...context import StepRunner
 from ...errors import ProcessDied
-from ...model import Outcome, TaskTimeout, TimeoutAction
+from ...model import TaskTimeout, TimeoutAction
 from ...model.records import fields_of
 from ...model.running import HandlerLog
 from ...task import Task
@@ -24,7 +24,7 @@ from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes
 from ..log_lines import EndLog
 from ..task_runner import Application, report_kill
-from .child import Answer, ChildProcess, Completing, Holding, Job, Known, News, Notes
+from .child import Answer, ChildProcess, Holding, Job, News, Notes, Signal
 from .fork_server import CannotFork, ForkServer
 
 __all__ = ["ChildProcess", "Children", "ForkServer", "IsolatedRunner"]
@@ -34,9 +34,9 @@ log = logging.getLogger("outboxq.worker")
 _NEWS_EVERY = 0.1
 """Seconds until a handler in a child learns what the worker has learnt of its claim."""
 _END_TIMEOUT = 5.0
-"""Seconds for which the end of a child is awaited whose socket has ended."""
+"""Seconds to wait for the end of a child whose socket has ended."""
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that idle children have to end when the worker stops: their hooks may have something to send."""
+"""Seconds that idle children have to end when the worker stops, since their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -47,43 +47,35 @@ class _Child:
     pid: int
     connection: Connection
     tasks: int = 0
-    """The number of tasks that it was given."""
+    """The number of tasks that it has been given."""
 
 
 class Children:
-    """The child processes of one worker. An idle one is used again, until it has run its share of tasks."""
+    """The child processes of one worker. An idle child is used again, until it has run its number of tasks."""
 
     def __init__(self, new_server: Callable[[], ForkServer], *, tasks_per_child: int) -> None:
         self._new_server = new_server
         self.server = new_server()
-        self._has_forked = False
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
 
-    @contextmanager
-    def forking(self, has_begun: Callable[[], bool]) -> Iterator[None]:
-        """Fork the server, and close it if the block fails before `has_begun`.
+    def start(self) -> None:
+        """Fork the server, or another one after `close`. A call while the server runs has no effect.
 
-        The block starts the worker: before it there is no thread, no connection and no port that a child would have too. A start
-        that failed may be repeated, with another server.
+        The worker calls this before it has a thread, a connection or a port, since a child would inherit them.
         """
-        if not self._has_forked:
-            self._has_forked = True
-            self.server.start()
-        try:
-            yield
-        except BaseException:
-            if not has_begun():
-                self.close()
-                self.server, self._has_forked = self._new_server(), False
-            raise
+        if self.server.is_closed:
+            self.server = self._new_server()
+        self.server.start()
 
     def given(self, job: Job) -> _Child:
-        """Return the child that was given this job. Raises CannotFork."""
+        """Give this job to a child, and return the child. Raises CannotFork."""
         while True:
             child = self._take()
             try:
-                if not child.connection.poll():  # one that has died meanwhile: an idle child says nothing
+                if (
+                    not child.connection.poll()
+                ):  # an idle child sends nothing, so a readable socket means that it has died
                     child.connection.send(job)
                     child.tasks += 1
                     return child
@@ -105,12 +97,12 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child end, which it does when its socket has ended and no handler runs."""
+        """Let the child end: it does so when its socket has ended and no handler runs."""
         child.connection.close()
         self.server.forget(child.pid)
 
     def close(self) -> None:
-        """Let idle children end, for a moment, and kill the others."""
+        """Give idle children a moment to end, and kill the others."""
         idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
         for child in idle:
             child.connection.close()
@@ -124,14 +116,14 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """Its hooks learn of attempts whose child has died. Of the others they learn in the child."""
+    """Its hooks are called here for attempts whose child has died; for all others, in the child."""
     children: Children
     steps: StepRunner
-    """Knows for how long a task has slept whose child has died."""
+    """Knows how long a task has slept whose child has died."""
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
-    """The time between a timeout and the end of a child that goes on all the same."""
+    """The time between a timeout and the forced end of the child."""
 
     def attempt(self, active: ActiveClaim) -> None:
         """Run the handler of a claim that may begin."""
@@ -142,7 +134,7 @@ class IsolatedRunner:
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
-            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - no error of ours
+            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error of this code
             self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
@@ -162,9 +154,9 @@ class IsolatedRunner:
                 self._finish(active, answer)
 
     def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
-        """Return the child's answer; None: its time is over. Raises EOFError or OSError if it dies.
+        """Return the child's answer, or None if its time is over. Raises EOFError or OSError if it dies.
 
-        `known`: the news that it has.
+        `known`: the news that the child has.
         """
         context, connection = active.context, child.connection
         kill_at = self._kill_at(active, task)
@@ -177,25 +169,25 @@ class IsolatedRunner:
             elif time.monotonic() >= kill_at:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():
-                raise EOFError  # a process that the handler forked still has the other end of the socket
+                raise EOFError  # a process that the handler forked still holds the other end of the socket
             if (now := News.of(context)) != known:
                 known = now
                 connection.send(now)
 
-    def _heed(self, message: Notes | Holding | Completing, active: ActiveClaim, connection: Connection) -> None:
-        """Do what a message of a child that works asks for."""
+    def _heed(self, message: Notes | Holding | Signal, active: ActiveClaim, connection: Connection) -> None:
+        """Act on a message from a child that runs a handler."""
         context = active.context
         if isinstance(message, Notes):
             context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
         elif isinstance(message, Holding):
-            if math.inf in {message.deadline, context.deadline}:  # else a heartbeat knows better by now
+            if math.inf in {message.deadline, context.deadline}:  # otherwise a heartbeat has set a later deadline
                 context.deadline = message.deadline
         else:
             active.state = ClaimState.ENDING
-            connection.send(Known())
+            connection.send(Signal.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
-        """Return when the child is killed (`time.monotonic()`), and infinity for never."""
+        """Return when to kill the child (`time.monotonic()`). Infinity: never."""
         seconds, began = active.claim.timeout_seconds, active.context.began
         active.is_limited = task.timeout_action is not TimeoutAction.ASK
         if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None:
@@ -203,10 +195,10 @@ class IsolatedRunner:
         return began + seconds + self.grace.total_seconds()
 
     def _finish(self, active: ActiveClaim, answer: Answer) -> None:
-        """Do with the child's answer what a handler thread does with its own."""
+        """Pass on the child's outcome as a handler thread passes on its own."""
         claim, context = active.claim, active.context
         context.began, context.ended = answer.began, answer.ended
-        outcome = None if answer.outcome is None else Outcome(claim=claim, **answer.outcome)
+        outcome = None if answer.outcome is None else replace(answer.outcome, claim=claim)
         if outcome is None:
             if answer.was_lost:
                 self.outcomes.lost(active)
@@ -228,7 +220,7 @@ class IsolatedRunner:
         self._fail(active, task, error)
 
     def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
-        """End the claim of a handler whose process has died. It alone ran there, so the attempt has failed."""
+        """End the claim of a handler whose process has died. Only that handler ran there, so its attempt has failed."""
         child.connection.close()
         server, claim = self.children.server, active.claim
         code = server.end_of(child.pid, _END_TIMEOUT)
@@ -239,7 +231,7 @@ class IsolatedRunner:
                 )
             return
         if code is None:
-            server.kill(child.pid)  # it has closed its socket, or its handler has
+            server.kill(child.pid)  # the child or its handler has closed the socket
         self._fail(active, task, ProcessDied(f"the child process of the handler {_end(code)}"))
 
     def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:
@@ -253,7 +245,7 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Return how a process ended that has this exit code, negative for a signal."""
+    """Return in words how a process with this exit code ended. A negative code is a signal."""
     if code is None:
         return "no longer answers"
     if code >= 0:

@@ -1,7 +1,7 @@
-"""A child process: runs handlers for a worker, one at a time, and tells it how they ended.
+"""A child process. It runs handlers for a worker, one at a time, and tells the worker their outcomes.
 
-The worker has the claims, the leases and the outcomes. The child has the handler, its transaction, the framework's work around
-it, the hooks, and the log line of its end.
+The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction, the framework's
+context manager and the hooks, and logs its end.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
 from multiprocessing.connection import Connection
-from typing import Any, TypeAlias
+from typing import Any
 
 from ...context import TaskContext, process
 from ...integration.hooks import WorkerHooks, WorkerInfo
@@ -31,7 +32,7 @@ from ..leases import ActiveClaim, ClaimState
 from ..log_lines import EndLog
 from ..options import WorkerSettings
 from ..signals import print_in_child
-from ..steps import Steps, StoredSteps
+from ..steps import Steps
 from ..task_runner import Application, HandlerRunner
 from ..timeouts import Timeouts, raise_in_thread
 from .fork_server import ignore_stop_signals
@@ -39,14 +40,14 @@ from .fork_server import ignore_stop_signals
 log = logging.getLogger("outboxq.worker")
 
 _NOTES_EVERY = 0.5
-"""Seconds until the worker learns what a handler has reported and logged."""
+"""Seconds until the worker learns what the handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
-"""Seconds for which a child waits until the worker knows that a claim is about to end. Afterwards it goes on."""
+"""Seconds for which a child waits until the worker knows that a claim is about to end. Then the child goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The answers to what a handler may ask about its claim, as the worker knows them now."""
+    """The present state of a claim, about which its handler may ask the worker."""
 
     deadline: float
     was_lost: bool
@@ -55,13 +56,8 @@ class News:
 
     @classmethod
     def of(cls, context: TaskContext) -> News:
-        """Return the news for a context of the worker's."""
-        return cls(
-            deadline=context.deadline,
-            was_lost=context.was_lost,
-            cancel_requested=context.cancel_requested,
-            is_stopping=context.is_stopping,
-        )
+        """Return the news of a context that the worker holds."""
+        return cls(**{one.name: getattr(context, one.name) for one in fields(cls)})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,30 +69,29 @@ class Job:
     news: News
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """The worker's answer to a `Completing`."""
+class Signal(Enum):
+    """A message without content."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Completing:
-    """The child is about to commit a completion in the task's own transaction."""
+    COMPLETING = auto()
+    """From the child: it is about to commit a completion in the task's own transaction."""
+    KNOWN = auto()
+    """The worker's answer to that."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """The child has the only lock of the database, so no other worker can take the task; or it has that no longer."""
+    """The child has the database's only lock, so that no other worker can take the task; or it no longer has the lock."""
 
     deadline: float
-    """The end of the lease by `time.monotonic()`; infinity: it holds as long as the lock."""
+    """The end of the lease (`time.monotonic()`). Infinity: as long as the child has the lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
     """The end of a job."""
 
-    outcome: dict[str, Any] | None
-    """The fields of the outcome but for its claim; None: the lease was lost, or the child could not say."""
+    outcome: Outcome | None
+    """The outcome without its claim, which the worker has. None: the lease was lost, or the child has no outcome."""
     is_committed: bool
     was_lost: bool
     began: float | None
@@ -105,32 +100,23 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The progress of the handler that runs, and the lines that it has logged, for its worker to write if the child is killed."""
+    """The progress and the log lines of the handler that runs. The worker writes them if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
-    """The members that the data of an event has of a handler log."""
+    """The handler log as the data of an event contains it."""
 
     @classmethod
     def of(cls, context: TaskContext) -> Notes:
-        """Return the notes of a context of the child's."""
+        """Return the notes of a context that the child holds."""
         kept = context.handler_log
         return cls(progress=context.reported, log={} if kept is None else kept.as_data())
 
 
-ToChild: TypeAlias = Job | News | Known
-FromChild: TypeAlias = Answer | Completing | Holding | Notes
-
-
-def packed(outcome: Outcome) -> dict[str, Any]:
-    """Return the fields of an outcome, without the claim, which the worker has."""
-    return {one.name: getattr(outcome, one.name) for one in fields(outcome) if one.name != "claim"}
-
-
 class ChildProcess:
-    """The work of one child. The handlers run in its main thread, where signals interrupt what they wait for.
+    """The work of one child. The handlers run in its main thread, where signals interrupt their waits.
 
-    It is the `LeaseView` of the code that runs them.
+    For the code that runs the handlers, this class stands for the worker: it is the `LeaseView` and takes the `Outcomes`.
     """
 
     def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
@@ -140,26 +126,27 @@ class ChildProcess:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
         self._sending = threading.Lock()
-        """Held while something is sent, and while the context changes: no notes may follow an answer."""
+        """Held while a message is sent and while the context changes, so that notes never follow an answer."""
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
-        """The newest news of the job that runs or comes next."""
+        """The latest news of the present or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
-        self._outcomes = _ChildOutcomes()
+        self._outcome: Outcome | None = None
+        """The outcome of the job, for its answer: the worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
-        """Run the jobs that come by the socket, until that ends."""
+        """Run the jobs that come through the socket, until it ends."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True
         signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
         if (engine := self._application.store.engine) is not None:
-            engine.dispose(close=False)  # its connections are the parent's
+            engine.dispose(close=False)  # its connections belong to the parent
         self._connection = Connection(channel.detach())
-        # What a handler forks answers for no task, and does not hide the end of this process.
+        # A process that a handler forks must not answer for a task, nor hide the end of this process.
         in_children(self._connection.close)
         attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
@@ -186,9 +173,9 @@ class ChildProcess:
         return HandlerRunner(
             application,
             own,
-            Steps(store, own, StoredSteps(store, own), integration, self, settings.on_failpoint),
+            Steps(store, own, own.steps, integration, self, settings.on_failpoint),
             self,
-            self._outcomes,
+            self,
             on_failpoint=settings.on_failpoint,
             ends=EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end),
             keeper=KeeperPlace() if settings.handler_log else None,
@@ -197,10 +184,10 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Take what the worker says. At its end, this process ends too: at once if a handler runs, since its claim is given up."""
+        """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler runs, since its claim is lost."""
         try:
             while True:
-                message: ToChild = self._connection.recv()
+                message: Job | News | Signal = self._connection.recv()
                 if isinstance(message, Job):
                     self._apply(message.news)
                     self._jobs.put(message)
@@ -213,14 +200,14 @@ class ChildProcess:
                 os._exit(1)
             self._jobs.put(None)
         except BaseException:
-            log.exception("a child process could not read what its worker said, and ends")
+            log.exception("a child process could not read a message of its worker, and ends")
             os._exit(1)
 
     def _send_notes(self) -> None:
-        """Send the notes of the handler that runs, whenever there are new ones."""
+        """Send the notes of the handler that runs whenever they have changed."""
         known: tuple[TaskContext | None, Notes | None] = None, None
         while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
-            with self._sending, suppress(OSError):  # the worker has ended: `_receive` ends this process, too
+            with self._sending, suppress(OSError):  # the worker has ended, so `_receive` ends this process
                 if (context := self._context) is None:
                     continue
                 notes, nothing = Notes.of(context), Notes(progress=None, log={})
@@ -229,7 +216,7 @@ class ChildProcess:
                 known = context, notes
 
     def _apply(self, news: News) -> None:
-        """Keep the news, and tell the handler. They may come before it has begun."""
+        """Keep the news, and tell the handler. News may come before the handler has begun."""
         with self._telling:
             self._news = news
             if news.is_stopping:
@@ -256,13 +243,13 @@ class ChildProcess:
         try:
             attempt(active)
         except Exception:
-            text = "a claim could not be handled; its lease runs out and it is recovered"
+            text = "a claim could not be handled; its task is recovered once its lease has expired"
             log.exception(text, extra=fields_of(claim))
         finally:
             context.error = None
-        outcome = self._outcomes.take()
+        outcome, self._outcome = self._outcome, None
         return Answer(
-            outcome=None if outcome is None else packed(outcome),
+            outcome=None if outcome is None else replace(outcome, claim=None),  # type: ignore[arg-type]
             is_committed=active.state is ClaimState.COMMITTED,
             was_lost=context.was_lost and outcome is None,
             began=context.began,
@@ -270,7 +257,7 @@ class ChildProcess:
         )
 
     def is_void(self, context: TaskContext) -> bool:
-        return context.was_lost  # only the worker knows of its connections
+        return context.was_lost  # only the worker knows whether a connection was lost
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
         context.deadline = deadline
@@ -278,42 +265,30 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
     def ending(self, active: ActiveClaim) -> None:
-        """Tell the worker that a completion is about to be committed, and wait until it knows."""
+        """Tell the worker that a completion is about to be committed, and wait until the worker has answered."""
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
-            self._connection.send(Completing())
+            self._connection.send(Signal.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
-    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is that of the job
+    def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the claim of the job
         if (context := self._context) is not None:
             context.was_lost = True
-
-
-class _ChildOutcomes:
-    """Keeps the outcome of the job for its answer: the worker writes it."""
-
-    def __init__(self) -> None:
-        self._kept: Outcome | None = None
-
-    def take(self) -> Outcome | None:
-        """Return the outcome, and forget it; None: there is none to write."""
-        kept, self._kept = self._kept, None
-        return kept
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:
             active.state = ClaimState.HANDED_OVER
-        self._kept = outcome
+        self._outcome = outcome
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the worker counts it
-        self._kept = outcome
+        self._outcome = outcome
 
     def lost(self, active: ActiveClaim) -> None:
         active.context.was_lost = True
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:
-    """Have the main thread raise such an exception, also where it waits in a system call."""
+    """Make the main thread raise an exception of this class, even if it waits in a system call."""
     raise_in_thread(thread, kind)
     signal.pthread_kill(thread, signal.SIGURG)

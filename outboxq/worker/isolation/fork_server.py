@@ -1,8 +1,8 @@
-"""The fork server: a process without threads that forks child processes for a worker, and reports how they end.
+"""The fork server: a process without threads that forks child processes for a worker, and reports their ends.
 
-The worker itself cannot fork them: it has threads, and a child would have the locks that those hold. The server is forked before
-the worker has any. It and its children end with the worker, however that ends: the end of their common socket tells the server,
-and the kernel (on Linux) or the end of its own socket tells a child whose server was killed.
+The worker itself cannot fork them: it has threads, and a child would inherit the locks that they hold. The server is forked before
+the worker has threads. It and its children end with the worker, however that ends: the server notices the end of their common
+socket, and a child whose server was killed is ended by the kernel (on Linux) or by the end of its own socket.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _MOST_DESCRIPTORS = 16
 _PR_SET_PDEATHSIG = 1
 
 Serve = Callable[[socket.socket], None]
-"""A function that works in a child, for the process at the other end of the socket."""
+"""A function that runs in a child, for the process at the other end of the socket."""
 
 
 class CannotFork(Exception):
-    """The system has no process or no memory for another child."""
+    """The system cannot start another process."""
 
 
 class ForkServer:
-    """The worker's end: asks for child processes, and knows how they ended."""
+    """The worker's end: requests child processes, and knows how they ended."""
 
     def __init__(self, serve: Serve, on_failure: Callable[[BaseException], object]) -> None:
-        """Prepare it. Each child calls `serve`; `on_failure` is called if the server ends by itself."""
+        """Each child calls `serve`. `on_failure` is called if the server ends by itself."""
         self._serve, self._on_failure = serve, on_failure
         self._asking = threading.Lock()
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -58,12 +58,14 @@ class ForkServer:
         """True once the server is gone, and its children with it."""
 
     def start(self) -> None:
-        """Fork the server. Warns of threads that this process has already: a child may lack what they do, or have their locks."""
+        """Fork the server, unless it runs. Warns of the threads of this process: a child lacks them, and may inherit their locks."""
+        if self._control is not None:
+            return
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (
                 "this process had the threads %s when it forked the server of its child processes; they do not run there, and "
-                "locks that they held stay locked: start them later, for instance in a hook's worker_started()"
+                "locks that they held stay locked; start them later, for instance in a hook's worker_started()"
             )
             log.warning(text, ", ".join(strangers[:10]))
         ours, theirs = socket.socketpair()
@@ -97,42 +99,44 @@ class ForkServer:
         return int(text), ours
 
     def kill(self, pid: int) -> None:
-        """Kill a child with the processes that it has started. The server does it, which knows whether the id is still the child's."""
-        with suppress(OSError):
-            assert self._control is not None
-            self._control.sendall(_KILL + str(pid).encode() + b"\n")
+        """Kill a child with the processes that it has started."""
+        self._order(_KILL, pid)
 
     def print_stacks(self, pid: int) -> None:
-        """Have a child print its stacks on stderr. The server asks it, which knows whether the id is still the child's."""
-        with suppress(OSError):
-            assert self._control is not None
-            self._control.sendall(_STACKS + str(pid).encode() + b"\n")
+        """Have a child print its stacks on stderr."""
+        self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:
-        """Return the exit code of a child, negative for a signal, once it has ended; None if it has not after `timeout` seconds."""
+        """Return the exit code of a child once it has ended, or None after `timeout` seconds. A negative code is a signal."""
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
             return self._ends.pop(pid, None)
 
     def knows_end_of(self, pid: int) -> bool:
-        """Return whether a child is known to have ended, before the server or with it."""
+        """Return whether a child is known to have ended, by itself or with the server."""
         return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:
-        """Keep no note of how this child ends."""
+        """Forget this child and its end."""
         with self._changed:
             self._children.discard(pid)
             self._ends.pop(pid, None)
 
     def close(self) -> None:
-        """End the server, which kills the children that are left."""
+        """End the server, which kills its remaining children."""
         self.is_closed = True
         if self._control is not None:
             with suppress(OSError):
                 self._control.shutdown(socket.SHUT_RDWR)
 
+    def _order(self, order: bytes, pid: int) -> None:
+        """Send the server an order about a child. The server knows whether the id still belongs to that child."""
+        with suppress(OSError):
+            assert self._control is not None
+            self._control.sendall(order + str(pid).encode() + b"\n")
+
     def _listen(self) -> None:
-        """Read what the server says, until it ends."""
+        """Read the server's messages until it ends."""
         assert self._control is not None
         try:
             with self._control.makefile("r") as lines:
@@ -171,7 +175,7 @@ class _Server:
 
     def run(self) -> None:
         ignore_stop_signals()
-        gc.freeze()  # its pages stay those of the children
+        gc.freeze()  # so that the children keep sharing its pages
         died, dying = os.pipe()
         os.set_blocking(dying, False)
         os.set_blocking(died, False)
@@ -218,13 +222,13 @@ class _Server:
             if pid == 0:
                 _end_with(lambda: self._work(channel, server))
             with suppress(OSError):
-                os.setpgid(pid, pid)  # also done there: either may be first
+                os.setpgid(pid, pid)  # the child does this too: either may be first
             self._children.add(pid)
             self._say(_FORKED, pid)
 
     def _work(self, channel: socket.socket, server: int) -> None:
         with suppress(OSError):
-            os.setpgid(0, 0)  # what the handler starts is killed with it
+            os.setpgid(0, 0)  # processes that the handler starts are killed with it
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in self._pipe:
@@ -251,8 +255,8 @@ class _Server:
                 return
             self._children.discard(pid)
             code = os.waitstatus_to_exitcode(status)
-            if code:  # its handler did not return, so nothing else ends what that has started
-                with suppress(OSError):  # the group is empty; a group with members keeps its id from being given again
+            if code:  # its handler did not return, so its own processes may still run
+                with suppress(OSError):  # the group may be empty; while it has members, its id is not reused
                     os.killpg(pid, signal.SIGKILL)
             self._say(_ENDED, pid, code)
 
@@ -261,9 +265,9 @@ class _Server:
 
 
 def ignore_stop_signals() -> None:
-    """Leave stop signals to the worker: those of a terminal or of a service manager reach its children too.
+    """Leave stop signals to the worker. Those from a terminal or a service manager reach its children too.
 
-    They have a handler, and are not ignored: programs that a handler starts would inherit that.
+    The signals get a handler and are not ignored, since programs that a task starts would inherit that.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -275,7 +279,7 @@ def _no_action(_number: int, _frame: object) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent has ended. Only Linux can; elsewhere the end of the socket has to do."""
+    """Make the kernel kill this process when its parent has ended. Only Linux can; elsewhere the end of the socket must do."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -288,6 +292,6 @@ def _end_with(work: Callable[[], object]) -> None:
     failed: BaseException | None = None
     try:
         work()
-    except BaseException as error:  # noqa: BLE001 - it is printed, and the process ends
+    except BaseException as error:  # noqa: BLE001 - the error is printed, and the process ends
         failed = error
     end_fork(failed)

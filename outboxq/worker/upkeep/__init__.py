@@ -1,4 +1,4 @@
-"""Services of a worker that run in threads of their own, and the registration of the worker in the database."""
+"""The services of a worker, each of which runs in a separate thread."""
 
 from __future__ import annotations
 
@@ -7,40 +7,60 @@ import math
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
-from ...errors import FileUnusable
-from ...store import Store
+from ...database.engine import close
+from ...errors import FileUnusable, InvalidArgument
+from ...model.histograms import AttemptCounts
+from ...model.uuid7 import uuid7
+from ...store import QueueSample, Store, TaskMetric
 from ...store.failure_log import FailureLog
+from ...store.numbers.metrics import SUM_UP
 from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
 REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
-"""Minimum number of seconds between two looks for tasks to cancel, however many tasks of batches fail."""
+"""The shortest time between two looks for tasks to cancel, in seconds, however many tasks of batches fail."""
+_PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
+"""Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so neither pause
+makes a tick late.
+"""
+WRITE_EVERY = 10.0
+"""Seconds between two writes of the counts. A killed worker loses at most the counts of this time."""
+SAMPLE = "sample"
+"""The maintenance job of taking samples."""
+_SAMPLE_EVERY = 15.0
+_SHARE = 100
+"""The next sample is taken after at least this many times the duration of the last one, so samples take at most 1 % of the time."""
+_SUM_UP_EVERY = timedelta(minutes=1)
+_AT_MOST = timedelta(minutes=5)
+"""The time after which another worker takes over a job, because the worker that had it has died."""
+_NOTHING = AttemptCounts()
 
 
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
-    """Registers the worker and what it takes: for people, `explain` and statistics. No task depends on it.
+    """Registers the worker and its scope, for people, `explain` and statistics. No task depends on it.
 
-    A worker that has not renewed its registration for 90 s counts as gone.
+    A worker that has not renewed its registration for 90 seconds counts as dead.
     """
 
     store: Store
     worker_id: UUID
     unknown_tasks: Callable[[], Collection[tuple[str, str]]]
-    """Returns queue and name of the tasks that the worker met lately and does not know."""
+    """Returns the queue and the name of each unknown task that the worker has claimed lately."""
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """Returns the arguments of `Store.workers.describe`, as they are now."""
+    """Returns the present arguments of `Store.workers.describe`."""
 
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
@@ -48,35 +68,38 @@ class WorkerRegistration:
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
-        """Keeps one thread from registering the worker while another removes it."""
+        """Prevents a thread from registering the worker while another removes it."""
 
     def run_once(self) -> None:
-        """Renew the registration, unless the worker has ended. May be called by any thread."""
+        """Renew the registration, unless the worker has ended. Any thread may call this."""
         with self._lock:
             if self._ended:
                 return
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
-                self.store.workers.unregister(self.worker_id)  # and those that have not been seen for a day
+                self.store.workers.unregister(self.worker_id)  # also deletes workers that have not been seen for a day
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
             self._describe()
 
     def _describe(self) -> None:
-        """Write down the process. A failure is logged and no more, unless the file is gone: the registration stands without it."""
+        """Store the description of the process. The registration is valid without it, so a failure is only logged.
+
+        Raises FileUnusable.
+        """
         try:
             self.store.workers.describe(self.worker_id, **self.process())
-            self._describing.worked("the worker's process is written down again")
+            self._describing.worked("the description of the worker's process is stored again")
         except FileUnusable:
             raise
         except Exception as error:  # noqa: BLE001
-            self._describing.failed("the worker's process was not written down", error)
+            self._describing.failed("the description of the worker's process was not stored", error)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        The tasks that it met and does not know stay for a while: a worker that knows them finds them by it.
+        If the worker has claimed unknown tasks, that note stays for a while: a worker that knows the tasks finds them by it.
         """
         with self._lock:
             self._ended = True
@@ -84,7 +107,7 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the seconds until the next renewal. It is due at once when a name was met that is not registered yet."""
+        """Return the seconds until the next renewal. It is due at once if an unknown task is not registered yet."""
         if set(self.unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
@@ -92,7 +115,7 @@ class WorkerRegistration:
 
 @dataclass(eq=False, repr=False)
 class PartitionMaker:
-    """Creates future partitions of the history, if it is partitioned. Three exist ahead of time, so this is not urgent."""
+    """Creates future partitions of the history, if it is partitioned. Three exist in advance, so this is not urgent."""
 
     store: Store
 
@@ -100,13 +123,13 @@ class PartitionMaker:
         self.store.time_partitions.make()
 
     def pause(self) -> float:
-        """Return the seconds until the next look: half an hour to an hour."""
+        """Return the seconds until the next run: half an hour to an hour."""
         return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks of batches in which one has failed, where their policy is so; also those of workers that are gone."""
+    """Cancels the other tasks of batches in which a task has failed, if their policy says so. It also does so for dead workers."""
 
     store: Store
 
@@ -115,27 +138,193 @@ class BatchCanceller:
         """Ends the pause of the thread."""
         self._is_due = False
         self._looked_at = -math.inf
-        """When it looked last (`time.monotonic()`)."""
+        """When it last looked (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel what is to be cancelled."""
+        """Cancel these tasks."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Look at once, or a second after the last look: a task of a batch has failed."""
+        """Look at once, or a second after the last look, since a task of a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the seconds until the next look. If a task of a batch has just failed here, it is a second after the last one."""
+        """Return the seconds until the next look. If a task of a batch has failed here, it is due a second after the last look."""
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
         return random.uniform(5.0, 15.0)  # noqa: S311
 
 
+@dataclass(eq=False, repr=False)
+class Planting:
+    """Declares the schedules of this worker's code, and plants the ticks of all schedules.
+
+    A worker plants schedules of tasks that it does not know too. So the schedules of a service go on while none of its workers runs.
+    """
+
+    store: Store
+    declare: Callable[[Store], object]
+    """Declares the schedules of the code."""
+
+    def __post_init__(self) -> None:
+        self._wait = _PLANT_EVERY
+        self._is_declared = False
+        self._refusal = ""
+        self._stopping = False
+
+    def begin(self, *, burst: bool) -> None:
+        """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
+
+        The thread then has nothing to do at first: if it planted while the worker is stopped, it could outlive its connections.
+        """
+        self._wait = _PLANT_EVERY
+        self._declare()
+        pages = iter((False,))
+        with suppress(Exception):  # the thread tries again
+            if self.store.schedules.plant(stop=(lambda: False) if burst else (lambda: next(pages, True))):
+                self._wait = _PLANT_SOON  # there may be more
+
+    def run_once(self) -> None:
+        self._wait = _PLANT_EVERY
+        self._declare()
+        self.store.schedules.plant(stop=lambda: self._stopping)
+
+    def pause(self) -> float:
+        """Return the seconds until the next planting."""
+        return random.uniform(*self._wait)  # noqa: S311
+
+    def stop(self) -> None:
+        """Plant no further page of schedules."""
+        self._stopping = True
+
+    def _declare(self) -> None:
+        """Declare the schedules, unless they are declared already.
+
+        A schedule of the same name that was stored at run time does not stop the worker: this is logged once, and tried again.
+        """
+        if self._is_declared:
+            return
+        try:
+            self.declare(self.store)
+        except InvalidArgument as error:
+            if str(error) != self._refusal:
+                log.warning("the schedules of this code are not stored; the worker runs without them: %s", error)
+            self._refusal = str(error)
+        else:
+            self._is_declared = True
+
+
+@dataclass(eq=False, repr=False)
+class MetricsWriter:
+    """Writes the counts of the meter since the last write, every ten seconds and at the end: a row for each queue and task.
+
+    Rows that could not be written are kept unchanged, with their ids, and written first the next time. So a row is written once,
+    even if the answer to its COMMIT was lost. Later counts stay in the meter meanwhile.
+    """
+
+    store: Store
+    meter: Meter
+    worker_id: UUID
+
+    def __post_init__(self) -> None:
+        self._written: Mapping[tuple[str, str], AttemptCounts] = {}
+        """The counts of the meter that the rows so far contain."""
+        self._unwritten: Sequence[TaskMetric] = ()
+        self._due = time.monotonic() + WRITE_EVERY
+
+    def run_once(self) -> None:
+        self._due = time.monotonic() + WRITE_EVERY
+        self._write_rows()
+        self._unwritten = self._counted()
+        self._write_rows()
+
+    def end(self) -> None:
+        """Write the remaining counts, if the database can be reached."""
+        with suppress(Exception):
+            self.run_once()
+
+    def pause(self) -> float:
+        """Return the seconds until the next write."""
+        return max(0.0, self._due - time.monotonic())
+
+    def _write_rows(self) -> None:
+        self.store.metrics.record(self._unwritten, worker_id=self.worker_id)
+        self._unwritten = ()
+
+    def _counted(self) -> list[TaskMetric]:
+        """Return the rows for the counts since the last call."""
+        before, self._written = self._written, self.meter.read()
+        return [
+            TaskMetric(id=uuid7(), queue=queue, task_name=name, counts=now.since(before.get((queue, name), _NOTHING)))
+            for (queue, name), now in self._written.items()
+            if now != before.get((queue, name), _NOTHING)
+        ]
+
+
+@dataclass(eq=False, repr=False)
+class StatisticsUpkeep:
+    """Takes samples of the waiting tasks, and sums up old metrics. One worker at a time does this for all."""
+
+    store: Store
+    stopping: threading.Event
+    clock: Callable[[], float] = time.monotonic
+    _due: float = field(default=-math.inf, init=False)
+
+    def __post_init__(self) -> None:
+        self._due = self.clock() + _SAMPLE_EVERY * random.uniform(0.3, 1.0)  # noqa: S311
+
+    def run_once(self) -> None:
+        self._due = self.clock() + _SAMPLE_EVERY
+        waits = self._take_sample(), self._sum_up()
+        self._due = self.clock() + max(1.0, min(waits)) + random.uniform(0.0, 1.0)  # noqa: S311
+
+    def pause(self) -> float:
+        """Return the seconds until one of the two jobs may be due."""
+        return max(0.0, self._due - self.clock())
+
+    def _take_sample(self) -> float:
+        """Take a sample if one is due. Returns the seconds until the next one."""
+        turn = self.store.maintenance_jobs.take(SAMPLE, for_at_most=_AT_MOST)
+        if not turn.is_mine:
+            return min(turn.due_in.total_seconds(), _SAMPLE_EVERY)
+        began = self.clock()
+        found = self.store.samples.look()
+        if not all(one.exact for one in found):
+            found = self._count()
+        if self.store.gone.is_set():  # the connections are closed: another worker takes over
+            return _SAMPLE_EVERY
+        self.store.samples.record(found)
+        again = max(_SAMPLE_EVERY, _SHARE * (self.clock() - began))
+        self.store.maintenance_jobs.done(SAMPLE, again_in=timedelta(seconds=again))
+        return min(again, _SAMPLE_EVERY)
+
+    def _count(self) -> list[QueueSample]:
+        """Count all waiting tasks, on a separate connection: this may take seconds, and claims must not wait for it."""
+        apart = self.store.reserved(self.stopping)
+        try:
+            return apart.samples.count()
+        finally:
+            close(apart.bound_engine)
+
+    def _sum_up(self) -> float:
+        """Sum up old metrics, if that is due. Returns the seconds until it is due again."""
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
+        turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
+        if not turn.is_mine:
+            return turn.due_in.total_seconds()
+        self.store.metrics.sum_up()
+        if self.store.gone.is_set():
+            return _SUM_UP_EVERY.total_seconds()
+        self.store.samples.thin_out()
+        self.store.maintenance_jobs.done(SUM_UP, again_in=_SUM_UP_EVERY)
+        return _SUM_UP_EVERY.total_seconds()
+
+
 class Service(Protocol):
-    """Work that a worker repeats in a thread of its own."""
+    """Work that a worker repeats in a separate thread."""
 
     def run_once(self) -> object: ...
 
@@ -144,10 +333,10 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped, and pauses between runs as long as the service says.
+    """Runs a service until stopped. The service decides how long the pauses between its runs are.
 
-    An error is logged and the thread goes on: the database may be away for a while. An SQLite file that cannot be used any more
-    ends the thread and the worker.
+    After an error, which is logged, the thread goes on: the database may be away for a while. But an SQLite file that has become
+    unusable ends the thread and the worker.
     """
 
     def __init__(
@@ -159,7 +348,7 @@ class ServiceThread(threading.Thread):
         wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wake`: an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
+        """`wake` is an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
         a stop, but not after a failure.
         """
         super().__init__(name=f"outboxq-{name}", daemon=True)
@@ -170,7 +359,7 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service before any thread does: a thread that runs while the worker is stopped may outlive its connections."""
+        """Run the service once, before any thread does. If a thread did so while the worker is stopped, it could outlive its connections."""
         with suppress(Exception):  # the thread tries again
             self._service.run_once()
 
@@ -194,6 +383,6 @@ class ServiceThread(threading.Thread):
             raise
 
     def stop(self) -> None:
-        """Let the thread finish what it does now, and end. The caller joins it."""
+        """Let the thread finish its present run, and end. The caller joins it."""
         self._stopped = True
         self._wake.set()

@@ -1,9 +1,9 @@
-"""Recovery of the tasks of dead workers, and only of those.
+"""Recovery of the tasks of dead workers, and only of dead workers.
 
 An expired lease proves little: its worker may be unable to reach the database, wait for a lock, or have been paused, and the
-clock may have been set. So a worker recovers a task only after it has seen its lease unchanged at two looks. Between them lie
-a write of its own and enough time for a living worker's heartbeat, which is sent again every half second while it fails.
-Anything that keeps this worker from its own looks or writes restarts that watch.
+clock may have been set. So a worker recovers a task only after two looks that find its lease unchanged. Between them lie a write
+by this worker, and enough time for a living worker's heartbeat, which is sent again every half second while it fails. Anything
+that keeps this worker from looking or writing restarts the watch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -20,29 +20,28 @@ from ...model import TaskStatus
 from ...model.records import LOST
 from ...store import Lease, LeaseLook, Recovered, Store
 from ...store.failure_log import say
-from ..failpoints import Failpoint, OnFailpoint
+from ..failpoints import Failpoint
 from ..leases import Leases
-from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""Seconds between the two looks, at most. After trouble it is twice the time between looks instead. With a look every five
+"""The longest time between the two looks, in seconds. After trouble it is twice the usual time between looks. With a look every five
 seconds, the task of a dead worker is recovered within ten seconds of the end of its lease."""
 _STALL = 2.0
-"""Seconds by which a look may be late. If it is later, this process counts as having been paused."""
+"""Seconds by which a look may be late. After a longer delay, this process counts as having been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""The time that a recovery waits for SQLite's one lock. If it takes longer, nothing is recovered: heartbeats waited for it, too."""
+"""The time for which a recovery waits for SQLite's one lock. If that takes longer, no task is recovered, since heartbeats waited too."""
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must move against ours to count as having been set."""
+"""Seconds by which the database's clock must move against this process's to count as having been set."""
 
 
 @dataclass(eq=False, repr=False)
 class Recovery:
-    """Recovers the tasks of workers that died. Every worker runs it: there is no registry and no leader."""
+    """Recovers the tasks of workers that died. Every worker does this, without a registry or a leader."""
 
     store: Store
     leases: Leases
@@ -52,19 +51,17 @@ class Recovery:
     """Writes, and raises if the database takes no writes."""
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
-    on_failpoint: OnFailpoint
-    meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
         self._watched: dict[Lease, float] = {}
-        """Expired leases, and since when they have been watched (`time.monotonic()`)."""
+        """Expired leases, and the start of their watch (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases that a clock that was ahead has written, and when they really end (`time.monotonic()`). Their own times are too late."""
+        """Leases that were written by a clock that was ahead, and when they really end (`time.monotonic()`). Their stored ends are too late."""
         self._has_corrected = False
-        """True once it has looked for what a clock wrote that was ahead before this process began."""
+        """True once the rows were corrected that a clock wrote which was ahead before this process began."""
         self._broken: dict[Lease, float] = {}
-        """Leases whose tasks cannot be recovered, and when that is tried again (`time.monotonic()`)."""
+        """Leases whose tasks cannot be recovered, and when recovery is tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
@@ -72,7 +69,7 @@ class Recovery:
         """Seconds by which the database's clock is ahead of `time.monotonic()`."""
 
     def run_once(self) -> int:
-        """Look once, and recover one bounded batch of the tasks that were watched for long enough. Returns their number."""
+        """Look once, and recover a batch of the tasks that were watched for long enough. Returns the number of recovered tasks."""
         self.store.check_file()
         try:
             return self._look()
@@ -81,7 +78,7 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the seconds until the next look. They vary, so that workers started together do not look together."""
+        """Return the seconds until the next look. They vary, so that workers that started together do not look together."""
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
             ripe = min(self._watched.values()) + self._watch - time.monotonic()
@@ -89,7 +86,7 @@ class Recovery:
         return self._pause
 
     def _look(self) -> int:
-        self.on_failpoint(Failpoint.BEFORE_RECOVERY)
+        self.leases.on_failpoint(Failpoint.BEFORE_RECOVERY)
         began = time.monotonic()
         if self._looked_at is not None and began - self._looked_at > self._pause + _STALL:
             self._restart_watch()
@@ -113,14 +110,14 @@ class Recovery:
                 self._watch = min(_WATCH_SECONDS, self._every)
             return 0
         taken = self._recover_batch(ripe[:RECOVERY_BATCH])
-        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had the time that they need after trouble
+        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had enough time after trouble
         self._looked_at = time.monotonic()
         return taken
 
     def _recover_batch(self, ripe: Sequence[Lease]) -> int:
         self.on_recovery()
         found = self._recover(ripe)
-        self.on_failpoint(Failpoint.AFTER_RECOVERY)
+        self.leases.on_failpoint(Failpoint.AFTER_RECOVERY)
         now, taken = time.monotonic(), {one.id for one in found}
         for lease in ripe:
             self._real_ends.pop(lease, None)
@@ -128,21 +125,21 @@ class Recovery:
                 del self._watched[lease]
             else:
                 self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
-        self.meter.recovered(one.queue for one in found)
+        self.leases.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
             _log_recovered(one, workers[one.id])
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
-        """Recover the tasks together. If the database refuses that, one by one, so that a broken row harms only itself."""
+        """Recover the tasks together. If the database refuses, recover them one by one, so that a broken row affects only its task."""
         try:
             return self.store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)
         except Exception as error:
             if self.store.may_pass(error) or self.store.cannot_write_now(error):
                 raise
             if len(leases) == 1:
-                what = f"task {leases[0].id} cannot be taken back; run: outboxq verify --repair"
+                what = f"task {leases[0].id} cannot be recovered; run: outboxq verify --repair"
                 fields = {"task_id": str(leases[0].id), "worker": str(leases[0].worker_id)}
                 say(log, logging.ERROR, what, error, fields=fields)
                 self._broken[leases[0]] = time.monotonic() + _BROKEN_PAUSE
@@ -157,13 +154,13 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Begin to watch all leases again: after trouble, living workers may not have been able to send heartbeats."""
+        """Start the watch of all leases again: during trouble, living workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
 
     def _check_clock(self, now: datetime, took: float) -> None:
-        """Notice that the database's clock was set, and correct leases and due times."""
+        """Notice whether the database's clock was set, and correct leases and due times."""
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
@@ -175,22 +172,22 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Remember when leases really end that now seem to last longer, and make due what waits for the clock that was ahead.
+        """Note when leases really end that now seem to last longer, and make tasks due that wait for the clock that was ahead.
 
-        None: how far the clock was set back is not known, since that was before this process began. Then a lease that no heartbeat
-        changes from now on ends after the time for which its task asks.
+        `back` None: it is unknown how far the clock was set back, since that happened before this process began. Then a lease ends
+        after the duration that its task declares, unless a heartbeat extends it.
         """
         look, moment = self.store.outlasting_leases(), time.monotonic()
         for lease, lasts in look.leases.items():
             left = lasts if back is None else lease.lease_expires_at - back - look.now
             self._real_ends[lease] = moment + min(left, lasts).total_seconds()
         if moved := self.store.due_again(None if back is None else look.now + back):
-            log.warning("%d tasks that were to wait for a clock that was ahead are due by the present one", moved)
+            log.warning("%d tasks waited for a clock that was ahead; they are now due by the present clock", moved)
         self._has_corrected = True
 
 
 def _log_recovered(task: Recovered, worker_id: UUID) -> None:
-    """Log what became of the task. The record's `worker` is the one that died."""
+    """Log the new status of the task. The record's `worker` is the one that died."""
     level = logging.ERROR if task.status is TaskStatus.FAILED else logging.WARNING
     fields = {
         "task_id": str(task.id),

@@ -1,4 +1,4 @@
-"""Tasks whose names a worker does not know. It gives them back with growing delays, until a worker starts that knows them."""
+"""Unknown tasks: a worker gives back tasks whose names it does not know, with growing delays, until a worker starts that knows them."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ log = logging.getLogger("outboxq.worker")
 LOG_EVERY = 60.0
 """Seconds between two log lines about one name."""
 _SPREAD = 0.25
-"""The share by which a delay is varied, so that tasks which were given back together do not all come back together."""
+"""The share by which a delay varies, so that tasks that were given back together do not all come back together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
-"""The number of names that are remembered: a program that makes names up must not fill the memory."""
+"""The largest number of names to remember: a program that invents names must not fill the memory."""
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
 @dataclass(eq=False, repr=False)
 class UnknownTasks:
-    """Decides how claims end whose names this process does not know.
+    """Decides the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so they are given back, and after `limit` they fail. Each release in a row delays the task
-    twice as long as the one before, from `first_delay` to `longest_delay`: a thousand tasks that no worker knows must not keep
-    the database busy. While a live worker knows the name, the delay does not grow, for that worker is only busy.
+    Another worker may know them, so the tasks are given back, and after `limit` they fail. Each consecutive release doubles the
+    delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no worker knows do not keep the database busy. While
+    a live worker knows the name, the delay does not grow, since that worker is only busy.
     """
 
     store: Store
@@ -50,22 +50,22 @@ class UnknownTasks:
     def __post_init__(self) -> None:
         self._longest_seconds = max(self.first_delay, self.longest_delay).total_seconds()
         self.found_new = threading.Event()
-        """Set when a name was met that `recent()` did not have before."""
+        """Set when a name is met that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """Queue and name of each task, and when it was met last, in that order."""
+        """The queue and the name of each task, and when it was last met, in the order of these times."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
     def outcomes(self, claims: Sequence[Claim]) -> list[Outcome]:
-        """Return the outcome of each of these claims."""
+        """Return the outcomes of these claims."""
         self._remember(claims)
         self._log_unknown(claims)
         runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # others were never given back
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return queue and name of the tasks met lately. A task that still waits has come back to some worker in that time."""
+        """Return the queue and the name of each task met lately. A task that still waits has come back to some worker in that time."""
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
             for pair in [pair for pair, moment in self._seen_at.items() if moment < oldest]:
@@ -73,7 +73,7 @@ class UnknownTasks:
             return frozenset(self._seen_at)
 
     def delay(self, times: int) -> timedelta:
-        """Return the delay of a task after this many releases in a row."""
+        """Return the delay of a task after this many consecutive releases."""
         seconds = min(self._longest_seconds, self.first_delay.total_seconds() * 2.0 ** min(times - 1, _MAX_DOUBLINGS))
         return timedelta(seconds=seconds * random.uniform(1 - _SPREAD, 1 + _SPREAD))  # noqa: S311
 
@@ -89,7 +89,7 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # Giving them back too early is better than keeping them until their leases end, which counts as the death of a worker.
+            # Giving them back too early is better than keeping them until their leases end, which would count as a worker's death.
             what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} given back before"
             say(log, logging.ERROR, what, error)
             return {}
@@ -101,13 +101,13 @@ class UnknownTasks:
             for pair in pairs:
                 self._seen_at.pop(pair, None)
                 self._seen_at[pair] = now
-            for pair in list(self._seen_at)[: max(0, len(self._seen_at) - _MAX_NAMES)]:
+            for pair in list(self._seen_at)[:-_MAX_NAMES]:
                 del self._seen_at[pair]
         if new:
             self.found_new.set()
 
     def _log_unknown(self, claims: Sequence[Claim]) -> None:
-        """Log one line a minute for each name, however many tasks have it."""
+        """Log at most one line per minute for each name."""
         self._unlogged.update(claim.task_name for claim in claims)
         now = self.clock()
         for name in {claim.task_name for claim in claims}:
@@ -123,18 +123,18 @@ class UnknownTasks:
             )
             self._logged_at.pop(name, None)
             self._logged_at[name] = now
-            for old in list(self._logged_at)[: max(0, len(self._logged_at) - _MAX_NAMES)]:
+            for old in list(self._logged_at)[:-_MAX_NAMES]:
                 del self._logged_at[old]
                 self._unlogged.pop(old, None)
 
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Makes tasks due now that this worker knows, and that wait because other workers did not know them.
+    """Makes tasks due that this worker knows and that wait because other workers did not know them.
 
-    It does so when the worker starts, so that after a deployment no task waits for the end of a long delay. While a worker that
-    knows them lives, others give them back for the first delay only. Once an hour is enough after that, for tasks that were
-    given back just when the worker started.
+    It does so when the worker starts, so that no task waits for the end of a long delay after a deployment. While a live worker
+    knows the tasks, others give them back with the first delay only. After the start, once an hour is enough, for tasks that were
+    given back just then.
     """
 
     store: Store
@@ -148,7 +148,7 @@ class KnownTasks:
         self._after, self._pause = 0, 0.0
 
     def run_once(self) -> None:
-        """Work through one page of the outbox."""
+        """Check one page of the outbox."""
         self._pause = _RETRY_AFTER  # if the database is away
         following = self.store.make_known_due(
             self.task_names, queues=self.queues, topics=self.topics, after=self._after

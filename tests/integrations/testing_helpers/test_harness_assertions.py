@@ -106,7 +106,7 @@ def test_what_should_not_be_there_is_shown(shop, harness):
 def test_nothing_at_all_is_said_too(shop, connection):
     with Harness(shop.outbox, using=connection) as empty:
         assert refused(empty.assert_enqueued, shop.receipt) == (
-            "shop.receipt was not enqueued. Nothing was enqueued in this test, as far as its transaction sees."
+            "shop.receipt was not enqueued. No task was enqueued in this test, as far as its transaction sees."
         )
 
 
@@ -125,7 +125,7 @@ def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
     with pytest.raises(InvalidCall, match="too many positional arguments"):
         harness.refute_enqueued(shop.book, 1, 2)
     for described in ((("elsewhere", 7), {}), (("elsewhere",), {"order_id": 7}), ((), {"order_id": 7})):
-        with pytest.raises(InvalidCall, match=re.escape("describe them by kwargs={…}")):
+        with pytest.raises(InvalidCall, match=re.escape("describe them with kwargs={…}")):
             harness.refute_enqueued(*described[0], **described[1])
     harness.refute_enqueued("elsewhere", kwargs={"order_id": 7})
     with pytest.raises(ValueError, match="'Redy' is not a valid TaskStatus"):
