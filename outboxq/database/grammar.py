@@ -55,11 +55,6 @@ class StepCondition:
     column: str
     values: frozenset[str] = frozenset()
 
-    def is_met(self, cells: Iterable[Any]) -> bool:
-        """Return True if one of these cells of the column is a reason."""
-        found = set(cells)
-        return not self.values.isdisjoint(found) if self.values else not found <= {None}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:

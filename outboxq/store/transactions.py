@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -105,6 +105,14 @@ class Transactions:
     def dialect(self) -> Dialect:
         """The dialect of the engine. Raises ConfigurationError while the store has no engine."""
         return dialect_for(self.bound_engine.dialect.name, schema=self.schema)
+
+    @cached_property
+    def _database_name(self) -> str | None:
+        return self.dialect.database_name(self.bound_engine.url)
+
+    @cached_property
+    def _connection_options(self) -> Mapping[str, Any]:
+        return connection_options(self.bound_engine)
 
     def ensure_current(self) -> None:
         """Raise SchemaOutOfDate unless the database has a schema that this code runs on and that admits it.
@@ -223,7 +231,8 @@ class Transactions:
         """Return the caller's transaction. Raises first, where it could still be used, if it is in another database, lacks our
         tables, or (`enqueues`) its role lacks a right.
         """
-        target = target_of(using, schema=self.schema)
+        dialect = None if self.engine is None else self.dialect
+        target = target_of(using, schema=self.schema, dialect=dialect)
         if self.engine is not None:
             self.check_database(target)
         if not self._current or enqueues not in self.rights.known:
@@ -247,8 +256,8 @@ class Transactions:
         before = sys.exception()
         try:
             with engine.connect() as connection:
-                if options := connection_options(engine):
-                    connection.execution_options(**options)
+                if self._connection_options:
+                    connection.execution_options(**self._connection_options)
                 with connection.begin():
                     target = SqlalchemyTarget(connection, self.schema, self.dialect)
                     target.own = True
@@ -308,8 +317,8 @@ class Transactions:
     def _database(self) -> str | None:
         """Return the name that a target in our database gives it."""
         engine = self.bound_engine
-        if (named := self.dialect.database_name(engine.url)) is not None:
-            return named
+        if self._database_name is not None:
+            return self._database_name
         with engine.connect() as connection:
             return SqlalchemyTarget(connection, self.schema).database()
 
@@ -347,8 +356,8 @@ class Transactions:
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
         """The parameters every statement may take, and these."""
-        now = target.dialect.moment(self.clock() if self.clock else None)
-        return {"now": now, **values}
+        clock = self.clock or target.dialect.clock
+        return {"now": clock() if clock else None, **values}
 
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """The parameters that say which tasks are asked for: of which queues, handling which emitted events."""
@@ -370,13 +379,12 @@ class Transactions:
             target.run(channel.wake, self.values(target) | self.queue_values(target, names))
 
     def check_database(self, target: Target) -> None:
-        ours = self.bound_engine
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
                 "written where its business rows are"
             )
-        here, there = target.database(), target.dialect.database_name(ours.url)
+        here, there = target.database(), self._database_name
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "

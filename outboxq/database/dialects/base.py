@@ -102,18 +102,18 @@ class Dialect(ABC):
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
     """True if the database knows the sizes of single tables (`outboxq db`)."""
+    driver_connection: ClassVar[type]
+    """The class of the driver's connections that `fetch` takes."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
+    clock: Callable[[], datetime] | None
+    """Returns the time of a statement; None if the database has a clock of its own."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
         self.schema = schema
         self.grammar = grammar
         self.compiled = Compiled(self._compile)
-
-    @abstractmethod
-    def is_drivers(self, raw: object) -> bool:
-        """Return whether this is a connection of the driver, which `fetch` takes."""
 
     @abstractmethod
     def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -152,12 +152,6 @@ class Dialect(ABC):
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
         """Return the file that a connection would make, if its directory is there; None: it makes none."""
         return None
-
-    @abstractmethod
-    def moment(self, clock: datetime | None) -> datetime | None:
-        """Return the :now to bind: an injected clock's time; else None for the database's clock, or Python's time if it
-        has none.
-        """
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
@@ -227,15 +221,15 @@ class Dialect(ABC):
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
+    @abstractmethod
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
         """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
         connection, and `major` the version of its server.
         """
-        return (self.begin[begin],)
 
-    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+    @abstractmethod
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
         """Send such a message on a driver's connection, to which `execute` belongs."""
-        execute(text)
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
