@@ -27,7 +27,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    table,
     true,
 )
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
@@ -37,17 +36,6 @@ from ..column_types import Instant, Packed, Xid, Xid8
 from ..grammar import Columns, Grammar, Statement, Transition, limit
 from ..tables import task_outbox, task_position
 from . import catalogue
-
-_activity = table(
-    "pg_stat_activity",
-    column("pid"),
-    column("datname", Text),
-    column("backend_xmin"),
-    column("backend_type", Text),
-    column("xact_start", Instant),
-    schema="pg_catalog",
-)
-_prepared = table("pg_prepared_xacts", column("database", Text), column("prepared", Instant), schema="pg_catalog")
 
 
 class PostgresGrammar(Grammar):
