@@ -72,7 +72,7 @@ class UnknownTask(OutboxqError, LookupError):
 
 
 class TaskNotFound(OutboxqError, LookupError):
-    """There is no task execution with this id."""
+    """No task execution has this id."""
 
 
 class TaskFailed(OutboxqError):
@@ -127,7 +127,7 @@ class StepRefused(OutboxqError, RuntimeError):
 
 
 class BatchNotFound(OutboxqError, LookupError):
-    """There is no batch or chain with this id."""
+    """No batch or chain has this id."""
 
 
 class BatchClosed(OutboxqError):
@@ -135,7 +135,7 @@ class BatchClosed(OutboxqError):
 
 
 class ScheduleNotFound(OutboxqError, LookupError):
-    """There is no schedule of this name."""
+    """No schedule has this name."""
 
 
 class QueueNotFound(OutboxqError, LookupError):

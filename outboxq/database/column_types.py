@@ -110,7 +110,7 @@ def _element(value: Any) -> str:
 
 
 class UnreadableInstant(datetime):
-    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is no time.
+    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is not a time.
 
     It sorts before or after all other times, and is written back as it was read.
     """
@@ -141,7 +141,7 @@ def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
 
 
 class UnreadableId(str):
-    """A stored id that has not the form of one, which SQLite allows. It is written back as it was read."""
+    """A stored id of an invalid form, which SQLite allows. It is written back as it was read."""
 
     __slots__ = ()
 

@@ -63,8 +63,7 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool, so that a caller who takes every connection of `engine` takes
-    none.
+    """Return an engine for the same database with its own pool: a caller who takes every connection of `engine` takes none of it.
 
     Its connections are made like the engine's, with the same arguments and creator. Raises ConfigurationError for an engine
     that has one connection for all threads.

@@ -75,9 +75,7 @@ class Target(ABC):
         self.dialect.ensure_readable(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Explain an error of `execute`: add what to do about it to the error, or raise a better one. Unknown errors stay as they
-        are.
-        """
+        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is not changed."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
@@ -276,9 +274,11 @@ class SqlalchemyTarget(Target):
         return self.connection.connection.driver_connection
 
 
-class PsycopgTarget(Target):
-    def __init__(self, connection: Any, schema: str | None) -> None:
-        super().__init__(dialect_for("postgresql", schema=schema))
+class DriverTarget(Target):
+    """A connection of psycopg or sqlite3."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        super().__init__(dialect)
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -289,35 +289,18 @@ class PsycopgTarget(Target):
             raise
 
     def check(self) -> None:
-        _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+        if self.dialect.name == "postgresql":
+            _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+        elif not self.connection.in_transaction:
+            if not _begins_by_itself(self.connection):
+                raise InvalidTarget(
+                    "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
+                    'execute("BEGIN IMMEDIATE") first'
+                )
+            self.execute("BEGIN IMMEDIATE", {})
 
     def database(self) -> str | None:
-        return self.connection.info.dbname  # type: ignore[no-any-return]
-
-    def _raw(self) -> object:
-        return self.connection
-
-
-class SqliteTarget(Target):
-    def __init__(self, connection: sqlite3.Connection, schema: str | None) -> None:
-        super().__init__(dialect_for("sqlite", schema=schema))
-        self.connection = connection
-
-    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return self.dialect.fetch(self.connection, sql, parameters)
-
-    def check(self) -> None:
-        if self.connection.in_transaction:
-            return
-        if not _begins_by_itself(self.connection):
-            raise InvalidTarget(
-                "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
-                'execute("BEGIN IMMEDIATE") first'
-            )
-        self.execute("BEGIN IMMEDIATE", {})
-
-    def database(self) -> str | None:
-        return file_of(self.connection)
+        return _database_of(self.connection)
 
     def _raw(self) -> object:
         return self.connection
@@ -374,9 +357,9 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
     if _is_a("scoping", "scoped_session", using):
         return SqlalchemyTarget(_connection_of(using()), schema, dialect)
     if is_psycopg(using):
-        return PsycopgTarget(using, schema)
+        return DriverTarget(using, dialect_for("postgresql", schema=schema))
     if isinstance(using, sqlite3.Connection):
-        return SqliteTarget(using, schema)
+        return DriverTarget(using, dialect_for("sqlite", schema=schema))
     if isinstance(using, str):
         return DjangoTarget(_django_connection(using), schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
@@ -385,7 +368,7 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an object of that class of `sqlalchemy.orm`. There is none if the module is not imported.
+    """Return whether this is an object of that class of `sqlalchemy.orm`. No such object exists while the module is not imported.
 
     A process that uses no session does not pay for the import, which takes a quarter of the time that SQLAlchemy's takes.
     """

@@ -136,7 +136,7 @@ class Progress:
 def fraction_of(value: object) -> float:
     """Return the part of the work as a float from 0 to 1. A number outside counts as the nearer of the two.
 
-    Raises InvalidArgument for what is no number.
+    Raises InvalidArgument for anything but a number.
     """
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -176,7 +176,7 @@ class Step:
     result: str | None = field(repr=False)
     """The result as JSON; None: the function returned None, or it is a sleep."""
     due_at: datetime | None
-    """The end of a sleep; None: it is no sleep."""
+    """The end of a sleep; None: the step is not a sleep."""
     created_at: datetime
 
 

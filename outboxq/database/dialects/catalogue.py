@@ -240,9 +240,9 @@ def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
     return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
 
 
-def columns_in_sqlite(table_name: str) -> Select[Any]:
+def columns_in_sqlite(table: str) -> Select[Any]:
     """Select the columns of the table; none if there is no such table."""
-    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
+    columns = func.pragma_table_info(table).table_valued("name").alias("columns")
     return select(columns.c.name)
 
 

@@ -315,7 +315,7 @@ def is_json(text: ColumnElement[Any], *, an_object: bool) -> ColumnElement[bool]
     """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
 
     It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
-    as close. That detects text that is cut, pasted together, or no JSON at all. PostgreSQL 16 and later have a test of their
+    as close. That detects text that is cut, pasted together, or not JSON. PostgreSQL 16 and later have a test of their
     own.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT

@@ -49,7 +49,7 @@ Without a timeout, a statement that a killed client has left behind goes on, kee
 Windows cannot look, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
-# psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
+# psycopg reads times in ISO format only, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
 # * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then goes on without that row.

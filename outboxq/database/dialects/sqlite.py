@@ -120,8 +120,8 @@ class SqliteDialect(Dialect):
         return sqlite_file.code(error) in _FAILS
 
     def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
-        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is no fault of the handler,
-        # whichever of its files it wrote to.
+        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is not the handler's fault,
+        # whichever file it wrote to.
         return True
 
     def is_bad_value(self, error: BaseException) -> bool:
