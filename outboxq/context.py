@@ -165,7 +165,7 @@ class TaskContext:
         self.queue: Final[str] = claim.queue
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
-        """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
+        """The topic of the emitted event that this task handles; None: no event enqueued it."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
@@ -376,7 +376,7 @@ class TaskContext:
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt and try again at `moment` (aware), whatever the policy's wait. The attempt counts."""
+        """End this attempt and try again at `moment` (aware) instead of after the policy's wait. The attempt counts."""
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:

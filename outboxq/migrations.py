@@ -57,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between two rounds, in which what has queued behind the last one goes on."""
+"""Seconds between two rounds, in which the statements that queued behind the last round run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""

@@ -106,11 +106,11 @@ class Outbox(BatchedTasks, PeriodicTasks):
             hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of the newer
                 one are in force. "": those of the worker that started last are.
-            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: nothing is
-                deleted by itself.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
+                deletes them.
 
         Raises ConfigurationError for a database that outboxq does not run on, if both `session` and `integration` are given, or
-        for a hook that is no Hook; InvalidArgument for a version or a retention out of its range.
+        for a hook that is not a Hook; InvalidArgument for a version or a retention out of its range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:

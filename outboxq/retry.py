@@ -123,7 +123,7 @@ class RetryPolicy:
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
 
-_LONGEST = timedelta(days=3650)  # now + delay stays a datetime, whatever a policy returns
+_LONGEST = timedelta(days=3650)  # so that now + delay stays a datetime for every policy
 _brief = reprlib.Repr()  # survives a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}

@@ -79,7 +79,7 @@ def reserve(engine: Engine) -> Engine:
 
 
 def close(engine: Engine) -> None:
-    """Close the connections of an engine that only we use. One that a thread still has is closed when the thread returns it.
+    """Close the connections of an engine that only we use. A connection in use is closed when its thread returns it.
 
     `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
     """

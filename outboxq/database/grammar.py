@@ -122,7 +122,7 @@ class Grammar(Protocol):
         """Return the beginning of the hour of a time, in UTC."""
 
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        """Return a condition: the column is one of these ids. It is looked up by index, whatever the planner estimates."""
+        """Return a condition: the column is one of these ids. It is looked up by index, even against the planner's estimate."""
 
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""

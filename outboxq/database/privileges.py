@@ -1,4 +1,4 @@
-"""List the privileges that each kind of role needs on PostgreSQL, and no more.
+"""List exactly the privileges that each kind of role needs on PostgreSQL.
 
 A producer has privileges on single columns of tables in which it reads or changes other producers' tasks: it can neither read
 nor change their arguments. Tests prove the list: they run as these roles, once with all privileges and once without each.
@@ -194,9 +194,7 @@ _FEATURES = {
     ),
 }
 _TOGETHER = {
-    frozenset(
-        {Feature.RESULTS, Feature.BATCHES}
-    ): (  # to wait for what follows a batch; its arguments are not among them
+    frozenset({Feature.RESULTS, Feature.BATCHES}): (  # to wait for the task that follows a batch, without its arguments
         *_on(
             "task_batches",
             "SELECT (cancelled, closed, completed, failed, kind, on_failed, runs_then, size, stage)",

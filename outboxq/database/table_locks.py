@@ -173,7 +173,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     if not places:
         return
     try:
-        # It waits for vacuums only, while everybody else goes on.
+        # It waits for vacuums only, and stops no other statement.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
         limit(dialect, execute, lock_timeout, lock_timeout)

@@ -1,4 +1,4 @@
-"""Write on the connection whose transaction a task belongs to, whatever library the connection comes from.
+"""Write on the connection of the transaction to which a task belongs, for every supported library.
 
 A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It catches no error of
 the database, because that would leave an aborted transaction behind without its owner's knowledge.

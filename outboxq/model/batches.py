@@ -47,7 +47,7 @@ class BatchStatus(StrEnum):
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
-    """All of its tasks have ended, and what follows them is enqueued."""
+    """All of its tasks have ended, and the task that follows is enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
 
@@ -107,7 +107,7 @@ class Batch:
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """The moment at which its last task ended; None: it goes on."""
+    """The moment at which its last task ended; None: some have not ended."""
 
     @property
     def pending(self) -> int:

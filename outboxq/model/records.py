@@ -196,7 +196,7 @@ class NewTask(TaskOptions):
     concurrency_key: str | None = None
     """At most as many tasks of one queue and key run at once as the queue's limit per key allows, in any order; without a limit, one."""
     topic: str | None = None
-    """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
+    """The topic of the emitted event that the task handles; None: no event enqueued it."""
     expires_at: datetime | None = None
     """The moment from which on it is not started, aware; None: `expires_in` from now by the database's clock, or never."""
     expires_in: timedelta | None = None
@@ -406,7 +406,7 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
+    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware) instead of after the policy's wait.
 
     The attempt counts. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises InvalidArgument
     unless exactly one of the two is given.

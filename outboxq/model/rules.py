@@ -188,7 +188,7 @@ class _Cron(Rule):
         return number
 
     def _at_once(self, tick: datetime, counted: datetime, before: datetime) -> tuple[int, datetime]:
-        """Return how many ticks can be counted with this one, and the moment up to which they are."""
+        """Return the number of ticks that can be counted with this one, and the moment up to which they are counted."""
         hands = self._wall(tick)
         for span, ticks in self._in_a.items():
             begin = tick - (hands - _MIDNIGHT) % span
@@ -318,7 +318,7 @@ def _in_words(seconds: int) -> str:
 
 
 REST: Final = timedelta(days=1)
-"""The longest time for which a schedule without ticks is left alone: so long a change of the zones' data may go unnoticed."""
+"""The longest time between two plans of a schedule without ticks. A change of the zones' data is noticed within that time."""
 FARTHEST: Final = REST + HORIZON
 """The limit for planting ahead with a correct clock."""
 
@@ -350,7 +350,7 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
 
 
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
-    """Return what to do with the ticks between the schedule's `planted_until` and `horizon` from now.
+    """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides. At most `limit` of the ticks from now on, at least 1, are in one
     plan, and a further plan has the rest. `catch_up_limit` is the limit of those missed: they are all in one plan.
@@ -370,7 +370,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     elif following is None or (schedule.ends_at is not None and following >= schedule.ends_at):
         planted_until = now + REST
     else:
-        # To just before the next tick, so that a schedule whose ticks are rare is not looked at again and again.
+        # To just before the next tick, so that a schedule with rare ticks is not examined at every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
         ticks=(*missed.caught_up, *ticks),
@@ -383,7 +383,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
 
 
 def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
-    """Return by how much later than its tick a task is due. The same on every worker: it follows from the name and the tick."""
+    """Return the time from a tick until its task is due. It is the same on every worker, because it follows from the name and the tick."""
     if schedule.jitter is None:
         return timedelta(0)
     digest = sha256(f"{schedule.name}\0{tick.timestamp()}".encode()).digest()
@@ -456,7 +456,7 @@ class Planted(Timed, Protocol):
 
 
 def sentence_of(schedule: Timed) -> str:
-    """Return when the ticks are, in words; or why the rule cannot be read here, so that one schedule does not hide the others."""
+    """Describe the rule in words; or say why it cannot be read here, so that one schedule does not hide the others."""
     try:
         return describe(schedule.rule, schedule.tz)
     except InvalidArgument as error:

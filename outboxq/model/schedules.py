@@ -100,7 +100,7 @@ class Tick:
     """The moment that it is for."""
     task_id: UUID
     status: TaskStatus | None
-    """The status of its task. None: the task is not there any more."""
+    """The status of its task. None: the task was deleted."""
 
 
 def tick_of(header: str) -> datetime:

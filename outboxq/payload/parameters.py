@@ -155,7 +155,7 @@ class ReturnValue:
             self._compile()
 
     def load(self, text: str | None) -> Any:
-        """Return the value that is stored as this JSON; None if the function returned None, whatever its annotation.
+        """Return the value that is stored as this JSON; None if the function returned None, even against its annotation.
 
         Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation by which no result can
         be read.

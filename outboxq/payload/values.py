@@ -277,7 +277,7 @@ class Codec(ABC):
 class PlainCodec(Codec):
     """A value that is JSON already.
 
-    With `classes` or `members` it must be what a type checker would take for the annotation, but no bool where a number is meant.
+    With `classes` or `members` it must be what a type checker would take for the annotation, but not a bool for a number.
     Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
     """
 

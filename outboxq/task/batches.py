@@ -95,7 +95,7 @@ class OpenBatch(Generic[R_co]):
         return found
 
     def end(self) -> None:
-        """Take no more tasks."""
+        """Refuse further tasks."""
         self._is_open = False
 
     def settle(self) -> None:

@@ -47,7 +47,7 @@ class Selection:
     """The aware moment of the question, which people read."""
     snapshot: Snapshot | None = None
     """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left alone, so
-    that a run after a crash goes on where the last one ended, and does nothing twice."""
+    that a run after a crash continues where the last one ended, and changes no task twice."""
     queue: str | None = None
     task: str | None = None
     """Name of the task."""

@@ -374,7 +374,7 @@ def has_transaction(target: Any) -> bool:
     """Return whether a transaction is open on a session or connection. It sends nothing to the database."""
     if isinstance(target, TaskContext):
         return target.inside is not None
-    with suppress(Exception):  # a connection that is closed says no more
+    with suppress(Exception):  # a closed connection raises
         if (state := getattr(target, "in_transaction", None)) is not None:  # SQLAlchemy's function, sqlite3's attribute
             return bool(state() if callable(state) else state)
         if (in_block := getattr(target, "in_atomic_block", None)) is not None:  # Django

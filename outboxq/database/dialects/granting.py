@@ -76,7 +76,7 @@ def missing(g: Grammar) -> Select[Any]:
 
     If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
 
-    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, whatever the role may see.
+    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role that sees nothing.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]

@@ -208,7 +208,7 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks so many of each.
+        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks that number of each pair.
         It skips entries that other claims hold. If others hold a whole pair, a second pass fills the gap from any pair that
         has entries left. So a claim returns fewer than :limit only if everything due is taken.
         """

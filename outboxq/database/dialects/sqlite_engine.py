@@ -112,7 +112,7 @@ def _begin(connection: Any) -> None:
 
 
 def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return rows in the driver's own types, whatever row and text factories the caller's connection has."""
+    """Return rows in the driver's own types, despite the row and text factories of the caller's connection."""
     cursor = raw.cursor()
     cursor.row_factory = None
     text_factory, raw.text_factory = raw.text_factory, str
