@@ -28,7 +28,6 @@ from outboxq.database import column_types, dialects
 from outboxq.database.dialects import plans
 from outboxq.database.dialects.postgresql import PostgresGrammar
 from outboxq.database.engine import make_engine
-from outboxq.database.grammar import StepCondition
 from outboxq.store import Store
 from outboxq.store.claims import ends
 from outboxq.store.producing import enqueue
@@ -65,7 +64,7 @@ columns_read = plans._columns_read
 TUNINGS: dict[str, list[Patch]] = {
     "nothing": [],
     "constant": [(module, "CONSTANT_COLUMNS", frozenset()) for module in (enqueue, ends)],
-    "conditions": [(StepCondition, "is_met", lambda _self, _cells: True)],
+    "conditions": [(plans._Plan, "_needless", lambda _self, _rows: frozenset())],
     "single": [(plans._Step, "form", two_forms), (plans.OneStatement, "_kind", never_single)],
     "columns-read": [(plans, "_columns_read", every_column)],
     "ids-remembered": [(plans, "_uuid", plans._uuid.__wrapped__)],

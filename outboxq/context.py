@@ -53,24 +53,33 @@ class UnitOfWork(Protocol):
         """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
 
     def abandon(self) -> None:
-        """Free what its end must not wait for. Called in another thread, when the handler runs on and its attempt was ended."""
+        """Release what would block the end of the attempt. Another thread calls it if the handler still runs after its attempt was ended."""
 
 
-class TaskBatch(Protocol):
-    """The batch or chain of a handler's task: `ctx.batch`. Its counts are read when the first of them is asked for."""
-
-    @property
-    def id(self) -> UUID: ...
+class BatchTarget(Protocol):
+    """A batch to which ``task.using(batch)`` adds tasks."""
 
     @property
-    def outbox(self) -> object: ...
+    def id(self) -> UUID:
+        """The id of the batch."""
+
+    @property
+    def outbox(self) -> object:
+        """The outbox of its tasks."""
 
     @property
     def target(self) -> Any:
-        """The transaction in which ``using(ctx.batch)`` enqueues: the transactional task's, or one of its own."""
+        """The transaction in which tasks are added, as `using()` takes it."""
 
     def takes_tasks(self) -> bool:
-        """Return whether the batch goes on, by what was read of it."""
+        """Return whether tasks can still be added."""
+
+
+class TaskBatch(BatchTarget, Protocol):
+    """The batch or chain of a handler's task: `ctx.batch`. The first use of a count reads all counts.
+
+    ``using(ctx.batch)`` enqueues in the transaction of a transactional task, otherwise in a separate one.
+    """
 
     @property
     def name(self) -> str | None:
@@ -78,7 +87,7 @@ class TaskBatch(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of its tasks, without those that follow."""
+        """The number of its tasks. The tasks that follow it do not count."""
 
     @property
     def completed(self) -> int:
@@ -99,8 +108,8 @@ class TaskBatch(Protocol):
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
 
-        They are read 200 at a time, as they are asked for. Of a batch, those that follow it are left out. Raises TaskNotFound if
-        fewer of them are there than have `completed`, before it yields the first, or after the last if one is deleted meanwhile.
+        They are read 200 at a time, on demand. The tasks that follow a batch are left out. Raises TaskNotFound if the rows of some
+        completed tasks are missing: before the first result, or after the last one if a row was deleted meanwhile.
         Raises PayloadError for a result that does not fit its annotation.
         """
 
@@ -140,7 +149,7 @@ class TaskContext:
     has_died: bool = False
     """The child process of the handler has died, or was killed."""
     steps: Any = None
-    """The steps of this handler, as far as that part knows them; None before the first one."""
+    """The steps of this handler that the step runner knows; None before the first step."""
     _headers: Mapping[str, str] | None = None
     """The headers, once they were asked for."""
 
@@ -156,7 +165,7 @@ class TaskContext:
         self.queue: Final[str] = claim.queue
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
-        """The topic of the emitted event that this task handles; None: it was enqueued by itself."""
+        """The topic of the emitted event that this task handles; None: no event enqueued it."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
         """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
@@ -197,7 +206,7 @@ class TaskContext:
         self.keeps_log: bool = False
         """The worker keeps what the handler logs."""
         self.handler_log: HandlerLog | None = None
-        """The lines that the handler logged; None: there is none, or they are not kept."""
+        """The lines that the handler logged; None if it logged none, or if they are not kept."""
         self._stopping = stopping
 
     @property
@@ -209,7 +218,7 @@ class TaskContext:
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        Headers that cannot be read, since another program's SQL wrote them, are empty too; the log then has a warning.
+        If another program's SQL wrote headers that cannot be read, they are empty too, and a warning is logged.
         """
         if self._headers is None:
             try:
@@ -222,14 +231,14 @@ class TaskContext:
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that this task is of; None: it was enqueued by a program."""
+        """The name of the schedule that enqueued this task; None: a program enqueued it."""
         return self.headers.get(SCHEDULE_HEADER)
 
     @property
     def tick(self) -> datetime | None:
         """The moment of the schedule that this task is for, in the schedule's time zone, however late it runs.
 
-        For a task that was triggered it is the moment of that; None: the task is of no schedule.
+        For a triggered task it is the moment of the trigger; None: the task belongs to no schedule.
         """
         if self.schedule is None:
             return None
@@ -247,19 +256,19 @@ class TaskContext:
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        """The key of which at most as many tasks run at once as the queue's limit per key allows; None: the task has no such key."""
         return self.claim.concurrency_key
 
     @property
     def batch_id(self) -> UUID | None:
-        """The id of the batch or chain of this task; None: it is in none."""
+        """The id of the batch or chain of this task; None: the task belongs to neither."""
         return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
 
     @cached_property
     def batch(self) -> TaskBatch:
         """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
 
-        Raises InvalidCall for a task that is in none; `batch_id` is None then.
+        Raises InvalidCall for a task without one, whose `batch_id` is None.
         """
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
@@ -287,14 +296,14 @@ class TaskContext:
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. Unless its `timeout_action` says more, it has to look."""
+        """Return whether the handler has run for longer than the task's `timeout`. With ``timeout_action="ask"`` the handler has to check this itself."""
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
 
     @property
     def was_killed(self) -> bool:
-        """Return whether the worker has ended the attempt without its handler: that ran on past the grace of its timeout, or its
-        child process died. It is for hooks.
+        """Return whether the worker ended the attempt while the handler still ran after the timeout grace, or because its child process
+        died. For hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
@@ -305,8 +314,8 @@ class TaskContext:
 
     @property
     def should_stop(self) -> bool:
-        """Return whether the handler should end at the next good place: the worker stops, the lease is lost, the timeout is
-        over, or a user asked for it.
+        """Return whether the handler should end as soon as it can: the worker stops, the lease is lost, the timeout has passed, or
+        a user has cancelled the task.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
@@ -330,7 +339,7 @@ class TaskContext:
 
     @property
     def inside(self) -> UnitOfWork | None:
-        """The transaction in which the handler runs; None if it has none of its own, or has ended."""
+        """The transaction in which the handler runs; None without such a transaction, and once the handler has ended."""
         return None if self.has_ended else self.unit
 
     @property
@@ -359,7 +368,7 @@ class TaskContext:
 
         Nothing is written now: the worker's next heartbeat writes what was reported last, so this may be called as often as you
         like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it changes nothing else. A
-        fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for what is no number.
+        fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for anything but a number.
         """
         from .payload.parameters import sanitize  # a process without handlers needs none of it
 
@@ -367,7 +376,7 @@ class TaskContext:
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt and try again at `moment` (aware), whatever the policy's wait. The attempt counts."""
+        """End this attempt and try again at `moment` (aware) instead of after the policy's wait. The attempt counts."""
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
@@ -389,7 +398,7 @@ class TaskContext:
         if the process dies between its end and the commit of the result.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in another thread than the handler's, for
-        a name that has been used in this run, for the step after the 1,000th, and for a result that is no JSON or larger than
+        a name that has been used in this run, for the step after the 1,000th, and for a result that is not JSON or larger than
         256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ class ConfigurationError(OutboxqError):
 
 
 class UnsupportedDatabase(ConfigurationError):
-    """The database, its driver or its version is one that outboxq does not run on."""
+    """outboxq does not run on this database, its driver or its version."""
 
 
 class SchemaOutOfDate(ConfigurationError):
@@ -35,7 +35,7 @@ class SchemaOutOfDate(ConfigurationError):
         """True if `outboxq upgrade` brings the tables to what this release needs."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
-        """Return this error with the command that upgrades the tables there; the error itself if no upgrade helps."""
+        """Return this error with the command that upgrades those tables; the error itself if no upgrade helps."""
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
@@ -52,7 +52,7 @@ class InvalidTarget(ConfigurationError, TypeError):
 
 
 class InvalidArgument(OutboxqError, ValueError):
-    """A value is out of its range, or of the wrong kind (a naive datetime, a negative limit)."""
+    """A value is out of its range, or of the wrong kind: a negative limit, a naive datetime."""
 
 
 class InvalidCall(OutboxqError, TypeError):
@@ -64,7 +64,7 @@ class PayloadError(OutboxqError, ValueError):
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are no JSON object. Another attempt could not read them either, so the task is Failed at once."""
+    """The stored arguments are not a JSON object. No attempt could read them, so the task becomes Failed at once."""
 
 
 class UnknownTask(OutboxqError, LookupError):
@@ -72,11 +72,11 @@ class UnknownTask(OutboxqError, LookupError):
 
 
 class TaskNotFound(OutboxqError, LookupError):
-    """There is no task execution with this id."""
+    """No task execution has this id."""
 
 
 class TaskFailed(OutboxqError):
-    """The task whose result was asked for has Failed: it is a dead letter, or was one when it was looked at."""
+    """The awaited task has Failed: it is a dead letter, or was one when its status was read."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class TaskFailed(OutboxqError):
 
 
 class TaskCancelled(OutboxqError):
-    """The task whose result was asked for ended as Cancelled: cancelled, expired or discarded."""
+    """The awaited task is Cancelled: it was cancelled, expired or was discarded."""
 
     def __init__(self, message: str, *, task_id: UUID | None = None, reason: str = "") -> None:
         super().__init__(message)
@@ -110,8 +110,8 @@ class TaskCancelled(OutboxqError):
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused: it could never end (in a handler, before the commit, for a batch that is not closed), or it would
-    stop an event loop.
+    """A wait for a task was refused: it could never end (in a handler, before the commit, for an unclosed batch), or it would block
+    an event loop.
     """
 
 
@@ -120,14 +120,14 @@ class ProcessDied(OutboxqError):
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step cannot be run so: in a transactional task, inside another step, twice under one name, or with a result that is no JSON.
+    """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is not JSON.
 
-    Another attempt would be refused too. So a task that lets it pass is Failed at once, and keeps its completed steps.
+    Another attempt would be refused too. A task that does not catch the error becomes Failed at once, and keeps its completed steps.
     """
 
 
 class BatchNotFound(OutboxqError, LookupError):
-    """There is no batch or chain with this id."""
+    """No batch or chain has this id."""
 
 
 class BatchClosed(OutboxqError):
@@ -135,11 +135,11 @@ class BatchClosed(OutboxqError):
 
 
 class ScheduleNotFound(OutboxqError, LookupError):
-    """There is no schedule of this name."""
+    """No schedule has this name."""
 
 
 class QueueNotFound(OutboxqError, LookupError):
-    """No task, setting, declaration or live worker names this queue, so a setting for it may be meant for another one."""
+    """No task, setting, declaration or live worker names this queue, so the name is probably misspelt."""
 
 
 class AmbiguousTask(OutboxqError, LookupError):
@@ -154,7 +154,7 @@ class AmbiguousTask(OutboxqError, LookupError):
 class DuplicateTask(OutboxqError):
     """The idempotency key belongs to another task; nothing was written.
 
-    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task again that has lost its key to that one.
+    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task again whose key now belongs to another task.
     """
 
     def __init__(self, message: str, task_id: UUID) -> None:
@@ -172,7 +172,7 @@ class ReadOnly(OutboxqError):
 
 
 class OutcomesRefused(OutboxqError):
-    """The database refuses for good to record outcomes of tasks, so the worker stops: it would run them in vain."""
+    """The database permanently refuses to record the outcomes of tasks, so the worker stops instead of running them in vain."""
 
 
 class FileUnusable(OutboxqError):

@@ -57,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between two rounds, in which what has queued behind the last one goes on."""
+"""Seconds between two rounds, in which the statements that queued behind the last round run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
@@ -103,8 +103,9 @@ def upgrade(
     Tables of a later release that admits this one are left as they are, and the log says so. Raises SchemaOutOfDate if that
     release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables back.
 
-    On PostgreSQL it first locks all tables. While another transaction uses one of them it waits at most `lock_timeout`, for that
-    is how long an enqueue may queue behind it; then it lets go, logs a warning that names the other, and tries again. Raises
+    On PostgreSQL it first locks all tables. While another transaction uses one of them, it waits for at most `lock_timeout`,
+    because enqueues queue behind it that long. It then releases the locks, logs a warning that names the other transaction, and tries
+    again. Raises
     TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
     in a deadlock; one below 1 ms raises InvalidArgument.
     """
@@ -194,7 +195,7 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, under a savepoint: again and again until it gets its locks. Returns what it returns.
+    """Run `work`, which locks tables, under a savepoint: repeatedly, until it gets its locks. Returns the result of `work`.
 
     The rollback to the savepoint releases all locks of the round, so that others go on before the next. Raises TablesLocked after
     the last. SQLite has one lock, which the transaction holds already.
@@ -246,7 +247,7 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the revision of the tables; None if there are none."""
+    """Return the revision of the tables; None without tables."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
@@ -306,7 +307,7 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables.
+    """Return the revision of the tables and the oldest code that they admit; None for both without tables.
 
     Raises SchemaOutOfDate for the tables of an unreleased version.
     """

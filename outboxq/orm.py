@@ -110,7 +110,7 @@ class TaskExecution(_Row):
     def argument(cls, name: str) -> ColumnElement[str | None]:
         """Return an expression for the text of one argument, for filters and joins; NULL if it was not given.
 
-        No index contains it, so filter by something else too. Raises InvalidArgument if `name` is no parameter's name.
+        No index contains it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a parameter.
         """
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} is not the name of a parameter")

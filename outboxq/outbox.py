@@ -106,11 +106,11 @@ class Outbox(BatchedTasks, PeriodicTasks):
             hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of the newer
                 one are in force. "": those of the worker that started last are.
-            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: nothing is
-                deleted by itself.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
+                deletes them.
 
-        Raises ConfigurationError if the database is none that outboxq runs on, if both `session` and `integration` are given, or
-        for a hook that is no Hook; InvalidArgument for a version or a retention out of its range.
+        Raises ConfigurationError for a database that outboxq does not run on, if both `session` and `integration` are given, or
+        for a hook that is not a Hook; InvalidArgument for a version or a retention out of its range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -138,7 +138,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
             self.bind(database)
 
     def bind(self, database: str | URL | Engine) -> None:
-        """Set or change the database of this outbox. Raises ConfigurationError if it is none that outboxq runs on."""
+        """Set or change the database of this outbox. Raises ConfigurationError for a database that outboxq does not run on."""
         if not isinstance(database, str | URL | Engine):
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
@@ -151,7 +151,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks, ready to be called; None: there are none."""
+        """The hooks, ready to be called; None without hooks."""
         return self._given_hooks
 
     @property
@@ -186,7 +186,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         The function may take the TaskContext: annotate its first parameter with it.
 
         Args:
-            name: The name under which workers find the function. It is stored with each task for ever. None: ``module.qualname``.
+            name: The name under which workers find the function. It is stored with each task permanently. None: ``module.qualname``.
             queue: The queue in which its tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
             retry: A RetryPolicy or a tenacity Retrying, which decides about another attempt after a failure. None: ten attempts.
@@ -291,7 +291,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         return [one for task in self.tasks for one in task.subscriptions]
 
     def sync_subscriptions(self) -> None:
-        """Store the subscriptions of this process's tasks in the database, and delete those that the tasks gave up.
+        """Store the subscriptions of this process's tasks in the database, and delete the subscriptions that the tasks no longer declare.
 
         Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts, and
         `outboxq upgrade APP` calls it for events that are emitted before the first worker of a release has started.

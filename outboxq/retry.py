@@ -30,14 +30,14 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 class RetryPolicy:
     """A rule for the attempts after a failure. It only decides: the row waits, no thread sleeps.
 
-    ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` there is no end.
+    ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` the attempts never end.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
     ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt, without the
     time that the task sleeps by ``ctx.sleep``.
     ``retry`` names the errors that get another attempt; None: all. ``tenacity.TryAgain`` always gets one, within the bounds.
     The policy is asked about errors only: a returned value is the task's result, so ``retry_if_result`` alone never retries.
 
-    Raises InvalidArgument for a value that is none of these.
+    Raises InvalidArgument for any other value.
     """
 
     max_attempts: int | None = 10
@@ -94,7 +94,7 @@ class RetryPolicy:
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
-        """Return the time to wait before the next attempt; None: there is no other attempt.
+        """Return the time to wait before the next attempt; None: no attempt follows.
 
         ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
         replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any process, without
@@ -123,7 +123,7 @@ class RetryPolicy:
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
 
-_LONGEST = timedelta(days=3650)  # now + delay stays a datetime, whatever a policy returns
+_LONGEST = timedelta(days=3650)  # so that now + delay stays a datetime for every policy
 _brief = reprlib.Repr()  # survives a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}

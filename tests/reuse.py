@@ -142,7 +142,7 @@ class Reused:
 
 def every_check_holds(connection: psycopg.Connection[tuple[object, ...]], now: datetime) -> bool:
     """Return whether none of them finds a row. Their one statement stays prepared on this connection."""
-    values = {"now": dialect_for("postgresql").moment(now)}
+    values = {"now": now}
     parameters = {
         f"{name}_of_{number}": value
         for number, check in enumerate(_checks("postgresql"))
@@ -166,7 +166,7 @@ class CheckedFile:
 
     def is_sound(self, engine: Engine, now: datetime) -> bool:
         """Return whether every invariant holds in an engine's database; False also where that could not be asked."""
-        values = {"now": dialect_for("sqlite").moment(now)}
+        values = {"now": now}
         try:
             with engine.connect() as theirs:
                 content = theirs.connection.dbapi_connection.serialize()  # type: ignore[union-attr]

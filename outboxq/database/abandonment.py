@@ -18,7 +18,7 @@ class Abandonment:
         self._is_over = self._was_abandoned = False
 
     def abandon(self) -> None:
-        """Roll back where the transaction keeps all others from writing. The connection then refuses whatever its handler writes."""
+        """Roll back if the transaction keeps all others from writing. The connection then refuses its handler's writes."""
         with self._lock:
             if not self._is_over and self._dialect.one_writer:
                 self._was_abandoned = True

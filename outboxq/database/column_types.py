@@ -16,7 +16,7 @@ from ..model import TaskStatus
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """`timestamptz`, read back in UTC whatever the session's time zone is."""
+    """`timestamptz`, read back in UTC in every time zone of the session."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -110,7 +110,7 @@ def _element(value: Any) -> str:
 
 
 class UnreadableInstant(datetime):
-    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is no time.
+    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is not a time.
 
     It sorts before or after all other times, and is written back as it was read.
     """
@@ -141,7 +141,7 @@ def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
 
 
 class UnreadableId(str):
-    """A stored id that has not the form of one, which SQLite allows. It is written back as it was read."""
+    """A stored id of an invalid form, which SQLite allows. It is written back as it was read."""
 
     __slots__ = ()
 
@@ -192,7 +192,7 @@ def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEng
 BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime(), "postgresql")
 """The type of a column: from 1970 to 9000, and no infinity."""
 Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
-"""More than 0, and at most a hundred years and a bit."""
+"""More than 0, and at most 3 200 000 000 (a little over a hundred years)."""
 Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
 """At least 1, and small enough that adding 1 does not overflow."""
 Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())

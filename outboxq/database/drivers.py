@@ -1,4 +1,4 @@
-"""Find the drivers that an application has, and say what to do about those through which outboxq cannot write.
+"""Find the drivers that an application has, and give advice on drivers through which outboxq cannot write.
 
 psycopg is imported only where PostgreSQL is used: an application on SQLite does not need it.
 """

@@ -63,8 +63,7 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool, so that a caller who takes every connection of `engine` takes
-    none.
+    """Return an engine for the same database with its own pool: a caller who takes every connection of `engine` takes none of it.
 
     Its connections are made like the engine's, with the same arguments and creator. Raises ConfigurationError for an engine
     that has one connection for all threads.
@@ -80,7 +79,7 @@ def reserve(engine: Engine) -> Engine:
 
 
 def close(engine: Engine) -> None:
-    """Close the connections of an engine that only we use. One that a thread still has is closed when the thread returns it.
+    """Close the connections of an engine that only we use. A connection in use is closed when its thread returns it.
 
     `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
     """

@@ -12,12 +12,11 @@ its ids.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -55,11 +54,6 @@ class StepCondition:
     column: str
     values: frozenset[str] = frozenset()
 
-    def is_met(self, cells: Iterable[Any]) -> bool:
-        """Return True if one of these cells of the column is a reason."""
-        found = set(cells)
-        return not self.values.isdisjoint(found) if self.values else not found <= {None}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
@@ -87,83 +81,70 @@ class Transition:
         return [key for key in columns if key != "id" and (self.joined_columns is None or key in self.joined_columns)]
 
 
-class Grammar(ABC):
+class Grammar(Protocol):
     """The spellings that differ between the two databases."""
 
+    schema: str | None
+    """The schema of our tables; None if the connection's search path finds them."""
+    topics: FromClause
+    """The topics that a worker takes, as one relation for the whole statement."""
+
     def __init__(self, schema: str | None = None) -> None:
-        """`schema` is that of our tables; None if the connection's search path finds them."""
         self.schema = schema
         # Made here and not at its first use: two threads could make two, and a statement with both cannot be compiled.
-        self.topics: FromClause = self.rows("topics", {"topic": Text()})
-        """The topics that a worker takes, as one relation for the whole statement."""
+        self.topics = self.rows("topics", {"topic": Text()})
 
     @property
-    @abstractmethod
     def now(self) -> ColumnElement[datetime]:
         """Return the time of the transition: the same in all of its steps."""
 
-    @abstractmethod
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
-        """Return the time that is so many seconds after another."""
+        """Return the time that is `seconds` after `moment`."""
 
-    @abstractmethod
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the tables allow the stored time; NULL if there is none."""
 
-    @abstractmethod
     def is_id(self, identity: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the stored id has the form of outboxq's ids."""
 
-    @abstractmethod
     def digit(self, identity: ColumnElement[Any], place: int) -> ColumnElement[str]:
         """Return one of the 32 hexadecimal digits of an id, counted from 1."""
 
-    @abstractmethod
     def between(self, earlier: ColumnElement[Any], later: ColumnElement[Any]) -> ColumnElement[int]:
         """Return the exact number of microseconds between two times."""
 
-    @abstractmethod
     def steps(
         self, earlier: ColumnElement[Any], later: ColumnElement[Any], micros: ColumnElement[Any]
     ) -> ColumnElement[int]:
-        """Return the number of whole steps of so many microseconds between two times."""
+        """Return the number of whole steps of `micros` microseconds between two times."""
 
-    @abstractmethod
     def hour(self, moment: ColumnElement[Any]) -> ColumnElement[datetime]:
-        """Return the begin of the hour of a time, in UTC."""
+        """Return the beginning of the hour of a time, in UTC."""
 
-    @abstractmethod
     def among(self, column: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
-        """Return a condition: the column is one of these ids. It is looked up by index, whatever the planner estimates."""
+        """Return a condition: the column is one of these ids. It is looked up by index, even against the planner's estimate."""
 
-    @abstractmethod
     def json(self, text: ColumnElement[Any] | None = None, **pairs: ColumnElement[Any]) -> ColumnElement[str]:
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
-    @abstractmethod
     def json_of_one(self, name: str, value: ColumnElement[Any]) -> ColumnElement[str]:
         """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
 
-    @abstractmethod
     def instant_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[datetime]:
         """Return the time under this name in a JSON object; NULL if there is none."""
 
-    @abstractmethod
     def text_in(self, text: ColumnElement[Any], member: str) -> ColumnElement[str]:
         """Return the text under this name in a JSON object; NULL if there is none."""
 
-    @abstractmethod
     def is_json(self, text: ColumnElement[Any], *, an_object: bool = False) -> ColumnElement[bool]:
         """Return a condition: the text is JSON (or a JSON object). It never fails, and is NULL only if the text is."""
 
-    @abstractmethod
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> FromClause:
         """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent once."""
 
-    @abstractmethod
     def each(
         self, source: FromClause, name: str, choose: Callable[[FromClause], Select[Any]], limit: Any = 1
     ) -> tuple[FromClause, Any]:
@@ -174,27 +155,21 @@ class Grammar(ABC):
         """
 
     @property
-    @abstractmethod
     def crowded(self) -> ColumnElement[bool]:
-        """Return a condition: so many deleted entries are not cleaned up yet that a claim should begin after them."""
+        """Return a condition: the table holds so many deleted entries that a claim should begin after them."""
 
-    @abstractmethod
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
         """Return a condition that takes the lock of this name until the transaction ends. It is false if another one has it."""
 
-    @abstractmethod
     def position(self, given: FromClause) -> ColumnElement[int]:
         """Return the next position for each row of the batch, growing in the order of the batch."""
 
-    @abstractmethod
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
-    @abstractmethod
     def place(self, batch_id: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
         """Return the id of the task at this place (1 to 65535) behind a batch, as `model.batches.Place` does."""
 
-    @abstractmethod
     def identified(self, rows: Select[Any]) -> Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
@@ -203,72 +178,57 @@ class Grammar(ABC):
         """
 
     @property
-    @abstractmethod
     def oldest_open(self) -> ColumnElement[int]:
         """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see `tail`."""
 
     @property
-    @abstractmethod
     def next_transaction(self) -> ColumnElement[int]:
         """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
 
     @property
-    @abstractmethod
     def snapshot(self) -> ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions below `beyond`
         that are open at it. All from `beyond` on are.
         """
 
-    @abstractmethod
     def was_open(self, transaction: ColumnElement[Any], ids: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return whether this transaction is one of `ids`, a text such as ``{[7,8),[9,12)}``."""
 
-    @abstractmethod
     def insert(self, table: Table) -> Any:
         """Return the dialect's own INSERT, which has `on_conflict_do_nothing()`."""
 
-    @abstractmethod
     def take_from_one(self, found: FromClause) -> Statement:
         """Delete up to :limit due entries of these (queue, priority) pairs of one queue, best first."""
 
-    @abstractmethod
     def take_from(self, found: FromClause) -> Statement:
         """Delete up to :limit due entries of these (queue, priority) pairs, best first."""
 
-    @abstractmethod
     def columns_of(self, table: str) -> Select[Any]:
         """Select the names of the columns of this table in our schema, as `name`; none if there is no such table.
 
         A query that reads a missing column would abort a PostgreSQL transaction.
         """
 
-    @abstractmethod
     def missing_parts(self) -> Select[Any]:
         """Select the names of our indexes and triggers that are missing, invalid or switched off, as the column `id`."""
 
-    @abstractmethod
     def misplaced_functions(self) -> Select[Any]:
         """Select the names of our functions that name another schema than that of our tables, as the column `id`."""
 
-    @abstractmethod
     def set_back(self) -> Select[Any]:
         """Select one row, `id`, if the counter of positions is below the largest position of a task."""
 
-    @abstractmethod
     def set_forward(self) -> Transition:
         """Set the counter of positions to the largest position if it is below."""
 
-    @abstractmethod
     def is_standby(self) -> Select[Any]:
         """Select one row if this server is a standby, and takes no writes."""
 
-    @abstractmethod
     def server(self) -> Select[Any]:
         """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
 
     def oid(self, name: str) -> ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""
-        raise NotImplementedError(f"{type(self).__name__} has no oids")
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]

@@ -1,4 +1,4 @@
-"""List the privileges that each kind of role needs on PostgreSQL, and no more.
+"""List exactly the privileges that each kind of role needs on PostgreSQL.
 
 A producer has privileges on single columns of tables in which it reads or changes other producers' tasks: it can neither read
 nor change their arguments. Tests prove the list: they run as these roles, once with all privileges and once without each.
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..model.options import OPTION_COLUMNS
+from .tables import metadata
 
 
 class Role(StrEnum):
@@ -106,28 +107,7 @@ _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
 _SLEEPERS = _on("sleeping_workers", "SELECT (queue, wakes_at)")
-_TABLES = (
-    "dead_letters",
-    "execution_events",
-    "idempotency_keys",
-    "key_rates",
-    "maintenance_jobs",
-    "partition_claims",
-    "queue_samples",
-    "queue_settings",
-    "schedule_ticks",
-    "sleeping_workers",
-    "task_batch_changes",
-    "task_batches",
-    "task_executions",
-    "task_leases",
-    "task_metrics",
-    "task_outbox",
-    "task_schedules",
-    "task_steps",
-    "task_subscriptions",
-    "workers",
-)
+_TABLES = sorted(metadata.tables)
 _UNREAD = ("maintenance_jobs", "sleeping_workers", "task_batch_changes")
 _READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
@@ -214,9 +194,7 @@ _FEATURES = {
     ),
 }
 _TOGETHER = {
-    frozenset(
-        {Feature.RESULTS, Feature.BATCHES}
-    ): (  # to wait for what follows a batch; its arguments are not among them
+    frozenset({Feature.RESULTS, Feature.BATCHES}): (  # to wait for the task that follows a batch, without its arguments
         *_on(
             "task_batches",
             "SELECT (cancelled, closed, completed, failed, kind, on_failed, runs_then, size, stage)",

@@ -68,7 +68,7 @@ def given_queues(g: Grammar) -> FromClause:
 
 
 def every_queue(*, with_key: bool = False) -> CTE:
-    """Return the queues that have entries without a key (or with one): one index probe for each queue, whatever the backlog."""
+    """Return the queues that have entries without a key (or with one): one index probe for each queue, for any backlog."""
 
     def counts(entry: FromClause) -> ColumnElement[bool]:
         key = entry.c.partition_key

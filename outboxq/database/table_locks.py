@@ -36,6 +36,7 @@ from sqlalchemy.sql.compiler import DDLCompiler
 
 from ..model.wording import plural
 from .dialects import Dialect, Execute
+from .dialects.catalogue import pg_class, pg_inherits, pg_namespace, pg_prepared_xacts, pg_stat_activity
 from .dialects.plans import Row
 from .grammar import Grammar
 from .tables import VERSION_TABLE, metadata
@@ -172,7 +173,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     if not places:
         return
     try:
-        # It waits for vacuums only, while everybody else goes on.
+        # It waits for vacuums only, and stops no other statement.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
         limit(dialect, execute, lock_timeout, lock_timeout)
@@ -215,9 +216,6 @@ def _seconds(span: timedelta | None) -> str:
     return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
 
 
-_class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
-_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
-_inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
 _locks = table(
     "pg_locks",
     column("locktype", Text),
@@ -231,30 +229,17 @@ _locks = table(
     schema="pg_catalog",
 )
 _database = table("pg_database", column("oid"), column("datname", Text), schema="pg_catalog")
-_activity = table(
-    "pg_stat_activity",
-    column("pid", Integer),
-    column("application_name", Text),
-    column("state", Text),
-    column("query", Text),
-    column("xact_start"),
-    column("state_change"),
-    schema="pg_catalog",
-)
-_prepared = table(
-    "pg_prepared_xacts", column("transaction"), column("gid", Text), column("prepared"), schema="pg_catalog"
-)
 
 
 def select_places(g: Grammar) -> Select[Any]:
     """Select the name and the schema of each of our tables that is there, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
     return (
-        select(_class.c.relname.label("name"), _namespace.c.nspname.label("schema"))
-        .select_from(_class)
-        .join(_namespace, _namespace.c.oid == _class.c.relnamespace)
-        .where(_class.c.oid.in_(wanted))
-        .order_by(_class.c.relname == literal_column(f"'{VERSION_TABLE}'"), _class.c.relname)
+        select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
+        .select_from(pg_class)
+        .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
+        .where(pg_class.c.oid.in_(wanted))
+        .order_by(pg_class.c.relname == literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
     )
 
 
@@ -311,20 +296,20 @@ def select_holders(g: Grammar) -> Select[Any]:
     transaction has no session, and so no pid.
     """
     parents = select(func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
-    leaves = select(_inherits.c.inhrelid).join(parents, parents.c.oid == _inherits.c.inhparent)
+    leaves = select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
     ours = select(parents.c.oid).union_all(leaves).cte("ours")
     here = select(_database.c.oid).where(_database.c.datname == func.current_database(type_=Text)).scalar_subquery()
     each = (
         select(
             _locks.c.pid,
             _locks.c.virtualtransaction,
-            func.array_agg(func.distinct(cast(_class.c.relname, Text)), type_=ARRAY(Text)).label("tables"),
+            func.array_agg(func.distinct(cast(pg_class.c.relname, Text)), type_=ARRAY(Text)).label("tables"),
             _modes().filter(_locks.c.granted).label("holds"),
             _modes().filter(_locks.c.granted.is_not(true())).label("wants"),
         )
         .select_from(_locks)
         .join(ours, ours.c.oid == _locks.c.relation)
-        .join(_class, _class.c.oid == _locks.c.relation)
+        .join(pg_class, pg_class.c.oid == _locks.c.relation)
         .where(
             _locks.c.locktype == literal_column("'relation'"),
             _locks.c.database == here,
@@ -354,26 +339,26 @@ def _described(each: FromClause) -> Select[Any]:
         .where(own.c.pid.is_(None), own.c.virtualtransaction == each.c.virtualtransaction)
         .correlate(each)
     )
-    is_prepared = each.c.pid.is_(None) & _prepared.c.transaction.in_(numbers)
-    since = func.coalesce(_activity.c.xact_start, _prepared.c.prepared)
+    is_prepared = each.c.pid.is_(None) & pg_prepared_xacts.c.transaction.in_(numbers)
+    since = func.coalesce(pg_stat_activity.c.xact_start, pg_prepared_xacts.c.prepared)
     return (
         select(
             each.c.pid,
             each.c.tables,
             each.c.holds,
             each.c.wants,
-            _activity.c.application_name.label("application"),
-            _activity.c.state,
-            _activity.c.query,
-            _prepared.c.gid.label("prepared"),
+            pg_stat_activity.c.application_name.label("application"),
+            pg_stat_activity.c.state,
+            pg_stat_activity.c.query,
+            pg_prepared_xacts.c.gid.label("prepared"),
             _seconds_since(since).label("age"),
-            _seconds_since(_activity.c.state_change).label("in_state"),
+            _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
             # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
             case((waits, func.pg_blocking_pids(each.c.pid))).cast(ARRAY(Integer)).label("waits_for"),
         )
         .select_from(each)
-        .outerjoin(_activity, _activity.c.pid == each.c.pid)
-        .outerjoin(_prepared, is_prepared)
+        .outerjoin(pg_stat_activity, pg_stat_activity.c.pid == each.c.pid)
+        .outerjoin(pg_prepared_xacts, is_prepared)
         .order_by(waits, since.asc().nulls_last())
         .limit(literal_column("100"))
     )

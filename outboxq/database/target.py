@@ -1,4 +1,4 @@
-"""Write on the connection whose transaction a task belongs to, whatever library the connection comes from.
+"""Write on the connection of the transaction to which a task belongs, for every supported library.
 
 A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It catches no error of
 the database, because that would leave an aborted transaction behind without its owner's knowledge.
@@ -11,6 +11,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Begin, Dialect, Prepared, Row, dialect_for
-from .dialects.sqlite_engine import begins_by_itself, file_of
+from .dialects import Begin, Dialect, Execute, Prepared, Row, dialect_for
+from .dialects.sqlite_engine import file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .grammar import Builder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 
 Rows = list[tuple[Any, ...]]
+Batch = Sequence[Sequence[Any]]
 
 _DATABASE = "outboxq.database"
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
@@ -57,24 +59,23 @@ class Target(ABC):
     def database(self) -> str | None:
         """Return the database's name or file, which tells it from another database; None if it is not known."""
 
-    def run(
-        self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Sequence[Sequence[Any]] | None = None
-    ) -> list[Row]:
+    def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
         """Run the statement that this builder builds, on the batch `rows` where it takes one; it is compiled once a dialect."""
+        return self._run(self.execute, builder, values, rows)
+
+    def _run(self, execute: Execute, builder: Builder, values: Mapping[str, Any], rows: Batch | None) -> list[Row]:
         compiled = self.dialect.compiled[builder]
         if rows is None:
-            return compiled.run(self.execute, values)
+            return compiled.run(execute, values)
         assert not isinstance(compiled, Prepared)  # a batch is for a transition
-        return compiled.run(self.execute, values, rows)
+        return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
         """Raise UnsupportedDatabase or InvalidTarget if text would not be read back as it was written. Costs no round trip."""
         self.dialect.ensure_readable(self._raw())
 
     def explain(self, error: Exception) -> None:
-        """Explain an error of `execute`: add what to do about it to the error, or raise a better one. Unknown errors stay as they
-        are.
-        """
+        """Add a remedy to an error of `execute`, or raise a better error. An unknown error is not changed."""
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
@@ -110,13 +111,14 @@ class Target(ABC):
         self.execute("RELEASE outboxq", {})
 
 
-def target_of(using: object, *, schema: str | None = None) -> Target:
+def target_of(using: object, *, schema: str | None = None, dialect: Dialect | None = None) -> Target:
     """Return the target for the object that a caller passed to `using()`.
 
     Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias.
-    Raises InvalidTarget, which says what to pass instead, for anything without an open transaction.
+    `dialect` is the one of this schema that the database probably has. Raises InvalidTarget, which says what to pass instead,
+    for anything without an open transaction.
     """
-    target = _wrap(using, schema)
+    target = _wrap(using, schema, dialect)
     target.check()
     return target
 
@@ -130,8 +132,12 @@ class SqlalchemyTarget(Target):
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
-        """`dialect` None: the connection's."""
-        super().__init__(dialect or _dialect_of(connection, schema))
+        """`dialect` is found by the connection if it is None or another database's."""
+        super().__init__(
+            dialect
+            if dialect is not None and dialect.name == connection.dialect.name
+            else _dialect_of(connection, schema)
+        )
         self.connection = connection
         heard = connection.dispatch
         self._takes_the_long_way = bool(
@@ -139,7 +145,7 @@ class SqlalchemyTarget(Target):
             or heard.before_cursor_execute
             or heard.after_cursor_execute
             or connection.dialect.dispatch.handle_error
-            or not self.dialect.is_drivers(self._raw())
+            or not isinstance(self._raw(), self.dialect.driver_connection)
         )
 
     def begin(self, begin: Begin) -> None:
@@ -151,6 +157,15 @@ class SqlalchemyTarget(Target):
                 self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
                 raise self._as_sqlalchemys(error, text, raw) from error
+
+    def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
+        if self._takes_the_long_way or not self.connection.in_transaction():
+            return self._run(self.execute, builder, values, rows)
+        raw: Any = self._raw()
+        try:
+            return self._run(partial(self.dialect.fetch, raw), builder, values, rows)
+        except self.dialect.driver_error as error:
+            raise self._as_sqlalchemys(error, vars(error)["outboxq_sql"], raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
         if self._takes_the_long_way or not self.connection.in_transaction():
@@ -189,7 +204,7 @@ class SqlalchemyTarget(Target):
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement
-        if begins_by_itself(raw):
+        if _begins_by_itself(raw):
             # A transactional task's connection, whose transaction the store begins.
             ours = "outboxq_begins" in self.connection.get_execution_options()
             if self.connection.in_nested_transaction() and not ours:
@@ -259,9 +274,11 @@ class SqlalchemyTarget(Target):
         return self.connection.connection.driver_connection
 
 
-class PsycopgTarget(Target):
-    def __init__(self, connection: Any, schema: str | None) -> None:
-        super().__init__(dialect_for("postgresql", schema=schema))
+class DriverTarget(Target):
+    """A connection of psycopg or sqlite3."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        super().__init__(dialect)
         self.connection = connection
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
@@ -272,35 +289,18 @@ class PsycopgTarget(Target):
             raise
 
     def check(self) -> None:
-        _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+        if self.dialect.name == "postgresql":
+            _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
+        elif not self.connection.in_transaction:
+            if not _begins_by_itself(self.connection):
+                raise InvalidTarget(
+                    "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
+                    'execute("BEGIN IMMEDIATE") first'
+                )
+            self.execute("BEGIN IMMEDIATE", {})
 
     def database(self) -> str | None:
-        return self.connection.info.dbname  # type: ignore[no-any-return]
-
-    def _raw(self) -> object:
-        return self.connection
-
-
-class SqliteTarget(Target):
-    def __init__(self, connection: sqlite3.Connection, schema: str | None) -> None:
-        super().__init__(dialect_for("sqlite", schema=schema))
-        self.connection = connection
-
-    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        return self.dialect.fetch(self.connection, sql, parameters)
-
-    def check(self) -> None:
-        if self.connection.in_transaction:
-            return
-        if not begins_by_itself(self.connection):
-            raise InvalidTarget(
-                "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
-                'execute("BEGIN IMMEDIATE") first'
-            )
-        self.execute("BEGIN IMMEDIATE", {})
-
-    def database(self) -> str | None:
-        return file_of(self.connection)
+        return _database_of(self.connection)
 
     def _raw(self) -> object:
         return self.connection
@@ -347,19 +347,19 @@ class DjangoTarget(Target):
         return self.connection.connection
 
 
-def _wrap(using: Any, schema: str | None) -> Target:
+def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
     if isinstance(using, TaskContext):
         using = using.target
     if isinstance(using, Connection):
-        return SqlalchemyTarget(using, schema)
+        return SqlalchemyTarget(using, schema, dialect)
     if _is_a("session", "Session", using):
-        return _of_session(using, schema)
+        return SqlalchemyTarget(_connection_of(using), schema, dialect)
     if _is_a("scoping", "scoped_session", using):
-        return _of_session(using(), schema)
+        return SqlalchemyTarget(_connection_of(using()), schema, dialect)
     if is_psycopg(using):
-        return PsycopgTarget(using, schema)
+        return DriverTarget(using, dialect_for("postgresql", schema=schema))
     if isinstance(using, sqlite3.Connection):
-        return SqliteTarget(using, schema)
+        return DriverTarget(using, dialect_for("sqlite", schema=schema))
     if isinstance(using, str):
         return DjangoTarget(_django_connection(using), schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
@@ -368,7 +368,7 @@ def _wrap(using: Any, schema: str | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an object of that class of `sqlalchemy.orm`. There is none if the module is not imported.
+    """Return whether this is an object of that class of `sqlalchemy.orm`. No such object exists while the module is not imported.
 
     A process that uses no session does not pay for the import, which takes a quarter of the time that SQLAlchemy's takes.
     """
@@ -376,16 +376,21 @@ def _is_a(module: str, name: str, using: object) -> bool:
     return kind is not None and isinstance(using, kind)
 
 
-def _of_session(session: Session, schema: str | None) -> Target:
+def _connection_of(session: Session) -> Connection:
     try:
         # Ask for a write to our table: a Session may have an engine for each table and no default, and another engine for
         # reads.
-        connection = session.connection(bind_arguments={"clause": _OUR_WRITE})
+        return session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
             "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
-    return SqlalchemyTarget(connection, schema)
+
+
+def _begins_by_itself(raw: sqlite3.Connection) -> bool:
+    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
+    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
+    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
 def major_of(connection: Connection) -> int:

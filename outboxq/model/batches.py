@@ -47,7 +47,7 @@ class BatchStatus(StrEnum):
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
-    """All of its tasks have ended, and what follows them is enqueued."""
+    """All of its tasks have ended, and the task that follows is enqueued."""
     CANCELLED = "Cancelled"
     """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
 
@@ -74,7 +74,7 @@ class NewBatch:
 
     @property
     def then_as_json(self) -> str | None:
-        """The tasks that follow, as the table has them; None: there are none."""
+        """The tasks that follow, as the table has them; None without such tasks."""
         return json.dumps([_link(task) for task in self.then]) if self.then else None
 
 
@@ -87,7 +87,7 @@ class Batch:
     name: str | None
     on_failed: OnFailed
     size: int
-    """The tasks of the batch. In a chain, those that were enqueued so far and are followed by another."""
+    """The number of tasks of the batch. In a chain, the number of enqueued tasks that another task follows."""
     completed: int
     failed: int
     """Its dead letters."""
@@ -107,7 +107,7 @@ class Batch:
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """The moment at which its last task ended; None: it goes on."""
+    """The moment at which its last task ended; None: some have not ended."""
 
     @property
     def pending(self) -> int:
@@ -213,7 +213,7 @@ def link_of(id: UUID) -> BatchLink | None:
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:
     """Return whether this is the id of a batch or a chain."""
-    if not isinstance(pipeline_execution_id, UUID):  # SQLite may also have stored what is no id
+    if not isinstance(pipeline_execution_id, UUID):  # SQLite may also have stored an invalid id
         return False
     number = pipeline_execution_id.int
     return number >= _FIRST_BIT and number & _VERSION == _VERSION_8

@@ -88,7 +88,7 @@ OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
     **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},
 }
-"""Those options that are no texts and no numbers in a record, and how they are read from their columns."""
+"""The options that are neither texts nor numbers in a record, with the functions that read them from their columns."""
 
 
 def in_column(value: Any) -> Any:
@@ -121,7 +121,7 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument for an option out of its range. `name` is that of the thing that has the options."""
+    """Raise InvalidArgument for an option out of its range. `name` names their owner in the error."""
     if not is_name(options.queue):
         raise bad_name("queue", name)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
@@ -236,7 +236,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. `name` is that of the thing that has them.
+    """Return the headers as they are stored; None without headers. `name` names their task or event in an error.
 
     Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of texts, for a name
     that is reserved or longer than 100 characters, and for more than 8 KiB in all.
@@ -271,7 +271,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def headers_of_json(stored: str | None) -> Mapping[str, str]:
-    """Return stored headers, read-only. Raises ValueError for what is no JSON object of texts: foreign SQL may have written it."""
+    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of texts, which foreign SQL may have written."""
     if stored is None:
         return NO_HEADERS
     try:
@@ -279,5 +279,5 @@ def headers_of_json(stored: str | None) -> Mapping[str, str]:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     if not isinstance(found, dict) or not all(is_text(one) for pair in found.items() for one in pair):
-        raise ValueError("it is no JSON object of texts")
+        raise ValueError("it is not a JSON object of texts")
     return MappingProxyType(found)

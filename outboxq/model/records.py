@@ -40,7 +40,7 @@ TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCEL
 
 
 class EventType(StrEnum):
-    """A transition of a task, as `execution_events` keeps it for ever. Types are added, never renamed.
+    """A transition of a task, as `execution_events` keeps it permanently. Types are added, never renamed.
 
     A release that does not know a type reads it as text and takes it for a note: it moves no task and ends no claim. So a new
     type is a note without a lease token, or it is first written when the schema admits only code that knows it.
@@ -119,7 +119,7 @@ turns a second end into an error instead of data."""
 
 
 class OnConflict(StrEnum):
-    """The answer of an enqueue whose idempotency key is taken."""
+    """The answer to an enqueue whose idempotency key is taken."""
 
     RETURN = "return"
     """Return the handle of the task that has the key."""
@@ -149,7 +149,7 @@ SUSPECT = 2
 
 
 CONCURRENCY_KEY_PREFIX = "concurrency:"
-"""The begin of a stored key that is a concurrency key. All other keys are partition keys."""
+"""The prefix of a stored concurrency key. All other keys are partition keys."""
 
 
 def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | None:
@@ -173,7 +173,7 @@ class HasKey:
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key of which so many tasks run at once as the queue's limit per key says; None: it has none."""
+        """The key of which at most as many tasks run at once as the queue's limit per key allows; None: the task has no such key."""
         return concurrency_key_of(self.partition_key)
 
 
@@ -194,9 +194,9 @@ class NewTask(TaskOptions):
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
     concurrency_key: str | None = None
-    """So many tasks of one queue and key run at once as the queue's limit per key says, in no order; without a limit, one."""
+    """At most as many tasks of one queue and key run at once as the queue's limit per key allows, in any order; without a limit, one."""
     topic: str | None = None
-    """Topic of the emitted event that the task handles; None: it was enqueued by itself."""
+    """The topic of the emitted event that the task handles; None: no event enqueued it."""
     expires_at: datetime | None = None
     """The moment from which on it is not started, aware; None: `expires_in` from now by the database's clock, or never."""
     expires_in: timedelta | None = None
@@ -248,8 +248,8 @@ class Handle(Sourced[R_co]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the task has ended, and return what its function returned, read by the return annotation.
 
-        `timeout` is a timedelta or seconds. None waits without end; 0 asks once. `Outbox.result` says what is raised, and waits
-        for a task of which only the id is known.
+        `timeout` is a timedelta or seconds. None waits without end; 0 asks once. `Outbox.result` documents the exceptions, and waits
+        for a task whose id alone is known.
 
         Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
         """
@@ -257,7 +257,7 @@ class Handle(Sourced[R_co]):
             raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
         if self._known_source is None:
             raise InvalidCall(
-                f"the handle of task {self.id} does not know its outbox, for the store made it, or it was pickled or copied; "
+                f"the handle of task {self.id} does not know its outbox, because the store made it, or it was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
         return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
@@ -392,7 +392,7 @@ class Snooze(Exception):
     """Raise it in a handler to run again after `delay` (a timedelta or seconds, at least one second). No attempt is used."""
 
     def __init__(self, delay: timedelta | float) -> None:
-        """Raise InvalidArgument if `delay` is no span of time."""
+        """Raise InvalidArgument if `delay` is not a span of time."""
         self.delay = duration(delay, "Snooze()")
         super().__init__(f"again in {self.delay}")
 
@@ -406,7 +406,7 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware), whatever the policy's wait.
+    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware) instead of after the policy's wait.
 
     The attempt counts. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises InvalidArgument
     unless exactly one of the two is given.

@@ -47,14 +47,14 @@ class Rule(ABC):
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
-        """Return the next tick strictly after the moment. None: never again."""
+        """Return the next tick strictly after the moment. None: it never ticks again."""
 
     @abstractmethod
     def count(self, after: datetime, before: datetime) -> int:
         """Return the number of ticks between two moments, both excluded. It does not step through all of them."""
 
     def newest(self, after: datetime, before: datetime) -> datetime | None:
-        """Return the last tick between two moments, both excluded. None: there is none."""
+        """Return the last tick between two moments, both excluded; None without one."""
         tick = self._between(after, before)
         newest, high = tick, before
         while tick is not None:
@@ -81,13 +81,13 @@ class Rule(ABC):
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
     """Return the rule that a text means in a time zone; no tick is before `starts_at`, and `every` counts from there.
 
-    Raises InvalidArgument for a text that is no rule, or a zone that is unknown here. The newest rules are kept.
+    Raises InvalidArgument for an invalid rule, or for a zone that this machine does not know. The latest rules are cached.
     """
     return _parsed(rule_of(rule, None), _checked_name(tz), starts_at)
 
 
 def check_rule(rule: str, tz: str) -> None:
-    """Raise InvalidArgument for what `parse_rule` refuses, and for a rule without any moment, such as 31 February."""
+    """Raise InvalidArgument for what `parse_rule` refuses, and for a rule that never ticks, such as 31 February."""
     if parse_rule(rule, tz, starts_at=EARLIEST).after(EARLIEST) is None:
         raise _without_moment(rule)
 
@@ -123,7 +123,7 @@ def zone_of(tz: str) -> tzinfo:
     if _checked_name(tz) == "UTC":
         return UTC  # needs no data
     if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
-        raise InvalidArgument(f'{tz!r} is no IANA name of a time zone; give one such as "Europe/Berlin"')
+        raise InvalidArgument(f'{tz!r} is not the IANA name of a time zone; give one such as "Europe/Berlin"')
     try:
         return ZoneInfo(tz)
     except (KeyError, ValueError, OSError):
@@ -188,7 +188,7 @@ class _Cron(Rule):
         return number
 
     def _at_once(self, tick: datetime, counted: datetime, before: datetime) -> tuple[int, datetime]:
-        """Return how many ticks can be counted with this one, and the moment up to which they are."""
+        """Return the number of ticks that can be counted with this one, and the moment up to which they are counted."""
         hands = self._wall(tick)
         for span, ticks in self._in_a.items():
             begin = tick - (hands - _MIDNIGHT) % span
@@ -272,17 +272,17 @@ def _refused(text: str, fault: str) -> InvalidArgument:
     if text.startswith("@"):
         return InvalidArgument(f"there is no rule {text.lower()!r}; known are {', '.join(ALIASES).lower()}")
     if len(fields) not in (5, 6):
-        return InvalidArgument(f"{text!r} is no cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
+        return InvalidArgument(f"{text!r} is not a cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
     try:
         CronSim(" ".join([*fields[:-2], "*", fields[-1]]), _MIDNIGHT)
     except CronSimError:
         return InvalidArgument(
-            f"{text!r} is no cron expression: {fault.removeprefix('Bad ')} is wrong; its fields are {_FIELDS}"
+            f"{text!r} is not a cron expression: {fault.removeprefix('Bad ')} is wrong; its fields are {_FIELDS}"
         )
     return (
         _without_moment(text)
         if fault == "Bad day-of-month"
-        else InvalidArgument(f"{text!r} is no cron expression: month is wrong")
+        else InvalidArgument(f"{text!r} is not a cron expression: month is wrong")
     )
 
 
@@ -306,7 +306,7 @@ def _seconds(every: object) -> int:
 
 def _seconds_of(rule: str, words: list[str]) -> int:
     if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
-        raise InvalidArgument(f'{rule!r} is no rule: after "{_EVERY}" comes a whole number of seconds')
+        raise InvalidArgument(f'{rule!r} is not a rule: after "{_EVERY}" comes a whole number of seconds')
     seconds = int(words[0])
     return _seconds(timedelta(seconds=min(seconds, LONGEST // _SECOND + 1)))
 
@@ -318,9 +318,9 @@ def _in_words(seconds: int) -> str:
 
 
 REST: Final = timedelta(days=1)
-"""The longest time for which a schedule without ticks is left alone: so long a change of the zones' data may go unnoticed."""
+"""The longest time between two plans of a schedule without ticks. A change of the zones' data is noticed within that time."""
 FARTHEST: Final = REST + HORIZON
-"""No clock that is right plants further ahead."""
+"""The limit for planting ahead with a correct clock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -350,7 +350,7 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
 
 
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
-    """Return what to do with the ticks between the schedule's `planted_until` and `horizon` from now.
+    """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides. At most `limit` of the ticks from now on, at least 1, are in one
     plan, and a further plan has the rest. `catch_up_limit` is the limit of those missed: they are all in one plan.
@@ -370,7 +370,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     elif following is None or (schedule.ends_at is not None and following >= schedule.ends_at):
         planted_until = now + REST
     else:
-        # To just before the next tick, so that a schedule whose ticks are rare is not looked at again and again.
+        # To just before the next tick, so that a schedule with rare ticks is not examined at every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
         ticks=(*missed.caught_up, *ticks),
@@ -383,7 +383,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
 
 
 def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
-    """Return by how much later than its tick a task is due. The same on every worker: it follows from the name and the tick."""
+    """Return the time from a tick until its task is due. It is the same on every worker, because it follows from the name and the tick."""
     if schedule.jitter is None:
         return timedelta(0)
     digest = sha256(f"{schedule.name}\0{tick.timestamp()}".encode()).digest()
@@ -456,7 +456,7 @@ class Planted(Timed, Protocol):
 
 
 def sentence_of(schedule: Timed) -> str:
-    """Return when the ticks are, in words; or why the rule cannot be read here, so that one schedule does not hide the others."""
+    """Describe the rule in words; or say why it cannot be read here, so that one schedule does not hide the others."""
     try:
         return describe(schedule.rule, schedule.tz)
     except InvalidArgument as error:
@@ -471,7 +471,7 @@ def next_tick(schedule: Timed, after: datetime) -> datetime | None:
 def to_come(
     schedule: Timed, *, now: datetime, planted_until: datetime, planted: Mapping[datetime, bool], count: int
 ) -> list[datetime]:
-    """Return up to `count` ticks to come: those that have a task which has not started, and those that are not planted yet.
+    """Return up to `count` future ticks: planted ticks whose task has not started, and ticks that are not planted yet.
 
     `planted` are the ticks after now that have a task, each with whether that has not started. Return none if the schedule is
     paused, or its rule cannot be read here.

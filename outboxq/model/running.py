@@ -1,4 +1,4 @@
-"""Progress, log lines and durable steps: the reports of a running handler, and what it leaves behind."""
+"""Progress, log lines and durable steps: the reports and the stored results of a running handler."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HandlerLog:
 
     def __init__(self) -> None:
         self.omitted = 0
-        """Number of earlier lines that are kept no more."""
+        """Number of earlier lines that were dropped."""
         self._lock = threading.Lock()
         self._lines: deque[tuple[int, dict[str, str]]] = deque()
         self._size = 0
@@ -63,9 +63,9 @@ class HandlerLog:
         return made
 
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
-        """Keep the line of a record, and drop the oldest lines that have no place beside it.
+        """Keep the line of a record, and drop the oldest lines beyond the limits.
 
-        A record that comes again at once, because two logging handlers have it, is kept once.
+        A record that two logging handlers deliver in a row is kept once.
         """
         with self._lock:
             if self._newest is not None and self._newest() is record:
@@ -136,7 +136,7 @@ class Progress:
 def fraction_of(value: object) -> float:
     """Return the part of the work as a float from 0 to 1. A number outside counts as the nearer of the two.
 
-    Raises InvalidArgument for what is no number.
+    Raises InvalidArgument for anything but a number.
     """
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -176,12 +176,12 @@ class Step:
     result: str | None = field(repr=False)
     """The result as JSON; None: the function returned None, or it is a sleep."""
     due_at: datetime | None
-    """The end of a sleep; None: it is no sleep."""
+    """The end of a sleep; None: the step is not a sleep."""
     created_at: datetime
 
 
 def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
-    """Return for how long the task has slept between two moments. Time in two sleeps at once counts once."""
+    """Return the time that the task slept between two moments. Overlapping sleeps count once."""
     total = timedelta(0)
     for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
         begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part that counts

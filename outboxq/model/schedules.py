@@ -36,7 +36,7 @@ class CatchUp(StrEnum):
 
 
 HORIZON = timedelta(seconds=60)
-"""Ticks become tasks so long ahead of their time."""
+"""Ticks become tasks this long before their time."""
 REMOVED = "removed from the code"
 """Beginning of the reason with which a declaration pauses a schedule that the code no longer has."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
@@ -44,7 +44,7 @@ SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick
 ZONE_HEADER = "outboxq-tz"
 """Header of the same task: the time zone of its schedule. UTC where it is missing."""
 RULE_HEADER = "outboxq-rule"
-"""Header of the task of a tick: the rule that the tick is of, for monitors that expect the next one."""
+"""Header of the task of a tick: the rule that the tick follows, for monitors that expect the next tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,11 +100,11 @@ class Tick:
     """The moment that it is for."""
     task_id: UUID
     status: TaskStatus | None
-    """The status of its task. None: the task is not there any more."""
+    """The status of its task. None: the task was deleted."""
 
 
 def tick_of(header: str) -> datetime:
-    """Return the tick that a header says. Raises ValueError for what is no aware datetime."""
+    """Return the tick that a header says. Raises ValueError for anything but an aware datetime."""
     tick = datetime.fromisoformat(header)
     if tick.tzinfo is None:
         raise ValueError(f"{header!r} has no time zone")

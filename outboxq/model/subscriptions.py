@@ -74,7 +74,7 @@ def patterns_of(subscribe: object) -> tuple[str, ...]:
 
 
 def check_pattern(pattern: object) -> str:
-    """Return the topic or pattern. Raises InvalidArgument for what is neither."""
+    """Return the topic or pattern. Raises InvalidArgument for anything else."""
     if not isinstance(pattern, str):
         raise InvalidArgument(f"subscribe= takes topics as text, not {type(pattern).__name__}")
     if not is_name(pattern):
@@ -87,7 +87,7 @@ def check_pattern(pattern: object) -> str:
 
 
 def check_topic(topic: str) -> None:
-    """Raises InvalidArgument for what cannot be emitted. (Length and characters are checked with everything else.)"""
+    """Raise InvalidArgument for a topic that cannot be emitted. Its length and characters are checked with the other values."""
     if not isinstance(topic, str):
         raise InvalidArgument(f"a topic is text, such as 'order.paid', not {type(topic).__name__}")
     if EVERYTHING in topic:

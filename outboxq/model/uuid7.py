@@ -39,7 +39,7 @@ def family() -> UUID:
 
 
 def _renew_lock() -> None:
-    """Make a new lock: a child forked while another thread held the old one would wait for it for ever."""
+    """Make a new lock: a child forked while another thread held the old one would wait for it forever."""
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
 

@@ -44,7 +44,7 @@ class Parameters:
         self._codecs: dict[str, Codec] | None = None
 
     def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Raise InvalidCall for arguments that do not fit the signature. Their values are not looked at."""
+        """Raise InvalidCall for arguments that do not fit the signature. Their values are not checked."""
         given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
             self._refuse_call(args, kwargs)
@@ -150,15 +150,15 @@ class ReturnValue:
         self._codec: Codec | None = None
 
     def check(self) -> None:
-        """Raise ConfigurationError for an annotation that cannot be read by."""
+        """Raise ConfigurationError for an annotation by which no result can be read."""
         if self._codec is None:
             self._compile()
 
     def load(self, text: str | None) -> Any:
-        """Return the value that is stored as this JSON; None if the function returned None, whatever its annotation.
+        """Return the value that is stored as this JSON; None if the function returned None, even against its annotation.
 
-        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation that cannot be
-        read by.
+        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation by which no result can
+        be read.
         """
         if text is None:
             return None

@@ -1,6 +1,6 @@
 """Strict JSON and the codecs: each writes the values of one annotation as JSON, and reads them back.
 
-`annotations` chooses among the codecs.
+`annotations` chooses the codec.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Limits:
     __slots__ = ("depth", "fallback", "left", "limit")
 
     def __init__(self, limit: int, fallback: Convert | None = None) -> None:
-        """`fallback` converts what is not JSON as it is; None: `refuse`."""
+        """`fallback` converts values that are not JSON; None: `refuse`."""
         self.depth = 0
         self.left = self.limit = limit
         self.fallback = fallback or refuse
@@ -73,7 +73,7 @@ class Limits:
         if "\x00" in text:
             raise CodecError("the string contains NUL, which PostgreSQL cannot store: remove it")
         if not text.isascii() and _SURROGATE.search(text):
-            raise CodecError("the string contains a lone surrogate, which is no character: decode it properly")
+            raise CodecError("the string contains a lone surrogate, which is not a character: decode it properly")
         return text
 
     def _too_large(self) -> CodecError:
@@ -151,7 +151,7 @@ def plain_key(key: object, limits: Limits) -> str:
 
 
 def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
-    """Say what would make a value storable that is not JSON as it is."""
+    """Refuse a value that is not JSON, with a remedy."""
     name = type(value).__name__
     if isinstance(value, bytes | bytearray | memoryview):
         raise CodecError(f"{name} is not JSON: encode it to base64, or store it and pass a reference")
@@ -246,7 +246,7 @@ class Codec(ABC):
     """The types of JSON that its values are written as. A union is read by them, and never by trying one member after another,
     which would turn a string that looks like a UUID into one."""
     plain: bool = False
-    """Its values are the same in Python and in JSON."""
+    """True if its values are the same in Python and in JSON."""
     accepts: type | tuple[type, ...]
     """The classes of its values."""
 
@@ -277,8 +277,8 @@ class Codec(ABC):
 class PlainCodec(Codec):
     """A value that is JSON already.
 
-    With `classes` or `members` it must be what a type checker would take for the annotation, but no bool where a number is meant.
-    Only what is enqueued is compared. What is stored is read as it is: another release, `emit`, or SQL may have written it.
+    With `classes` or `members` it must be what a type checker would take for the annotation, but not a bool for a number.
+    Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
     """
 
     plain = True
@@ -310,7 +310,7 @@ class PlainCodec(Codec):
             return jsonable(value, limits)
         if value is None:
             self.expect(value)
-        stored = jsonable(value, limits)  # first, because what is not JSON at all has a better message
+        stored = jsonable(value, limits)  # first, because the message for a value that is not JSON is better
         if self.compares and not self.fits(value):
             remedy = "pass a value of that type, or declare the task with check_types=False"
             raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")
@@ -378,7 +378,7 @@ class EnumCodec(Codec):
         try:
             return self.cls(value) if self.by_value else self.cls[value]
         except Exception:  # noqa: BLE001 -- ValueError, KeyError, or what its own _missing_ raises
-            what = f"the stored {json_type(value)} is no member of {self.label}"
+            what = f"the stored {json_type(value)} is not a member of {self.label}"
             raise CodecError(f"{what}: was a member renamed?") from None
 
 
@@ -406,13 +406,13 @@ class LiteralCodec(Codec):
                 return stored
         if value is None:
             self.expect(value)
-        raise CodecError(f"this {type(value).__name__} is none of {self.label}: pass one of them, or add it there")
+        raise CodecError(f"this {type(value).__name__} is not one of {self.label}: pass one of them, or add it there")
 
     def decode(self, value: Any, limits: Limits) -> object:  # noqa: ARG002
         for choice, stored in self.choices:
             if _same(value, stored):
                 return choice
-        raise CodecError(f"the stored {json_type(value)} is none of {self.label}: was one removed?")
+        raise CodecError(f"the stored {json_type(value)} is not one of {self.label}: was one removed?")
 
 
 class ArrayCodec(Codec):

@@ -231,7 +231,8 @@ class Transactions:
         """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another database,
         lacks our tables, or (with `enqueues`) if its role lacks a right.
         """
-        target = target_of(using, schema=self.schema)
+        dialect = None if self.engine is None else self.dialect
+        target = target_of(using, schema=self.schema, dialect=dialect)
         if self.engine is not None:
             self.check_database(target)
         if not self._current or enqueues not in self.rights.known:
@@ -358,8 +359,8 @@ class Transactions:
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
         """Return the parameters of every statement, and these."""
-        now = target.dialect.moment(self.clock() if self.clock else None)
-        return {"now": now, **values}
+        clock = self.clock or target.dialect.clock
+        return {"now": clock() if clock else None, **values}
 
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """Return the parameters that restrict a statement to these queues and topics."""

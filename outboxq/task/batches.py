@@ -95,7 +95,7 @@ class OpenBatch(Generic[R_co]):
         return found
 
     def end(self) -> None:
-        """Take no more tasks."""
+        """Refuse further tasks."""
         self._is_open = False
 
     def settle(self) -> None:
@@ -154,14 +154,14 @@ class ChainHandle(Sourced[R_co]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
 
-        A task that stops the chain ends the wait at once, with the TaskFailed or TaskCancelled of that task; a dead letter stops
-        it until it is redriven. Otherwise it is as `Handle.result`, which see for `timeout`.
+        A task that stops the chain ends the wait at once: TaskFailed or TaskCancelled of that task is raised. A dead letter stops the
+        chain until it is redriven. `timeout` and the other exceptions are those of `Handle.result`.
 
         Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
         """
         if self._known_source is None:
             raise InvalidCall(
-                f"the handle of chain {self.id} does not know its outbox, for it was pickled or copied; write "
+                f"the handle of chain {self.id} does not know its outbox, because it was pickled or copied; write "
                 "outbox.result(handle.task_ids[-1])"
             )
         found: R_co = self._known_source.result(self.task_ids[-1], timeout)
@@ -262,7 +262,7 @@ class BatchedTasks(AwaitedResults):
         ``task.using(ctx.batch)``. After an error in the block the batch is not closed: let the transaction be rolled back.
 
         Args:
-            using: The owner of the transaction, as for `Task.using`. The outbox itself stands for a transaction of its own around the
+            using: The owner of the transaction, as for `Task.using`. The outbox itself stands for a separate transaction around the
                 block.
             then: The call that follows: ``report.call(42)``, with options ``report.using(priority=5).call(42)``. None: none.
             on_failed: The effect of a dead letter. "continue": it has ended. "wait": the batch waits until it is redriven and
@@ -340,12 +340,12 @@ class BatchedTasks(AwaitedResults):
                 the chain ends.
             name: A name for people. None: none.
 
-        Raises InvalidCall for what is no call, InvalidArgument without any.
+        Raises InvalidCall for anything but calls, InvalidArgument without calls.
         """
         policy = choice(OnFailed, on_failed, "on_failed")
         if policy is OnFailed.CONTINUE:
             raise InvalidArgument(
-                "on_failed of a chain is 'wait' or 'cancel': the next task has nothing to go on with after one that failed"
+                "on_failed of a chain is 'wait' or 'cancel': the next task would lack the result of the task that failed"
             )
         if not calls:
             raise InvalidArgument("a chain has at least one call: outbox.chain(a.call(1), b.call())")
@@ -362,18 +362,18 @@ class BatchedTasks(AwaitedResults):
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
-        """Return what the task before this one in its chain returned. Raises InvalidCall if there is none, TaskNotFound if it is gone."""
+        """Return the result of the previous task of the chain. Raises InvalidCall without such a task, TaskNotFound if it was deleted."""
         batch: Any = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
-                f"task {context.task_id} ({context.task_name}) has none before it: {_why_none(context, record)}"
+                f"task {context.task_id} ({context.task_name}) has no task before it: {_why_none(context, record)}"
             )
         number = record.then_ids.index(context.task_id)
         before = record.then_ids[number - 1] if number else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
-        raise TaskNotFound(f"task {before} was deleted, so what it returned is not known any more")
+        raise TaskNotFound(f"task {before} was deleted, so its result is not known any more")
 
 
 def _why_none(context: TaskContext, batch: Batch) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import tenacity
 
@@ -40,14 +40,14 @@ class BulkAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """An action, and the filter of what it is done to: dead letters, or for CANCEL tasks that wait or run. None: any."""
+    """An action, and the filters for the dead letters, or with CANCEL for the waiting or running tasks, that it changes. None: any."""
 
     action: BulkAction
     at: datetime
-    """The moment of the question, aware, for people."""
+    """The aware moment of the question, which people read."""
     snapshot: Snapshot | None = None
     """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left alone, so
-    that a run after a crash goes on where the last one ended, and does nothing twice."""
+    that a run after a crash continues where the last one ended, and changes no task twice."""
     queue: str | None = None
     task: str | None = None
     """Name of the task."""
@@ -77,10 +77,9 @@ class Selection:
         return sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
 
     @property
-    def as_json(self) -> SelectionJson:
+    def as_json(self) -> dict[str, str]:
         """The selection as the arguments of the task have it."""
-        found: Any = {name: _plain(value) for name in _NAMES if (value := getattr(self, name)) is not None}
-        return found  # type: ignore[no-any-return]
+        return {name: _plain(value) for name in _NAMES if (value := getattr(self, name)) is not None}
 
     @classmethod
     def of_json(cls, given: Mapping[str, str]) -> Selection:
@@ -89,7 +88,7 @@ class Selection:
             read = {name: _READ.get(name, str)(value) for name, value in given.items()}
             return cls(**read)
         except (TypeError, ValueError) as error:
-            raise InvalidArgument(f"these are no arguments of {BULK}: {error}") from error
+            raise InvalidArgument(f"these are not arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
         """Count what matches, up to `most`; with a `snapshot`, what of it still matches."""
@@ -105,7 +104,7 @@ class Selection:
         limit: int | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> int:
-        """Do it, each 500 in a transaction of their own, and return how many were changed. `stop` is asked between them."""
+        """Run the action in transactions of 500 tasks each, and return the number of changed tasks. `stop` is called between them."""
         if self.action is BulkAction.CANCEL:
             return store.cancel_all(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
@@ -120,23 +119,6 @@ class Selection:
         return {**{name: getattr(self, name) for name in names}, "partition_key": self.key}
 
 
-class SelectionJson(TypedDict, total=False):
-    """A Selection as JSON."""
-
-    action: str
-    at: str
-    snapshot: str
-    queue: str
-    task: str
-    key: str
-    topic: str
-    exception: str
-    group: str
-    since: str
-    until: str
-    status: str
-
-
 _NO_FILTERS = frozenset({"action", "at", "snapshot"})
 _NAMES = frozenset(one.name for one in fields(Selection))
 _READ: Mapping[str, Callable[[str], Any]] = {
@@ -147,13 +129,13 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 }
 
 
-def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
-    """Redrive, discard or cancel what matches, and return how many this run has changed.
+def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
+    """Redrive, discard or cancel the matching tasks, and return the number of tasks that this run has changed.
 
-    What a stopping worker leaves, the next one does: each 500 are committed by themselves.
+    If the worker stops, the next run does the rest: every 500 tasks are committed separately.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
-    wanted = Selection.of_json(selection)  # type: ignore[arg-type]
+    wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it does not say what was counted")
     changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
@@ -162,7 +144,7 @@ def bulk(ctx: TaskContext, selection: SelectionJson, reason: str) -> int:
 
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task of an outbox. A missing right is no reason to try again."""
+    """Return the task of an outbox. It is not retried for lack of a right."""
     options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
@@ -181,9 +163,9 @@ _LOWEST = -100
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:
-    """Delete the tasks that ended longer ago than this, as `outboxq prune` does, and return how many.
+    """Delete the tasks that ended more than `seconds` ago, as `outboxq prune` does, and return their number.
 
-    What a stopping worker leaves, the next one deletes: each batch is committed by itself.
+    If the worker stops, the next run deletes the rest: each batch is committed separately.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     deleted = outbox.store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
@@ -198,7 +180,7 @@ def prune_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
-    """Return the schedule by which tasks are deleted once they have ended so long ago. Raises InvalidArgument."""
+    """Return the schedule that deletes tasks `retention` after their end. Raises InvalidArgument."""
     age = duration(retention, "retention")
     if not is_span(age, timedelta(seconds=1)):
         raise InvalidArgument(

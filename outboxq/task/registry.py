@@ -12,7 +12,7 @@ from .task import Task
 
 
 class TaskRegistry:
-    """The tasks of one outbox by name. Names are stored for ever, so one name stands for one task."""
+    """The tasks of one outbox by name. Names are stored permanently, so one name stands for one task."""
 
     def __init__(self) -> None:
         self.version = ""

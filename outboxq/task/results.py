@@ -40,7 +40,7 @@ class AwaitedResults(ABC):
     @property
     @abstractmethod
     def hooks(self) -> HookCalls | None:
-        """The hooks; None if there are none."""
+        """The hooks; None without hooks."""
 
     def result(self, task_id: UUID | str, timeout: timedelta | float | None = None) -> Any:
         """Wait until the task has ended, and return what its function returned, read by the return annotation.
@@ -62,7 +62,7 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued there; None: in a transaction that is committed."""
+        """Return the result of a task that was enqueued at `origin`; None: in a transaction that is committed."""
         task_id = _identifier(task_id)
         if is_batch(task_id):
             raise InvalidArgument(
@@ -84,7 +84,7 @@ class AwaitedResults(ABC):
         return standing.counts
 
     def _waited(self, task_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> Wait:
-        """Return a wait for a task or a batch that is over, since that has ended."""
+        """Wait for the end of a task or a batch, and return the finished wait."""
         seconds, store = _seconds(timeout), self.store
         if seconds == 0 or store.runs_alone:
             if seconds != 0:
@@ -108,7 +108,7 @@ class AwaitedResults(ABC):
 
 
 def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
-    """Return the wait for what has ended. Raises TimeoutError for what has not."""
+    """Return the finished wait. Raises TimeoutError if the task or the batch has not ended."""
     may_come, wait = origin is not None and origin.is_open, Wait(task_id=task_id, transaction=origin)
     Poller(store, may_pass=store.may_pass).at([wait], everything=True)
     if wait.done.is_set():
@@ -129,7 +129,7 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
 
 
 def _why(waiter: ResultWaiter, wait: Wait) -> str:
-    """Return why it has not ended, as a clause."""
+    """Return the reason why it has not ended, as a clause."""
     if wait.trouble is not None:
         return f"the database does not answer: {sentence(wait.trouble)}"
     if not wait.is_found:
@@ -144,13 +144,13 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
 
 
 def _ensure_may_wait(wait: Wait) -> None:
-    """Raise WaitRefused where a wait would keep what it waits for from running, or block an event loop."""
+    """Raise WaitRefused if the wait would keep its own task from running, or would block an event loop."""
     running = current.get()
     if running is not None and not running.has_ended:
         raise WaitRefused(
             f"inside the handler of {running.task_name} the result of {wait.what} cannot be waited for: once all handlers of a "
-            "worker wait, none is left to run what they wait for; enqueue the rest as a task of its own, which that task "
-            "enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
+            "worker wait, none is left to run the tasks that they wait for; move the rest into another task, which the "
+            "awaited task enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
         )
     if _has_event_loop():
         raise WaitRefused(
@@ -198,12 +198,12 @@ def _seconds(timeout: timedelta | float | None) -> float | None:
 
 
 NAMED_UP_TO = 1000
-"""The largest size of a batch of which an error names the first task that has not ended: to find it, all of them are read."""
+"""The largest batch for which an error names the first task that has not ended: finding that task reads all of them."""
 _ENDS: Mapping[str | None, tuple[str, str]] = {
     EventType.EXPIRED: ("expired", "expired before it was started"),
     EventType.DISCARDED: ("discarded", "failed and was discarded"),
 }
-"""The reason and the words for ends that are no cancellation."""
+"""The reason and the words for ends other than a cancellation."""
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
@@ -227,7 +227,7 @@ def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") ->
 
 
 def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
-    """Return the error of a wait for what follows a batch that goes on no more, or waits for a dead letter."""
+    """Return the error of a wait for a task that follows a batch, if the batch has stopped or waits for a dead letter."""
     what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
     waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
     if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
@@ -241,9 +241,10 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
 
 
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
-    """Return why the batch has not gone on to the task that is waited for, as a clause; with why its first task does not run.
+    """Return the reason why the batch has not enqueued the awaited task, as a clause. With `explains` it says why the batch's first task
+    does not run.
 
-    Callers may ask again and again, so of a large batch it is the number of tasks alone.
+    Callers may poll, so for a large batch it gives the number of tasks alone.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

@@ -66,7 +66,7 @@ class OutboxSchedules:
     """The schedules of an outbox: `outbox.schedules`.
 
     `using` is that of `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for the
-    present transaction. What is read needs no transaction.
+    present transaction. Reading needs no transaction.
     """
 
     def __init__(self, outbox: Scheduling) -> None:
@@ -97,7 +97,7 @@ class OutboxSchedules:
             return self._outbox.store.schedules.put(schedule, using=target)
 
     def pause(self, name: str, *, reason: str = "", using: object = CURRENT) -> Schedule:
-        """Stop the ticks of a schedule, and cancel those that are planted and not due yet. Raises ScheduleNotFound."""
+        """Stop the ticks of a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound."""
         with self._writing(using, "pause", name) as target:
             return self._outbox.store.schedules.pause(name, reason=reason, using=target)
 
@@ -171,7 +171,7 @@ class OutboxSchedules:
 
     @contextmanager
     def _reading(self, using: object) -> Iterator[object]:
-        """Yield the target; None, for a transaction of the store's own, where the present one is not known."""
+        """Yield the target; None if the present transaction is not known: the store then begins its own."""
         with ExitStack() as stack:
             try:
                 target = stack.enter_context(resolve_target(self._outbox, using, "schedules", is_option=True))
@@ -216,7 +216,7 @@ def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpac
 
 
 def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
-    """Store the schedules that these tasks declare, and pause those that they declare no more."""
+    """Store the schedules that these tasks declare, and pause the schedules that they no longer declare."""
     schedules = tasks.schedules
     names = [task.name for task in tasks]
     if not (schedules or names):
@@ -253,7 +253,7 @@ T = TypeVar("T")
 
 
 class PeriodicTasks(AwaitedResults):
-    """The schedules of an Outbox: those that its code declares, and those that are stored at run time."""
+    """The schedules of an Outbox: declared in its code, or stored at run time."""
 
     @naming_options(
         "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
@@ -269,7 +269,7 @@ class PeriodicTasks(AwaitedResults):
     ) -> Callable[[T], T]:
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        A task may have several schedules, each with a name of its own. Workers write them to the database when they start, and
+        A task may have several schedules, each with its own name. Workers write them to the database when they start, and
         `outboxq upgrade APP` does.
 
         Args:
@@ -288,10 +288,10 @@ class PeriodicTasks(AwaitedResults):
                 until the next tick.
             jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
                 one tick.
-            starts_at: The moment before which there is no tick. None: the present, when the schedule is stored.
-            ends_at: The moment from which on there is no tick. None: there is no end.
+            starts_at: The moment before which it does not tick. None: the moment at which the schedule is stored.
+            ends_at: The moment from which on it does not tick. None: it never ends.
 
-        Raises ConfigurationError for what is no task and for a name that is taken, InvalidArgument for a rule that has no moment
+        Raises ConfigurationError for anything but a task and for a name that is taken, InvalidArgument for a rule that never ticks
         or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
         """
         if callable(rule):
@@ -315,7 +315,7 @@ class PeriodicTasks(AwaitedResults):
         return OutboxSchedules(self)
 
     def sync_schedules(self) -> None:
-        """Store the schedules that this process's tasks declare, and pause those that the tasks declare no more.
+        """Store the schedules that this process's tasks declare, and pause the schedules that the tasks no longer declare.
 
         Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name that a
         schedule has which was stored at run time.
@@ -325,14 +325,14 @@ class PeriodicTasks(AwaitedResults):
     def task_of(self, task: object) -> Task[..., Any]:
         """Return the task of this outbox that a schedule names: the task itself, or one by its name.
 
-        Raises ConfigurationError for what is no task of this outbox, UnknownTask for a name that is none.
+        Raises ConfigurationError for anything but a task of this outbox, UnknownTask for an unknown name.
         """
         if isinstance(task, str):
             return self.tasks.get(task)
         if not isinstance(task, Task):
             what = getattr(task, "__qualname__", None) or repr(task)
             raise ConfigurationError(
-                f"{what} is no task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
+                f"{what} is not a task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
             )
         owner: object = task.outbox
         if owner is not self:

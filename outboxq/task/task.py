@@ -15,7 +15,6 @@ from typing import (
     Any,
     Generic,
     ParamSpec,
-    Protocol,
     TypedDict,
     TypeVar,
     Unpack,
@@ -24,7 +23,7 @@ from typing import (
 )
 from uuid import UUID
 
-from ..context import TaskContext
+from ..context import BatchTarget, TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, no_transaction, present_target
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
@@ -132,11 +131,11 @@ class Task(Generic[P, R]):
             priority: -100 to 100. Tasks with a higher priority start first. None: as declared.
             max_attempts: The number of attempts, the first one included. None: the retry policy decides.
             partition_key: A key whose tasks run one at a time, within one queue, in the order of their enqueueing.
-            concurrency_key: A key of which so many tasks run at once as the queue's limit per key says, in no order. Without such
-                a limit they run one at a time.
+            concurrency_key: A key of which at most as many tasks run at once as the queue's limit per key allows, in any order.
+                Without such a limit they run one at a time.
             expires: The span from now, or the moment, after which the task is not started any more.
             idempotency_key: A key that one task of this name can have: enqueueing the key again finds the first task.
-            unique_for: The time for which the key is taken. None: for ever.
+            unique_for: The time for which the key is taken. None: permanently.
             unique_until_finished: Free the key once that task has ended.
             on_conflict: The answer to a key that is taken. "return": the handle of the task that has it. "skip": a handle
                 without a task. "replace": that task takes over these arguments and options while it is Ready. "raise":
@@ -232,7 +231,7 @@ class TaskCall(Generic[R_co]):
             )
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
-        """Return a task of this call with the headers that hooks add, and with this id; None: one of its own."""
+        """Return a task of this call with the headers that hooks add, and with this id; None: a new one."""
         task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task
@@ -246,25 +245,6 @@ class TaskCall(Generic[R_co]):
         return sent[0]
 
 
-class BatchTarget(Protocol):
-    """A batch to which tasks can be added by ``task.using(batch)``."""
-
-    @property
-    def id(self) -> UUID:
-        """The id of the batch."""
-
-    @property
-    def outbox(self) -> object:
-        """The outbox of its tasks."""
-
-    @property
-    def target(self) -> Any:
-        """The transaction in which tasks are added, as `using()` takes it."""
-
-    def takes_tasks(self) -> bool:
-        """Return True: it is a batch."""
-
-
 def batch_in(target: object) -> BatchTarget | None:
     """Return the batch, if the argument of `using()` is one."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
@@ -274,7 +254,7 @@ class BoundTask(Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
     def __init__(self, task: Task[P, R], target: object, options: Mapping[str, Any]) -> None:
-        """Keep `options`: the fields of a NewTask that all calls share."""
+        """Take `options`: the fields of a NewTask that all calls share."""
         self._task = task
         self._target = target
         self._options = options
@@ -359,7 +339,7 @@ class Origin:
     __slots__ = ("__weakref__", "_outbox", "_target", "_thread")
 
     def __init__(self, outbox: OutboxRef, target: object) -> None:
-        """Remember where the tasks were written; `target` None: in a transaction of its own, which is committed."""
+        """Remember where the tasks were written; `target` None: in a separate transaction, which is committed."""
         self._outbox = outbox
         self._target: Callable[[], object] | None = None if target is None else _reference(target)
         self._thread = threading.get_ident()
@@ -376,7 +356,7 @@ class Origin:
 
     @property
     def is_committed(self) -> bool:
-        """Return whether the transaction was one of its own, which is committed; of a caller's it is not known."""
+        """Return whether the tasks were written in a separate transaction, which is committed. The end of a caller's transaction is not known."""
         return self._target is None
 
     @property
@@ -391,10 +371,10 @@ class Origin:
 
 
 def has_transaction(target: Any) -> bool:
-    """Return whether a transaction is open on a session or connection. Nothing is asked of the database."""
+    """Return whether a transaction is open on a session or connection. It sends nothing to the database."""
     if isinstance(target, TaskContext):
         return target.inside is not None
-    with suppress(Exception):  # a connection that is closed says no more
+    with suppress(Exception):  # a closed connection raises
         if (state := getattr(target, "in_transaction", None)) is not None:  # SQLAlchemy's function, sqlite3's attribute
             return bool(state() if callable(state) else state)
         if (in_block := getattr(target, "in_atomic_block", None)) is not None:  # Django

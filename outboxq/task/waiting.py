@@ -14,16 +14,7 @@ from uuid import UUID
 from ..errors import BatchNotFound, TaskNotFound, WaitRefused
 from ..model.batches import BatchLink, link_of
 from ..store import BatchStanding, ResultReader, Standing, Store
-
-
-class Openness(Protocol):
-    """The transaction in which a task was enqueued."""
-
-    @property
-    def is_open(self) -> bool: ...
-
-    @property
-    def is_committed(self) -> bool: ...
+from .task import Origin
 
 
 @dataclass(eq=False, kw_only=True)
@@ -32,7 +23,7 @@ class Wait:
 
     task_id: UUID
     """The id of the task, or of the batch."""
-    transaction: Openness | None = None
+    transaction: Origin | None = None
     """The transaction that the task was enqueued in; None: it is committed already."""
     is_own: bool = False
     """True if that transaction is of the thread that waits, which cannot end it meanwhile."""
@@ -64,7 +55,7 @@ class Wait:
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether the batch goes on to this task no more, or waits for a dead letter."""
+        """Return whether the batch will not enqueue this task any more, or waits for a dead letter."""
         batch = self.batch
         if batch is None or not self.is_ahead:
             return False
@@ -89,7 +80,7 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, since an error has left its `with` block: it is never followed; "
+                    f"batch {standing.link.batch_id} is not closed, since an error has left its `with` block: nothing will follow it; "
                     f"end it: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
@@ -100,7 +91,7 @@ class Wait:
         return self.transaction is not None and self.transaction.is_open
 
     def miss(self) -> None:
-        """Take over that a poll did not find the task. Ends the wait unless the task may still be committed, or follows others.
+        """Note that a poll did not find the task. This ends the wait unless the task may still be committed, or follows others.
 
         A commit may have come between the poll and this call, so after the end of the transaction there is one more poll.
         """
@@ -130,9 +121,9 @@ class Wait:
         return f"{'task' if self.link is None or self.link.number else 'batch'} {self.task_id}"
 
     def absence(self) -> TaskNotFound | BatchNotFound:
-        """Return the error for what is not there and what no open transaction can still commit.
+        """Return the error for a task or a batch that does not exist and that no open transaction can still commit.
 
-        How a caller's transaction ended is not known. It would not tell either, since a savepoint in it may have been rolled back.
+        The end of a caller's transaction is not known. It would not decide either, because a savepoint may have been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")
@@ -143,7 +134,7 @@ class Wait:
         )
 
     def not_found(self, text: str) -> TaskNotFound | BatchNotFound:
-        """Return the error that says so of what is not there."""
+        """Return the error of a missing task or batch with this text."""
         return (TaskNotFound if self.link is None or self.link.number else BatchNotFound)(text)
 
 
@@ -190,13 +181,13 @@ class Poller:
         self._clock = clock
         self._checked, self._unchecked = clock(), False
         self._to_check: list[Wait] = []
-        """Callers whose tasks are still to be asked for, of all those that there were when that began."""
+        """The callers of the present round of checks whose tasks have not been checked yet."""
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Ask whether the tasks have ended, if anything was committed since. Returns whether one has.
 
-        Now and then it also asks whether those that have not ended are still there. A task that no poll has found yet is asked
-        for until it is committed.
+        From time to time it also checks whether the others still exist. It looks for a task that no poll has found until the task is
+        committed.
         """
         if not waits or not self._may_find(waits):
             return False
@@ -207,7 +198,7 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return those that may be gone and are to be asked for now: a part of all, for a row of each is read."""
+        """Return the callers whose tasks are checked for existence now: a part of all, because a check reads a row for each."""
         if not self._is_to_be_checked:
             return set()
         if not self._to_check:
@@ -218,13 +209,13 @@ class Poller:
 
     @property
     def _is_to_be_checked(self) -> bool:
-        """Return whether it is time to ask for tasks that may be gone: something was committed since that was last asked."""
+        """Return whether it is time to check whether tasks still exist: something was committed since the last check."""
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        """Ask for what these callers wait for. Returns whether any of it has ended; `everything`: what is missing is noticed.
+        """Poll the tasks of these callers, and return whether one has ended. `everything`: missing tasks are noticed.
 
-        Of a task that is not enqueued yet, the batch that it follows is polled: one statement for all of them, beside the one
+        For a task that is not enqueued yet, the batch that it follows is polled: one statement for all batches, beside the one
         for all tasks.
         """
         waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads what was found first
@@ -356,7 +347,7 @@ class Backoff:
 
 
 class ResultWaiter:
-    """Waits for the ends of tasks in one database. Its thread starts with the first caller, and ends when there is none."""
+    """Waits for the ends of tasks in one database. Its thread starts with the first caller, and ends without callers."""
 
     def __init__(self, store: Store, *, idle: float = IDLE) -> None:
         self.store = store
@@ -377,7 +368,7 @@ class ResultWaiter:
         return self._thread is not None
 
     def wait(self, wait: Wait, seconds: float | None) -> None:
-        """Return when the wait is done, or after so many seconds; None: without end."""
+        """Return when the wait is done, or after `seconds`; None: no limit."""
         try:
             with self._lock:
                 self._waits[wait] = None
@@ -393,7 +384,7 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that this finds; None if it is not found soon: the caller's time is over."""
+        """Return the reason that `find` returns; None if it takes too long, because the caller's time is over."""
         if not self._explaining.acquire(blocking=False):  # many time out at once
             return None
         found: list[str] = []
@@ -463,7 +454,7 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers but those whose tasks were `seen` just now, and those that have come since."""
+        """Return the callers except those in `seen`, which were just polled, and those that came since."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 

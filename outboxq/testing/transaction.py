@@ -78,7 +78,8 @@ class TestTransaction:
             with suppress(_Aborted), self._savepoint() as target:
                 yield
                 try:
-                    target.run(tasks.select_now, {"now": target.dialect.moment(None)})
+                    clock = target.dialect.clock
+                    target.run(tasks.select_now, {"now": clock() if clock else None})
                 except Exception as error:
                     raise _Aborted from error
                 is_usable = True

@@ -136,7 +136,7 @@ def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     run()
     assert seen == ["first"]
     assert [error.partition(") ")[2] for error in errors] == [
-        "has none before it: another task added it to its chain; pass it what it needs as an argument"
+        "has no task before it: another task added it to its chain; pass it what it needs as an argument"
     ]
 
 
@@ -152,7 +152,7 @@ def test_previous_is_refused_where_the_task_before_was_deleted(
     @outbox.task(name="second")
     def second(ctx: TaskContext) -> None:
         forget(database, chain.task_ids[0])
-        with pytest.raises(TaskNotFound, match="was deleted, so what it returned is not known any more"):
+        with pytest.raises(TaskNotFound, match="was deleted, so its result is not known any more"):
             _ = ctx.previous
         refused.append(True)
 
@@ -177,8 +177,8 @@ def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[
         look.using(batch).enqueue()
     run()
     assert sorted(error.partition(") ")[2] for error in errors) == [
-        "has none before it: it is in a batch, not a chain",
-        "has none before it: it is the first of its chain",
+        "has no task before it: it is in a batch, not a chain",
+        "has no task before it: it is the first of its chain",
         "is in no batch and no chain",
     ]
 

@@ -247,7 +247,7 @@ def test_a_command_in_the_wrong_directory_says_where_it_looked_and_what_to_type(
 def test_a_directory_that_is_not_there_is_told(directory):
     for command in (("status", "--url", "sqlite:///no/such.db"), ("upgrade", "sqlite:///no/such.db")):
         assert sentence(outboxq(*command), 69) == (
-            f"the database cannot be used: there is no directory {directory}/no for the SQLite file {directory}/no/such.db"
+            f"the database cannot be used: the directory {directory}/no of the SQLite file {directory}/no/such.db does not exist"
         )
 
 

@@ -233,7 +233,7 @@ COMMANDS = [
 
 
 def overwrite(file):
-    """It is no database at all."""
+    """The file is not a database."""
     file.write_bytes(b"to do: buy milk\n" * 1000)
 
 
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_a_sentence_in_every_command(file, monkeypatch, comman
     monkeypatch.setenv("OUTBOXQ_DATABASE_URL", f"sqlite:///{file}")
     result = CliRunner().invoke(main, command)
     assert (result.exit_code, result.output.count("\n")) == (69, 1)
-    assert result.output.startswith("outboxq: the SQLite file is damaged, or is no database (")
+    assert result.output.startswith("outboxq: the SQLite file is damaged, or is not a database (")
 
 
 def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
@@ -268,7 +268,7 @@ def test_a_worker_ends_where_its_file_is_damaged(file, outboxes, caplog):
     spoil(file, "task_outbox")
     code, why = run_for_a_while(outbox)
     assert code == 1
-    assert why.startswith("the SQLite file is damaged, or is no database (database disk image is malformed)")
+    assert why.startswith("the SQLite file is damaged, or is not a database (database disk image is malformed)")
     assert "claiming failed" not in caplog.text
 
 
@@ -302,7 +302,7 @@ def test_what_sqlite_waits_and_what_a_transaction_is_tried_for_is_half_a_minute(
 def test_a_file_that_could_not_be_made_was_not_deleted(tmp_path):
     """Its directory comes late, as one that is mounted does."""
     engine = make_engine(f"sqlite:///{tmp_path}/late/shop.db")
-    with pytest.raises(OperationalError, match="there is no directory"):
+    with pytest.raises(OperationalError, match="the directory .* does not exist"):
         engine.connect()
     (tmp_path / "late").mkdir()
     with engine.connect() as connection:

@@ -53,7 +53,7 @@ class Begin(StrEnum):
     SINGLE = "single"
     """One statement that writes: it is a transaction by itself, on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
-    """One statement of which a crash of the server may undo the writes."""
+    """One statement whose writes a crash of the server may undo."""
     INSERT = "insert"
     """One statement that writes new rows only and needs none of our settings: it is a transaction by itself."""
     HANDLER = "handler"
@@ -102,18 +102,18 @@ class Dialect(ABC):
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
     """True if the database knows the sizes of single tables (`outboxq db`)."""
+    driver_connection: ClassVar[type]
+    """The class of the driver's connections that `fetch` takes."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
+    clock: Callable[[], datetime] | None
+    """Returns the time of a statement; None if the database has a clock of its own."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
         self.schema = schema
         self.grammar = grammar
         self.compiled = Compiled(self._compile)
-
-    @abstractmethod
-    def is_drivers(self, raw: object) -> bool:
-        """Return whether this is a connection of the driver, which `fetch` takes."""
 
     @abstractmethod
     def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -132,32 +132,26 @@ class Dialect(ABC):
         """Return the database to which a URL leads, as a connection to it would name it."""
 
     def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
-        """Return how a sentence calls the database that a URL leads to, by what no password is in.
+        """Return the words for the database of a URL, without a password.
 
-        `name` returns what a connection calls it, for an engine whose URL does not say it.
+        `name` returns the name that a connection has for it, for an engine whose URL does not say it.
         """
         found = (None if url is None else self.address(url)) or name()
         called = "the database" if found is None else self.called(found)
         return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
-        """Return what tells people which database a URL leads to, without a password; None: the URL does not say it."""
+        """Return the address of a URL's database for people, without a password; None if the URL does not say it."""
         kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
         return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
 
     def called(self, address: str) -> str:
-        """Return the noun that stands before an address."""
+        """Return the address after its noun."""
         return f"the database {address}"
 
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
-        """Return the file that a connection would make, if its directory is there; None: it makes none."""
+        """Return the file that a connection would create, if its directory exists; None: it would create none."""
         return None
-
-    @abstractmethod
-    def moment(self, clock: datetime | None) -> datetime | None:
-        """Return the :now to bind: an injected clock's time; else None for the database's clock, or Python's time if it
-        has none.
-        """
 
     @abstractmethod
     def is_transient(self, error: BaseException) -> bool:
@@ -172,7 +166,7 @@ class Dialect(ABC):
         """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether a statement was ended because it ran for too long, or because another session cancelled it."""
+        """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -181,26 +175,26 @@ class Dialect(ABC):
 
     @abstractmethod
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database takes no writes for want of disk or memory, or because its disk fails."""
+        """Return whether the database takes no writes because it lacks disk space or memory, or because its disk fails."""
 
     def hide_rows(self, error: BaseException) -> None:  # noqa: B027
         """Remove the values of a row that the database shows in an error's text."""
 
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
-        """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for a reason that lies outside of it: a
-        lost connection, a restart, a deadlock, no room.
+        """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for a reason outside of it: a lost connection,
+        a restart, a deadlock, a full disk.
         """
 
     @abstractmethod
     def is_spoilt(self, raw: Any) -> bool:
-        """Return whether an error has ended the transaction on a driver's connection, or leaves nothing but its rollback."""
+        """Return whether an error has ended the transaction of a driver's connection, or aborted it."""
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether a transaction on a driver's connection came to its end by an error from outside, of which `error` tells.
+        """Return whether an error from outside ended the transaction of a driver's connection: `error`, or an error that led to it.
 
-        That may be `error` itself or what led to it. `known` are errors of this very connection; any other must have spoilt
-        it, for a handler may have more than one connection.
+        `known` are errors of this very connection. Any other error must have aborted its transaction, because a handler may have
+        more than one connection.
         """
         spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
         return any(
@@ -211,7 +205,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_bad_value(self, error: BaseException) -> bool:
-        """Return whether a value of a row cannot be computed with, or the tables refuse it: the error is that row's own."""
+        """Return whether the error is due to a single row: the database cannot compute with one of its values, or the tables refuse it."""
 
     @abstractmethod
     def is_undefined(self, error: BaseException) -> bool:
@@ -227,15 +221,15 @@ class Dialect(ABC):
         """Return whether the database refuses because the role lacks a right."""
         return False
 
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
+    @abstractmethod
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
         """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
         connection, and `major` the version of its server.
         """
-        return (self.begin[begin],)
 
-    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+    @abstractmethod
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
         """Send such a message on a driver's connection, to which `execute` belongs."""
-        execute(text)
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
@@ -266,7 +260,7 @@ class Dialect(ABC):
         """Raise UnsupportedDatabase if text would not be read back as it was written. Costs no round trip."""
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
-        """Add to the error of a statement on a driver's connection what to do about it, or raise a better error."""
+        """Add a remedy to the error of a statement on a driver's connection, or raise a better error."""
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
         """Give the connections of an engine that only we use the settings with which our transactions begin."""
@@ -278,11 +272,11 @@ class Dialect(ABC):
         """Make an engine create its file for its owner alone."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
-        """Return the file that a driver's connection has open; None: the database is no file."""
+        """Return the file that a driver's connection has open; None: the database is not a file."""
         return None
 
     def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the database says that its file is damaged, or is no database."""
+        """Return whether the database reports that its file is damaged or not a database."""
         return False
 
     def count_batches_at_once(self) -> str | None:

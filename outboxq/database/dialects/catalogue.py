@@ -19,6 +19,7 @@ from sqlalchemy import (
     Integer,
     Select,
     Table,
+    TableClause,
     Text,
     UniqueConstraint,
     and_,
@@ -35,6 +36,7 @@ from sqlalchemy import (
     union_all,
     update,
 )
+from sqlalchemy.types import TypeEngine
 
 from ..column_types import Instant
 from ..grammar import Transition, text_literal
@@ -67,24 +69,44 @@ _COUNTER = text_literal(task_outbox.name)
 """The name under which SQLite counts positions."""
 _sequence = table("sqlite_sequence", column("name", Text), column("seq", Integer))
 _schema = table("sqlite_master", *map(column, ("type", "name", "tbl_name")))
-_index = table("pg_index", *map(column, ("indexrelid", "indrelid", "indisvalid", "indisunique")), schema="pg_catalog")
-_class = table("pg_class", *map(column, ("oid", "relname", "relnamespace")), schema="pg_catalog")
-_trigger = table("pg_trigger", *map(column, ("tgrelid", "tgname", "tgenabled", "tgfoid")), schema="pg_catalog")
-_function = table("pg_proc", *map(column, ("oid", "proname", "pronamespace", "prosrc")), schema="pg_catalog")
-_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
 
-_attribute = table("pg_attribute", column("attrelid"), column("attname", Text), schema="pg_catalog")
 
-_activity = table(
-    "pg_stat_activity",
-    column("pid"),
-    column("datname", Text),
-    column("backend_xmin"),
-    column("backend_type", Text),
-    column("xact_start", Instant),
-    schema="pg_catalog",
+def _of_server(name: str, **columns: TypeEngine[Any] | None) -> TableClause:
+    """Return a table of PostgreSQL's catalogue with these columns; None: the type does not matter."""
+    return table(name, *(column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
+
+
+pg_class = _of_server(
+    "pg_class",
+    oid=None,
+    relname=Text(),
+    relowner=None,
+    relkind=None,
+    relpartbound=None,
+    relnamespace=None,
+    relacl=None,
 )
-_prepared = table("pg_prepared_xacts", column("database", Text), column("prepared", Instant), schema="pg_catalog")
+pg_namespace = _of_server("pg_namespace", oid=None, nspname=Text())
+pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
+pg_trigger = _of_server(
+    "pg_trigger", oid=None, tgrelid=None, tgname=Text(), tgenabled=None, tgfoid=None, tgisinternal=Boolean()
+)
+pg_stat_activity = _of_server(
+    "pg_stat_activity",
+    pid=Integer(),
+    datname=Text(),
+    application_name=Text(),
+    state=Text(),
+    query=Text(),
+    backend_xmin=None,
+    backend_type=Text(),
+    xact_start=Instant,
+    state_change=None,
+)
+pg_prepared_xacts = _of_server("pg_prepared_xacts", transaction=None, gid=Text(), database=Text(), prepared=Instant)
+_index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
+_function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
+_attribute = _of_server("pg_attribute", attrelid=None, attname=Text())
 
 
 def missing_from_sqlite() -> Select[Any]:
@@ -116,10 +138,10 @@ def missing_from_postgresql(oid: Oid) -> Select[Any]:
     expected = _expected(_constraints_and_indexes, oid)
     found = (
         select(_index.c.indexrelid)
-        .join_from(_index, _class, _class.c.oid == _index.c.indexrelid)
+        .join_from(_index, pg_class, pg_class.c.oid == _index.c.indexrelid)
         .where(
             _index.c.indrelid == expected.c.table,
-            _class.c.relname == expected.c.name,
+            pg_class.c.relname == expected.c.name,
             _index.c.indisvalid,
             or_(_index.c.indisunique, ~expected.c.is_unique),
         )
@@ -147,17 +169,20 @@ def misplaced_in_postgresql(oid: Oid) -> Select[Any]:
     """
     ours = (
         select(
-            _class.c.relnamespace, func.concat(text_literal(" "), func.quote_ident(_namespace.c.nspname)).label("name")
+            pg_class.c.relnamespace,
+            func.concat(text_literal(" "), func.quote_ident(pg_namespace.c.nspname)).label("name"),
         )
-        .join_from(_class, _namespace, _namespace.c.oid == _class.c.relnamespace)
-        .where(_class.c.oid == oid(task_executions.name))
+        .join_from(pg_class, pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
+        .where(pg_class.c.oid == oid(task_executions.name))
         .subquery("ours")
     )
     tables = union_all(
         *(select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
     )
     triggers = tables.subquery("triggers")
-    fired = select(_trigger.c.tgfoid).where(_trigger.c.tgrelid == triggers.c.oid, _trigger.c.tgname == triggers.c.name)
+    fired = select(pg_trigger.c.tgfoid).where(
+        pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name
+    )
     beside = and_(
         _function.c.pronamespace == ours.c.relnamespace,
         _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
@@ -173,10 +198,10 @@ def misplaced_in_postgresql(oid: Oid) -> Select[Any]:
 
 def fires(of_table: ColumnElement[Any], name: str = NOTIFY) -> Select[Any]:
     """Select one row if the table with this oid, such as the outbox, has this trigger, and it is not switched off."""
-    return select(_trigger.c.tgname).where(
-        _trigger.c.tgrelid == of_table,
-        _trigger.c.tgname == text_literal(name),
-        _trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
+    return select(pg_trigger.c.tgname).where(
+        pg_trigger.c.tgrelid == of_table,
+        pg_trigger.c.tgname == text_literal(name),
+        pg_trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
     )
 
 
@@ -215,22 +240,23 @@ def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
     return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
 
 
-def columns_in_sqlite(table_name: str) -> Select[Any]:
+def columns_in_sqlite(table: str) -> Select[Any]:
     """Select the columns of the table; none if there is no such table."""
-    columns = func.pragma_table_info(table_name).table_valued("name").alias("columns")
+    columns = func.pragma_table_info(table).table_valued("name").alias("columns")
     return select(columns.c.name)
 
 
 def server_of_postgresql(now: Any) -> Select[Any]:
     """Select them on PostgreSQL. A role that may not see other sessions' transactions gets no begin."""
     here = func.current_database(type_=Text)
-    oldest = select(func.min(_activity.c.xact_start, type_=Instant)).where(
-        _activity.c.backend_xmin.is_not(None),
-        _activity.c.pid != func.pg_backend_pid(),
-        _activity.c.datname == here,
-        _activity.c.backend_type != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
+    oldest = select(func.min(pg_stat_activity.c.xact_start, type_=Instant)).where(
+        pg_stat_activity.c.backend_xmin.is_not(None),
+        pg_stat_activity.c.pid != func.pg_backend_pid(),
+        pg_stat_activity.c.datname == here,
+        pg_stat_activity.c.backend_type
+        != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
     )
-    prepared = select(func.min(_prepared.c.prepared, type_=Instant)).where(_prepared.c.database == here)
+    prepared = select(func.min(pg_prepared_xacts.c.prepared, type_=Instant)).where(pg_prepared_xacts.c.database == here)
     return select(
         literal_column("'PostgreSQL'", Text).label("name"),
         func.current_setting(literal_column("'server_version'"), type_=Text).label("version"),

@@ -19,14 +19,12 @@ from sqlalchemy import (
     bindparam,
     case,
     cast,
-    column,
     func,
     insert,
     literal_column,
     null,
     or_,
     select,
-    table,
 )
 from sqlalchemy.dialects.postgresql import OID
 
@@ -34,7 +32,7 @@ from ..column_types import Name
 from ..grammar import Grammar
 from ..queue_order import given_queues
 from ..tables import sleeping_workers, task_outbox
-from .catalogue import fires
+from .catalogue import fires, pg_class, pg_namespace
 
 SETTING = "outboxq.notify"
 """The setting of a transaction, a role or a database: `always`, `off`, or a proof."""
@@ -45,8 +43,6 @@ PROOF = "proof "
 ALL = literal_column("''", Text)
 """The queue of a worker that serves all queues; no queue has an empty name."""
 
-_class = table("pg_class", column("oid"), column("relnamespace"), schema="pg_catalog")
-_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
 _outbox = bindparam("outbox", type_=BigInteger, required=True)
 _word = bindparam("word", type_=Text, required=True)
 
@@ -59,7 +55,7 @@ def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
 def find(g: Grammar) -> Select[Any]:
     """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
     entries = g.oid(task_outbox.name)
-    outbox = cast(_class.c.oid, BigInteger).label("outbox")
+    outbox = cast(pg_class.c.oid, BigInteger).label("outbox")
     return select(outbox, _name().label("channel"), fires(entries).exists().label("fires")).where(_lies(entries))  # type: ignore[return-value]
 
 
@@ -80,13 +76,13 @@ def prove(_: Grammar) -> Insert:
 
 def _name() -> ColumnElement[str]:
     """Return the name, cut to the length that the server accepts for a channel."""
-    schema = _namespace.c.nspname
+    schema = pg_namespace.c.nspname
     named = cast(cast(func.concat(literal_column("'task_ready_'"), schema), Name), Text)
     return case((schema == literal_column("'public'", Text), literal_column("'task_ready'", Text)), else_=named)
 
 
 def _lies(entries: ColumnElement[Any]) -> ColumnElement[bool]:
-    return (_class.c.oid == entries) & (_namespace.c.oid == _class.c.relnamespace)
+    return (pg_class.c.oid == entries) & (pg_namespace.c.oid == pg_class.c.relnamespace)
 
 
 def wake(g: Grammar) -> Select[Any]:

@@ -28,9 +28,8 @@ from ..column_types import Packed
 from ..grammar import Grammar
 from ..privileges import Kind, Right
 from ..tables import VERSION_TABLE
+from .catalogue import pg_class, pg_namespace
 
-_class = table("pg_class", column("oid"), column("relname", Text), column("relnamespace"), schema="pg_catalog")
-_namespace = table("pg_namespace", column("oid"), column("nspname", Text), schema="pg_catalog")
 _roles = table("pg_roles", column("rolname", Text), schema="pg_catalog")
 _PARTS = ("kind", "name", "privilege", "column")
 _grantee = bindparam("grantee", None, type_=Text)
@@ -77,32 +76,32 @@ def missing(g: Grammar) -> Select[Any]:
 
     If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
 
-    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, whatever the role may see.
+    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role that sees nothing.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]
     wanted = func.unnest(*arrays).table_valued(*(column(part, Text) for part in _PARTS)).render_derived(name="wanted")
     who = func.coalesce(_grantee, func.current_user(), type_=Text)
-    place = select(_namespace.c.oid, _namespace.c.nspname).where(_namespace.c.oid == lies_in).subquery("place")
+    place = select(pg_namespace.c.oid, pg_namespace.c.nspname).where(pg_namespace.c.oid == lies_in).subquery("place")
     may = case(
         (wanted.c.kind == _word(Kind.SCHEMA), func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
-        (_class.c.oid.is_(None), literal_column("true", Boolean)),  # a missing table is reported elsewhere
-        (wanted.c.kind == _word(Kind.SEQUENCE), func.has_sequence_privilege(who, _class.c.oid, wanted.c.privilege)),
-        (wanted.c.column == _word(""), func.has_table_privilege(who, _class.c.oid, wanted.c.privilege)),
-        else_=func.has_column_privilege(who, _class.c.oid, wanted.c.column, wanted.c.privilege),
+        (pg_class.c.oid.is_(None), literal_column("true", Boolean)),  # a missing table is reported elsewhere
+        (wanted.c.kind == _word(Kind.SEQUENCE), func.has_sequence_privilege(who, pg_class.c.oid, wanted.c.privilege)),
+        (wanted.c.column == _word(""), func.has_table_privilege(who, pg_class.c.oid, wanted.c.privilege)),
+        else_=func.has_column_privilege(who, pg_class.c.oid, wanted.c.column, wanted.c.privilege),
     )
-    other, there = _class.alias("other"), _namespace.alias("there")
+    other, there = pg_class.alias("other"), pg_namespace.alias("there")
     seen = func.to_regclass(func.quote_ident(wanted.c.name)) if by_path else null()
     hidden_by = (
         select(there.c.nspname)
-        .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != _class.c.oid)
-        .correlate(wanted, _class)
+        .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != pg_class.c.oid)
+        .correlate(wanted, pg_class)
         .scalar_subquery()
     )
     found = (
         select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
         .select_from(wanted)
-        .outerjoin(_class, and_(_class.c.relname == wanted.c.name, _class.c.relnamespace == place.c.oid))
+        .outerjoin(pg_class, and_(pg_class.c.relname == wanted.c.name, pg_class.c.relnamespace == place.c.oid))
         .where(or_(~may, hidden_by.is_not(None)))
     )
     lacks = found.correlate(place).lateral("lacks")
@@ -117,9 +116,11 @@ def _schema_of(g: Grammar) -> ColumnElement[Any]:
     tables.
     """
     if g.schema is not None:
-        return select(_namespace.c.oid).where(_namespace.c.nspname == _word(g.schema)).scalar_subquery()
-    found = select(_class.c.relnamespace).where(_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
-    made = select(_namespace.c.oid).where(_namespace.c.nspname == cast(func.current_schema(), Text)).scalar_subquery()
+        return select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()
+    found = select(pg_class.c.relnamespace).where(pg_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
+    made = (
+        select(pg_namespace.c.oid).where(pg_namespace.c.nspname == cast(func.current_schema(), Text)).scalar_subquery()
+    )
     return func.coalesce(found, made)
 
 

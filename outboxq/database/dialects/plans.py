@@ -27,6 +27,8 @@ Cells = Sequence[Any]
 """A row as the driver returns or takes it."""
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
 """Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
+Encoder = Callable[[Any], Any]
+"""Converts a Python value, or None, into the driver's."""
 
 
 class Prepared:
@@ -40,22 +42,23 @@ class Prepared:
             **placed,  # type: ignore[arg-type]
         )
         self.sql = str(compiled)
-        self._constants: dict[str, Any] = {}
         self._required: list[str] = []
-        self._optional: dict[str, Any] = {}
-        self._encoders: dict[str, Callable[[Any], Any]] = {}
+        self._optional: list[str] = []
+        self._defaults: dict[str, Any] = {}
+        """The parameters that are not required: the optional ones, and the constants of the text."""
+        self.encoders: dict[str, Encoder] = {}
         for bind, name in compiled.bind_names.items():
             encode = bind.type.dialect_impl(dialect).bind_processor(dialect)
             default = bind.effective_value if encode is None else encode(bind.effective_value)
-            if bind.unique:  # it has no name by which a caller could set its value
-                self._constants[name] = default
-                continue
             if bind.required:
                 self._required.append(name)
             else:
-                self._optional[name] = default
+                self._defaults[name] = default
+                if bind.unique:  # it has no name by which a caller could set its value
+                    continue
+                self._optional.append(name)
             if encode is not None:
-                self._encoders[name] = encode
+                self.encoders[name] = encode
         columns = statement.selected_columns if isinstance(statement, Select) else statement.exported_columns
         self.columns = {str(column.key): column.type for column in columns}
         self._decoders = {
@@ -65,23 +68,32 @@ class Prepared:
     @property
     def names(self) -> frozenset[str]:
         """The names of the statement's parameters."""
-        return frozenset((*self._required, *self._optional, *self._constants))
+        return frozenset((*self._required, *self._defaults))
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the driver's parameters. `values` may hold more than this statement takes."""
-        parameters = {**self._constants, **self._optional}
+        """Return the driver's parameters for Python's values. `values` may hold more than this statement takes."""
+        return self.parameters(encoded(values, self.encoders))
+
+    def parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the driver's parameters for values that are encoded already."""
+        parameters = self._defaults.copy()
         for name in self._required:
             parameters[name] = values[name]
         for name in self._optional:
             if name in values:
                 parameters[name] = values[name]
-        for name, encode in self._encoders.items():
-            if name in values:
-                parameters[name] = encode(values[name])
         return parameters
 
     def run(self, execute: Execute, values: Mapping[str, Any]) -> list[Row]:
-        return self.read(execute(self.sql, self.bind(values)))
+        return self.read(self.fetch(execute, self.bind(values)))
+
+    def fetch(self, execute: Execute, parameters: Mapping[str, Any]) -> Iterable[Cells]:
+        """Return the driver's rows. An error of the driver gets this statement's text as its attribute `outboxq_sql`."""
+        try:
+            return execute(self.sql, parameters)
+        except Exception as error:
+            vars(error)["outboxq_sql"] = self.sql
+            raise
 
     def read(self, rows: Iterable[Cells], names: Collection[str] | None = None) -> list[Row]:
         """Return these columns (None: all) of the driver's rows as Python values, decoded a column at a time."""
@@ -96,6 +108,11 @@ class Prepared:
             for position, decode in map(self._decoders.__getitem__, wanted)
         ]
         return [dict(zip(wanted, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[str, Any]:
+    """Return all of these values, those with an encoder as the driver takes them."""
+    return {**values, **{name: encode(values[name]) for name, encode in encoders.items() if name in values}}
 
 
 def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
@@ -125,7 +142,29 @@ Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]
 """Turns the rows of a relation into its parameters; the columns in the set are constant."""
 
 
-class OneStatement:
+class _Plan:
+    """The part of a compiled transition that looks at its batch."""
+
+    def __init__(self, transition: Transition) -> None:
+        self._transition = transition
+        self._conditions = [
+            (name, condition.values, cells_of(transition.given, [condition.column]))
+            for name, condition in transition.conditions.items()
+        ]
+        constant = transition.constant_columns
+        self._constants = cells_of(transition.given, constant) if constant else None
+
+    def _is_constant(self, rows: Sequence[Cells]) -> bool:
+        """Return True if each of the constant columns holds one value in the whole batch."""
+        return self._constants is not None and len(set(map(self._constants, rows))) == 1
+
+    def _needless(self, rows: Sequence[Cells]) -> frozenset[str]:
+        """Return the steps whose condition no row meets."""
+        cells = [(name, values, set(map(cell, rows))) for name, values, cell in self._conditions]
+        return frozenset(name for name, values, found in cells if not (values & found if values else found - {None}))
+
+
+class OneStatement(_Plan):
     """A transition as one statement on PostgreSQL: each step is a data-modifying CTE, which reads the steps before it.
 
     `OneStatement.run` chooses a variant of the statement by the batch, compiles it at its first use, and runs it:
@@ -143,14 +182,9 @@ class OneStatement:
     def __init__(
         self, transition: Transition, grammar: Grammar, *, prepare: Callable[[Statement], Prepared], pack: Pack
     ) -> None:
-        self._transition, self._grammar, self._prepare, self._pack = transition, grammar, prepare, pack
+        super().__init__(transition)
+        self._grammar, self._prepare, self._pack = grammar, prepare, pack
         self._every_column = frozenset(transition.given)
-        constant = transition.constant_columns
-        self._constants = cells_of(transition.given, constant) if constant else None
-        self._conditions = [
-            (name, condition, cells_of(transition.given, [condition.column]))
-            for name, condition in transition.conditions.items()
-        ]
         self._variants: dict[tuple[frozenset[str], frozenset[str]], Prepared] = {}
 
     @property
@@ -182,12 +216,11 @@ class OneStatement:
         """Return the columns that hold one value in the whole batch, and the steps for which it has no row."""
         if len(rows) == 1:
             constant = self._every_column
-        elif self._constants is not None and len(set(map(self._constants, rows))) == 1:
+        elif self._is_constant(rows):
             constant = self._transition.constant_columns
         else:
             constant = frozenset()
-        needless = [name for name, condition, cell in self._conditions if not condition.is_met(map(cell, rows))]
-        return constant, frozenset(needless)
+        return constant, self._needless(rows)
 
     def _variant(self, constant: frozenset[str], without: frozenset[str] = frozenset()) -> Prepared:
         found = self._variants.get((constant, without))
@@ -227,7 +260,6 @@ def _returned(transition: Transition, relations: Relations) -> Select[Any]:
     return select(*columns.values()).select_from(rows)
 
 
-Encoder = Callable[[Any], Any]
 Found = Mapping[str, Sequence[Cells]]
 """The rows of the batch and of each step so far, by relation, as SQLite has them."""
 
@@ -240,7 +272,7 @@ class RelationGrammar(Protocol):
     def row(self, name: str, columns: Columns) -> FromClause: ...
 
 
-class Script:
+class Script(_Plan):
     """A transition as a chain of statements on SQLite, which has no data-modifying CTEs.
 
     `Script.run` goes through the steps of the transition in order:
@@ -270,21 +302,18 @@ class Script:
         prepare: Callable[[Statement], Prepared],
         encoders: Sequence[Encoder | None],
     ) -> None:
-        self._transition = transition
+        super().__init__(transition)
         self._encoders = encoders
         self._steps: dict[str, _Step] = {}
         relations: dict[str, Columns] = {"given": transition.given} if transition.given else {}
         for name, build in transition.steps.items():
             self._steps[name] = step = _Step(build, dict(relations), grammar, prepare, transition.constant_columns)
             relations[name] = step.columns
-        self._conditions = {
-            name: (condition, cells_of(transition.given, [condition.column]))
-            for name, condition in transition.conditions.items()
+        self._value_encoders = {
+            name: encode for step in self._steps.values() for name, encode in step.packed.prepared.encoders.items()
         }
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
         self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
-        constant = transition.constant_columns
-        self._constants = cells_of(transition.given, constant) if constant else None
 
     @property
     def sql(self) -> str:
@@ -307,18 +336,15 @@ class Script:
 
     def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
         given = _encoded(rows, self._encoders) if rows else ()
-        constant = self._constants is not None and len(set(map(self._constants, given))) == 1
+        values = encoded(values, self._value_encoders)
+        needless, constant = self._needless(given), self._is_constant(given)
         found: dict[str, Sequence[Cells]] = {"given": given}
         for name, step in self._steps.items():
-            if name in self._conditions and not self._is_met(name, found):
+            if name in needless:
                 found[name] = ()
             else:
                 found[name] = step.form(found, constant=constant).run(execute, values, found)
         return self._outcome(found)
-
-    def _is_met(self, name: str, found: Found) -> bool:
-        condition, cell = self._conditions[name]
-        return condition.is_met(map(cell, found["given"]))
 
     def _outcome(self, found: Found) -> list[Row]:
         """Return the decoded rows of the returned step, each with the columns of the joined steps' row of its id."""
@@ -394,10 +420,8 @@ class _Form:
 
     def run(self, execute: Execute, values: Mapping[str, Any], found: Found) -> list[Cells]:
         packed = {name: _json(list(map(cells, found[name]))) for name, cells in self._packed.items()}
-        parameters = self.prepared.bind({**values, **packed})
-        # Cells are as SQLite stores them already: bind() would convert them a second time.
-        parameters.update((parameter, cell(found[name][0])) for parameter, name, cell in self._single)
-        return list(execute(self.prepared.sql, parameters))
+        single = {parameter: cell(found[name][0]) for parameter, name, cell in self._single}
+        return list(self.prepared.fetch(execute, self.prepared.parameters({**values, **packed, **single})))
 
 
 def _columns_read(statement: Statement, relations: Relations, columns: Mapping[str, Columns]) -> dict[str, Columns]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, ClassVar
 
 from sqlalchemy import Dialect as SqlalchemyDialect
@@ -21,8 +20,8 @@ class PostgresDialect(PsycopgDriver, Dialect):
     name = "postgresql"
     begin: ClassVar = postgresql_session.BEGIN
     watch_client = postgresql_session.WATCH_CLIENT
-    reads_before_writing = False
-    one_writer = False
+    clock = None
+    reads_before_writing = one_writer = False
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
@@ -78,6 +77,3 @@ class PostgresDialect(PsycopgDriver, Dialect):
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
         postgresql_encoding.explain(error, raw)
         postgresql_errors.add_hint(error)
-
-    def moment(self, clock: datetime | None) -> datetime | None:
-        return clock

@@ -26,7 +26,7 @@ def ensure_server(raw: Any) -> None:
 
 
 def ensure_readable(raw: Any) -> None:
-    """Raise UnsupportedDatabase as `ensure_server` does, and InvalidTarget if a caller's connection has no encoding at all."""
+    """Raise UnsupportedDatabase as `ensure_server` does, and InvalidTarget if a caller's connection has no encoding."""
     if not hasattr(raw, "info"):
         return
     ensure_server(raw)

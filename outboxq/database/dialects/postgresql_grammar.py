@@ -27,7 +27,6 @@ from sqlalchemy import (
     func,
     literal_column,
     select,
-    table,
     true,
 )
 from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
@@ -37,17 +36,6 @@ from ..column_types import Instant, Packed, Xid, Xid8
 from ..grammar import Columns, Grammar, Statement, Transition, limit
 from ..tables import task_outbox, task_position
 from . import catalogue
-
-_activity = table(
-    "pg_stat_activity",
-    column("pid"),
-    column("datname", Text),
-    column("backend_xmin"),
-    column("backend_type", Text),
-    column("xact_start", Instant),
-    schema="pg_catalog",
-)
-_prepared = table("pg_prepared_xacts", column("database", Text), column("prepared", Instant), schema="pg_catalog")
 
 
 class PostgresGrammar(Grammar):
@@ -220,7 +208,7 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks so many of each.
+        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks that number of each pair.
         It skips entries that other claims hold. If others hold a whole pair, a second pass fills the gap from any pair that
         has entries left. So a claim returns fewer than :limit only if everything due is taken.
         """
@@ -327,7 +315,7 @@ def is_json(text: ColumnElement[Any], *, an_object: bool) -> ColumnElement[bool]
     """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
 
     It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
-    as close. That detects text that is cut, pasted together, or no JSON at all. PostgreSQL 16 and later have a test of their
+    as close. That detects text that is cut, pasted together, or not JSON. PostgreSQL 16 and later have a test of their
     own.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT

@@ -33,7 +33,7 @@ _UNICODE: Final = {"client_encoding": "utf8"}
 
 # A handler may take as long as its own timeout allows. With ours it would fail, because a pause would close its connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# A statement that reads whole tables, or a migration, takes as long as they are large, whatever limit a role has. A command sets
+# A statement that reads whole tables, or a migration, takes as long as the tables are large, despite a limit of the role. A command sets
 # a limit of its own (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
 # A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
@@ -45,14 +45,14 @@ WATCH_CLIENT: Final = (
 )
 """Have the server look for the client each second during the statements of this transaction.
 
-Without a timeout, a statement that a killed client has left behind goes on, keeps its locks and holds vacuum up. A server on
+Without a timeout, the statement of a killed client keeps running, keeps its locks and holds vacuum up. A server on
 Windows cannot look, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
-# psycopg reads times in ISO format only, and our patterns have backslashes that are no escapes.
+# psycopg reads times in ISO format only, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
-# * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then goes on without that row.
+# * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
 # * Plans are index look-ups even if they were made, and kept, while a table was empty, as an idle queue's tables are.
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and finds nothing better.
 # * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).

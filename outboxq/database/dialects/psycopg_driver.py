@@ -23,10 +23,8 @@ from . import postgresql_session
 class PsycopgDriver:
     """The part of the PostgreSQL dialect that depends on its driver."""
 
+    driver_connection: ClassVar[type] = psycopg.Connection
     driver_error: ClassVar[type[Exception]] = psycopg.Error
-
-    def is_drivers(self, raw: object) -> bool:
-        return isinstance(raw, psycopg.Connection)
 
     def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         text, names = _numbered(sql)

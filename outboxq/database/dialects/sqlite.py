@@ -5,9 +5,10 @@ Python's clock.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import Dialect as SqlalchemyDialect
@@ -18,22 +19,20 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from ...errors import ConfigurationError
 from ..grammar import Columns, Transition
 from . import sqlite_engine, sqlite_file
-from .base import Begin, Dialect
+from .base import Dialect
 from .plans import Encoder, Script, packed
 from .sqlite_grammar import SqliteGrammar
 
 
 class SqliteDialect(Dialect):
     name = "sqlite"
-    # A deferred transaction that begins to write fails at once if another has written meanwhile, whatever the busy timeout is.
-    begin: ClassVar = {
-        **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
-        **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
-    }
+    begin: ClassVar = sqlite_engine.BEGIN
     reads_before_writing = True
     one_writer = True
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
+    driver_connection = sqlite3.Connection
     driver_error = sqlite3.Error
+    clock = staticmethod(partial(datetime.now, UTC))
     # The engine's own BEGIN, which is undone at once, is to take no lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
 
@@ -42,10 +41,9 @@ class SqliteDialect(Dialect):
     def __init__(self, compiler: SqlalchemyDialect, schema: None) -> None:
         super().__init__(compiler, schema, SqliteGrammar())
 
-    def is_drivers(self, raw: object) -> bool:
-        return isinstance(raw, sqlite3.Connection)
-
     fetch = staticmethod(sqlite_engine.fetch)
+    begin_statements = staticmethod(sqlite_engine.begin_statements)
+    execute_begin = staticmethod(sqlite_engine.execute_begin)
     keep_settings = staticmethod(sqlite_engine.keep_settings)
     hurry = staticmethod(sqlite_engine.hurry)
     keep_private = staticmethod(sqlite_file.keep_private)
@@ -75,10 +73,6 @@ class SqliteDialect(Dialect):
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
-
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:  # noqa: ARG002
-        flushed = begin not in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS}
-        return (*sqlite_engine.durability_statements(info, flushed=flushed), self.begin[begin])
 
     def is_open(self, raw: Any) -> bool:
         return bool(raw.in_transaction)
@@ -113,9 +107,6 @@ class SqliteDialect(Dialect):
         sqlite_engine.begin_for_real(engine)
         self.set_up(engine)
 
-    def moment(self, clock: datetime | None) -> datetime | None:
-        return datetime.now(UTC) if clock is None else clock
-
     def is_transient(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _BUSY
 
@@ -129,8 +120,8 @@ class SqliteDialect(Dialect):
         return sqlite_file.code(error) in _FAILS
 
     def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
-        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is no fault of the handler,
-        # whichever of its files it wrote to.
+        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is not the handler's fault,
+        # whichever file it wrote to.
         return True
 
     def is_bad_value(self, error: BaseException) -> bool:

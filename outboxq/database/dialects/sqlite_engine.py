@@ -7,14 +7,20 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tenacity
 from sqlalchemy import Engine, event
 
 from ..engine_events import listen
+from .base import Begin
 from .sqlite_file import NO_TEXT
 
+# A deferred transaction that begins to write fails at once if another has written meanwhile, whatever the busy timeout is.
+BEGIN: Final[Mapping[Begin, str]] = {
+    **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
+    **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
+}
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
 """Matches a statement that writes: only one that reads may be run twice."""
 
@@ -37,7 +43,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
 
 def keep_settings(engine: Engine) -> None:
-    """Record how durably the connections of our own engine commit, so that `durability_statements` may vary it."""
+    """Record how durably the connections of our own engine commit, so that `begin_statements` may vary it."""
     event.listen(engine, "connect", _remember)
 
 
@@ -55,18 +61,22 @@ def hurry(engine: Engine) -> None:
     event.listen(engine, "connect", connected)
 
 
-def durability_statements(info: MutableMapping[Any, Any], *, flushed: bool) -> Iterator[str]:
-    """Return the statements to run before a transaction begins. `flushed`: it commits as durably as the connection was
-    configured.
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:  # noqa: ARG001
+    """Return the statements that begin a transaction, on our own connection as durably as `begin` asks for.
 
-    Otherwise its commit is in the log but not on the disk: a crash of the machine may undo it, and everything after it. A
-    later flush by any connection includes it, because the log is one file and is read up to its first gap.
+    The commit of an asynchronous one is in the log but not on the disk: a crash of the machine may undo it, and everything
+    after it. A later flush by any connection includes it, because the log is one file and is read up to its first gap.
     """
     if (kept := info.get(_KEPT)) is not None:
-        level = kept if flushed else min(kept, _NORMAL)
+        level = min(kept, _NORMAL) if begin in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS} else kept
         if level != info[_NOW]:
             yield f"PRAGMA synchronous = {level}"  # SQLite refuses it inside a transaction
             info[_NOW] = level
+    yield BEGIN[begin]
+
+
+def execute_begin(raw: sqlite3.Connection, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG001
+    execute(text)
 
 
 def begin_for_real(engine: Engine) -> None:
@@ -102,7 +112,7 @@ def _begin(connection: Any) -> None:
 
 
 def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-    """Return rows in the driver's own types, whatever row and text factories the caller's connection has."""
+    """Return rows in the driver's own types, despite the row and text factories of the caller's connection."""
     cursor = raw.cursor()
     cursor.row_factory = None
     text_factory, raw.text_factory = raw.text_factory, str
@@ -131,12 +141,6 @@ def real_path(file: str) -> str:
 @lru_cache(maxsize=64)
 def _resolved(file: str) -> str:
     return str(Path(file).resolve())
-
-
-def begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
-    legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
-    return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
 def file_of(raw: sqlite3.Connection) -> str | None:

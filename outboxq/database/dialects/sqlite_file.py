@@ -196,7 +196,7 @@ def is_undefined(error: BaseException) -> bool:
 
 
 def is_damaged(error: BaseException) -> bool:
-    """Return True if SQLite reports that its file is damaged or is no database."""
+    """Return True if SQLite reports that its file is damaged or not a database."""
     return code(error) in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 
@@ -204,7 +204,7 @@ def damaged(error: BaseException) -> str:
     """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
-        f"the SQLite file is damaged, or is no database ({said}); check the address; stop every process that uses the file, and "
+        f"the SQLite file is damaged, or is not a database ({said}); check the address; stop every process that uses the file, and "
         "restore a copy"
     )
 
@@ -212,7 +212,7 @@ def damaged(error: BaseException) -> str:
 _UNDEFINED = ("no such table: ", "no such column: ")
 
 NO_TEXT = "Could not decode to UTF-8"
-"""The beginning of the driver's error about bytes that are no text; it has no code."""
+"""The beginning of the driver's error for bytes that are not text; the error has no code."""
 _FILE = "outboxq_file"
 """The key in the `info` of a connection: its `OpenFile`."""
 
@@ -241,7 +241,7 @@ def _said(name: str) -> tuple[str, dict[str, str]]:
 
 def _no_directory(path: str) -> sqlite3.OperationalError:
     """Return an error like SQLite's own, which does not name the file."""
-    error = sqlite3.OperationalError(f"there is no directory {Path(path).parent} for the SQLite file {path}")
+    error = sqlite3.OperationalError(f"the directory {Path(path).parent} of the SQLite file {path} does not exist")
     error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
     return error
 

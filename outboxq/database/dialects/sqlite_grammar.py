@@ -37,7 +37,7 @@ from sqlalchemy.types import TypeEngine
 from ...model import EARLIEST, LATEST
 from .. import queue_order
 from ..column_types import Instant
-from ..grammar import Columns, Grammar, Statement, Transition, limit
+from ..grammar import Columns, Grammar, Statement, limit
 from ..tables import task_outbox
 from . import catalogue
 
@@ -216,20 +216,14 @@ class SqliteGrammar(Grammar):
         )
         return delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*queue_order.taken(self))
 
-    def columns_of(self, table: str) -> Select[Any]:
-        return catalogue.columns_in_sqlite(table)
+    columns_of = staticmethod(catalogue.columns_in_sqlite)
+    missing_parts = staticmethod(catalogue.missing_from_sqlite)
+    misplaced_functions = staticmethod(catalogue.misplaced_in_sqlite)
+    set_back = staticmethod(catalogue.set_back_in_sqlite)
+    set_forward = staticmethod(catalogue.set_forward_in_sqlite)
 
-    def missing_parts(self) -> Select[Any]:
-        return catalogue.missing_from_sqlite()
-
-    def misplaced_functions(self) -> Select[Any]:
-        return catalogue.misplaced_in_sqlite()
-
-    def set_back(self) -> Select[Any]:
-        return catalogue.set_back_in_sqlite()
-
-    def set_forward(self) -> Transition:
-        return catalogue.set_forward_in_sqlite()
+    def oid(self, name: str) -> ColumnElement[Any]:
+        raise NotImplementedError("SQLite has no oids")
 
     def server(self) -> Select[Any]:
         return catalogue.server_of_sqlite(self.now)

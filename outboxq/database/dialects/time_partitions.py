@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     BigInteger,
-    Boolean,
     ColumnElement,
     Delete,
     FromClause,
@@ -48,6 +47,7 @@ from ..tables import (
     task_outbox,
     task_steps,
 )
+from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
 
 PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
 """The partitioned tables in the order in which they are locked, and the column by which each is divided."""
@@ -66,7 +66,12 @@ def leaf(parent: Table, name: str, schema: str) -> TableClause:
 def found(g: Grammar) -> Select[Any]:
     """Select each partition of our tables; no row for an ordinary table. `parents` holds their oids."""
     parents = [g.oid(table.name) for table in PARTITIONED]
-    inherits, parent, child, namespace = _inherits.alias(), _class.alias("parent"), _class.alias("leaf"), _namespace
+    inherits, parent, child, namespace = (
+        pg_inherits.alias(),
+        pg_class.alias("parent"),
+        pg_class.alias("leaf"),
+        pg_namespace,
+    )
     return (
         select(
             parent.c.relname.label("parent"),
@@ -87,16 +92,16 @@ def found(g: Grammar) -> Select[Any]:
 def sizes(g: Grammar) -> Select[Any]:
     """Select each partition of our tables with its bytes, indexes included; no row for an ordinary table."""
     parents = [g.oid(table.name) for table in PARTITIONED]
-    child = _class.alias("leaf")
+    child = pg_class.alias("leaf")
     return (
         select(
             child.c.relname.label("name"),
             func.pg_total_relation_size(child.c.oid, type_=BigInteger).label("size"),
             func.pg_stat_get_live_tuples(child.c.oid, type_=BigInteger).label("rows"),
         )
-        .select_from(_inherits)
-        .join(child, child.c.oid == _inherits.c.inhrelid)
-        .where(or_(*(_inherits.c.inhparent == oid for oid in parents)))
+        .select_from(pg_inherits)
+        .join(child, child.c.oid == pg_inherits.c.inhrelid)
+        .where(or_(*(pg_inherits.c.inhparent == oid for oid in parents)))
         .order_by(child.c.relname)
     )
 
@@ -240,7 +245,7 @@ def set_number(_: Grammar) -> Select[Any]:
 
 def privileges(relation: ColumnElement[Any]) -> Select[Any]:
     """Select the privileges that the owner of a table has granted, one row each; `grantee` is None for PUBLIC."""
-    owned = _class.alias("owned")
+    owned = pg_class.alias("owned")
     given = func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
         select(
@@ -259,37 +264,20 @@ def privileges(relation: ColumnElement[Any]) -> Select[Any]:
 def triggers(relation: ColumnElement[Any]) -> Select[Any]:
     """Select the name of each trigger of a table, and the statement that creates it."""
     return (
-        select(_trigger.c.tgname.label("name"), func.pg_get_triggerdef(_trigger.c.oid).label("statement"))
-        .where(_trigger.c.tgrelid == relation, ~_trigger.c.tgisinternal)
-        .order_by(_trigger.c.tgname)
+        select(pg_trigger.c.tgname.label("name"), func.pg_get_triggerdef(pg_trigger.c.oid).label("statement"))
+        .where(pg_trigger.c.tgrelid == relation, ~pg_trigger.c.tgisinternal)
+        .order_by(pg_trigger.c.tgname)
     )
 
 
 def owner(relation: ColumnElement[Any]) -> Select[Any]:
     """Select the owner and the schema of a table."""
     return (
-        select(func.pg_get_userbyid(_class.c.relowner).label("owner"), _namespace.c.nspname.label("schema"))
-        .select_from(_class)
-        .join(_namespace, _namespace.c.oid == _class.c.relnamespace)
-        .where(_class.c.oid == relation)
+        select(func.pg_get_userbyid(pg_class.c.relowner).label("owner"), pg_namespace.c.nspname.label("schema"))
+        .select_from(pg_class)
+        .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
+        .where(pg_class.c.oid == relation)
     )
-
-
-_class = table(
-    "pg_class",
-    *(column(name) for name in ("oid", "relname", "relowner", "relkind", "relpartbound", "relnamespace", "relacl")),
-    schema="pg_catalog",
-)
-_inherits = table("pg_inherits", column("inhrelid"), column("inhparent"), schema="pg_catalog")
-_trigger = table(
-    "pg_trigger",
-    column("oid"),
-    column("tgrelid"),
-    column("tgname", Text),
-    column("tgisinternal", Boolean),
-    schema="pg_catalog",
-)
-_namespace = table("pg_namespace", column("oid"), column("nspname"), schema="pg_catalog")
 
 
 def _set(**settings: str | ColumnElement[str]) -> Select[Any]:

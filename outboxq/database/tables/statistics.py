@@ -48,7 +48,7 @@ task_metrics = typed_table(
 
 
 class QueueSamplesColumns(TypedColumns):
-    """A row for each queue and sample: how many tasks were in each state."""
+    """A row for each queue and sample: the number of tasks in each state."""
 
     at = Column(BoundedInstant, primary_key=True)
     queue = Column(Text, primary_key=True)

@@ -27,7 +27,7 @@ class TaskBatchesColumns(TypedColumns):
     cancelled = Column(Integer, nullable=False)
     closed = Column(Boolean, nullable=False)  # False: the transaction that makes it is not over
     then_tasks = Column(Text)  # JSON array of the tasks that follow, one after the other; NULL: none
-    stage = Column(Integer, nullable=False)  # how many of them are enqueued
+    stage = Column(Integer, nullable=False)  # the number of them that are enqueued
     runs_then = Column(Boolean, nullable=False)  # False: a person cancelled the batch, so none of them follows
     cancel_requested_at = Column(BoundedInstant)
     created_at = Column(BoundedInstant, nullable=False)
