@@ -25,7 +25,7 @@ from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from tests import chromium, postgres
+from tests import chromium, forked, postgres
 from tests.faults.workers import Nursery
 from tests.older import keep_stderr_apart
 from tests.reuse import CheckedFile, Reused
@@ -170,6 +170,7 @@ def checked_file() -> CheckedFile:
 def pytest_sessionfinish() -> None:
     if checked_file.cache_info().currsize:
         checked_file().close()
+    forked.close()
 
 
 def pytest_xdist_auto_num_workers() -> int:
