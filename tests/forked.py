@@ -44,11 +44,17 @@ _INTERPRETERS = {
     "PYTHONUTF8",
 }
 """Variables that only a new interpreter follows."""
+_PACKAGES = ["alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity"]
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
 class Popen(subprocess.Popen[Any]):
     """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
+
+    def __init__(self, *arguments: Any, bare: bool = False, **options: Any) -> None:
+        """`bare`: what forks it has imported the packages that outboxq needs, but neither outboxq nor a driver."""
+        self._bare = bare
+        super().__init__(*arguments, **options)
 
     def _execute_child(self, *arguments: Any) -> None:
         args, _, preexec_fn, _, pass_fds, cwd, env, *_ = arguments
@@ -62,7 +68,7 @@ class Popen(subprocess.Popen[Any]):
         given = [own if end == -1 else end for own, end in enumerate(ends)]
         try:
             plan |= {"session": new_session, "terminal": preexec_fn is own_terminal}
-            self.pid = _warm().start(plan, given)
+            self.pid = _warm(self._bare).start(plan, given)
             self._child_created = True
         finally:
             self._close_pipe_fds(*arguments[10:16])  # type: ignore[attr-defined]
@@ -101,9 +107,10 @@ def own_terminal() -> None:
 
 
 def close() -> None:
-    """End the process that forks the others, if this process has one."""
-    if (warm := _processes.pop(os.getpid(), None)) is not None:
-        warm.close()
+    """End the processes that fork others for this one."""
+    for bare in (False, True):
+        if (warm := _processes.pop((os.getpid(), bare), None)) is not None:
+            warm.close()
 
 
 def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
@@ -127,26 +134,27 @@ def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
     return {**plan, "environment": dict(env)}
 
 
-_processes: dict[int, _Warm] = {}
-"""The warm process of this one: a fork of it starts its own."""
+_processes: dict[tuple[int, bool], _Warm] = {}
+"""The warm processes of this one: a fork of it starts its own."""
 
 
-def _warm() -> _Warm:
-    if os.getpid() not in _processes:
-        _processes[os.getpid()] = _Warm()
-    return _processes[os.getpid()]
+def _warm(bare: bool) -> _Warm:
+    key = os.getpid(), bare
+    if key not in _processes:
+        _processes[key] = _Warm(_PACKAGES if bare else ["outboxq"])
+    return _processes[key]
 
 
 class _Warm:
-    """The process that has imported everything, seen from outside."""
+    """A process that has imported what its children need, seen from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, imported: list[str]) -> None:
         self._lock = threading.Lock()
         self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forked", str(theirs.fileno())],
+                [sys.executable, "-m", "tests.forked", str(theirs.fileno()), *imported],
                 cwd=Path(__file__).parents[1],
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -249,18 +257,21 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _import_everything() -> None:
-    package = importlib.import_module("outboxq")
-    for _, name, _ in pkgutil.walk_packages(package.__path__, "outboxq.", onerror=lambda _: None):
-        if not name.startswith(("outboxq.contrib", "outboxq.__main__")):
-            importlib.import_module(name)
+def _import_all(names: list[str]) -> None:
+    """Import modules; of outboxq, its modules too."""
+    for name in names:
+        module = importlib.import_module(name)
+        if name == "outboxq":
+            found = [one.name for one in pkgutil.walk_packages(module.__path__, "outboxq.", onerror=lambda _: None)]
+            _import_all([one for one in found if not one.startswith(("outboxq.contrib", "outboxq.__main__"))])
 
 
 def _main() -> None:
-    _import_everything()
+    _, descriptor, *names = sys.argv
+    _import_all(names)
     gc.collect()
     gc.freeze()
-    if (served := _serve(socket.socket(fileno=int(sys.argv[1])))) is None:
+    if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:
         return
     plan, descriptors = served
     _begin(plan, descriptors)
