@@ -25,17 +25,19 @@ from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from tests import chromium, postgres
+from tests import chromium, forked, postgres
 from tests.faults.workers import Nursery
 from tests.older import keep_stderr_apart
 from tests.reuse import CheckedFile, Reused
 from tests.signals import set_for_children
+from tests.warm import lend_warm_connections
 
 # Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 keep_stderr_apart()
+lend_warm_connections()
 
 
 def keep_files_in_memory() -> None:
@@ -81,7 +83,7 @@ class Database:
     """sqlite or postgresql."""
     url: str
     reused: Reused | None = None
-    """Whose connections to this database are used first."""
+    """The one that this database is, if it is reused."""
     engines: list[Engine] = field(default_factory=list)
     clock: Clock = field(default_factory=Clock)
     worker: UUID = field(default_factory=uuid4)
@@ -90,8 +92,8 @@ class Database:
 
     def __post_init__(self) -> None:
         self.engine = self.own(make_engine(self.url))
-        if self.reused:
-            self.reused.ours.lend(self.engine)
+        if self.reused and self.reused.warm:
+            self.reused.warm.lend_to(self.engine)
         self.store = Store(self.engine)
         """On the database's own clock."""
         self.frozen = Store(self.engine, clock=self.clock)
@@ -104,8 +106,8 @@ class Database:
     def host_engine(self) -> Engine:
         """An engine as an application would make it: transactional, SQLite put right."""
         engine = self.own(create_engine(self.url))
-        if self.reused:
-            self.reused.hosts.lend(engine)
+        if self.reused and self.reused.warm:
+            self.reused.warm.lend_to(engine)
         return configure_sqlite(engine) if self.name == "sqlite" else engine
 
     @cached_property
@@ -154,9 +156,6 @@ class Database:
             assert Store(self.engine, clock=lambda: now).verify() == []
 
     def close(self) -> None:
-        if self.reused:
-            self.reused.ours.take_back(self.engines)
-            self.reused.hosts.take_back(self.engines)
         for engine in self.engines:
             engine.dispose()
 
@@ -170,6 +169,7 @@ def checked_file() -> CheckedFile:
 def pytest_sessionfinish() -> None:
     if checked_file.cache_info().currsize:
         checked_file().close()
+    forked.close()
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -442,8 +442,8 @@ def reused_postgresql(first_server: Server) -> Reused:
 
 
 @pytest.fixture
-def postgresql_url(reused_postgresql: Reused) -> Iterator[str]:
-    yield reused_postgresql.take()
+def postgresql_url(request: pytest.FixtureRequest, reused_postgresql: Reused) -> Iterator[str]:
+    yield reused_postgresql.take(lends_to_all=not request.node.nodeid.startswith("tests/dialects/"))
     reused_postgresql.give_back()
 
 

@@ -16,12 +16,11 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from outboxq.database.dialects import dialect_for
-from outboxq.database.engine import make_engine
 from outboxq.database.tables import metadata
 from outboxq.store.verify import CHECKS
 from tests import postgres
@@ -46,6 +45,26 @@ SELECT md5(string_agg(part, ',' ORDER BY part)) FROM (
 ) AS parts
 """
 
+_WRITTEN = ", ".join(
+    f"(SELECT concat(count(*), ' ', sum(xmin::text::bigint), ' ', max(xmin::text::bigint)) FROM {catalog} {ours})"
+    for catalog, ours in {
+        "pg_attrdef": "",
+        "pg_attribute": "WHERE attrelid >= 16384",
+        "pg_class": "WHERE oid >= 16384",
+        "pg_constraint": "WHERE oid >= 16384",
+        "pg_namespace": "",
+        "pg_proc": "WHERE oid >= 16384",
+        "pg_rewrite": "WHERE oid >= 16384",
+        "pg_trigger": "",
+    }.items()
+)
+_CHANGES = f"""
+SELECT concat_ws(' ', {_WRITTEN}, (SELECT string_agg(concat(setdatabase, setrole, setconfig), ' ') FROM pg_db_role_setting),
+    (SELECT string_agg(concat(version_num, oldest_code), ' ') FROM outboxq_alembic_version),
+    (SELECT string_agg(gid, ' ') FROM pg_prepared_xacts WHERE database = current_database()))
+"""
+"""What every change of the shape changes, and cheaper to ask for: which transactions wrote the rows of the catalogs."""
+
 
 OTHERS = f"datname = current_database() AND pid <> pg_backend_pid() AND application_name <> '{NOBODYS}'"
 """Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours."""
@@ -59,18 +78,19 @@ class Reused:
         self._template = template
         self._url: str | None = None
         self._shape: object = None
+        self._changes: object = None
         self._tables: set[str] = set()
         self._connection: psycopg.Connection[tuple[object, ...]] | None = None
-        self.ours = Warm(make_engine)
-        """For the first connection of a test's engine."""
-        self.hosts = Warm(create_engine)
-        """For the first connection of an application's."""
+        self.warm: Warm | None = None
 
-    def take(self) -> str:
+    def take(self, *, lends_to_all: bool = True) -> str:
         if self._url is None:
             self._url = self._cluster.create_database(template=self._template)
-            self._shape = _shape(self._connected())
+            self.warm = Warm(self._url)
+            self._shape, self._changes = (_asked(self._connected(), query) for query in (_SHAPE, _CHANGES))
             self._tables = _tables(self._connected())
+        assert self.warm is not None
+        self.warm.lends_to_all = lends_to_all
         return self._url
 
     def is_sound(self, url: str, now: datetime) -> bool:
@@ -102,17 +122,22 @@ class Reused:
 
     def _has_its_shape(self, connection: psycopg.Connection[tuple[object, ...]]) -> bool:
         """Return whether all but rows is as it was, after what a test often adds is taken away."""
-        if _shape(connection) == self._shape:
+        if (changes := _asked(connection, _CHANGES)) == self._changes:
+            return True
+        self._changes = changes
+        if _asked(connection, _SHAPE) == self._shape:
             return True
         _drop_tables(connection, besides=self._tables)
-        for warm in (self.ours, self.hosts):
-            warm.forget_statements()
+        if self.warm is not None:
+            self.warm.forget_statements()
         connection.execute(sql.SQL("ALTER DATABASE {} RESET ALL").format(sql.Identifier(connection.info.dbname)))
-        return _shape(connection) == self._shape
+        self._changes = _asked(connection, _CHANGES)
+        return _asked(connection, _SHAPE) == self._shape
 
     def drop(self) -> None:
-        for warm in (self.ours, self.hosts):
-            warm.close()
+        if self.warm is not None:
+            self.warm.close()
+            self.warm = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -135,7 +160,7 @@ class Reused:
             url,
             autocommit=True,
             application_name=NOBODYS,
-            options="-c lock_timeout=5s -c enable_seqscan=off -c jit=off",
+            options="-c lock_timeout=5s -c enable_seqscan=off -c jit=off -c plan_cache_mode=force_generic_plan",
         )
         return self._connection
 
@@ -231,8 +256,8 @@ def _is_large(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
     return connection.execute(size.encode()).fetchone() == (True,)
 
 
-def _shape(connection: psycopg.Connection[tuple[object, ...]]) -> object:
-    row = connection.execute(_SHAPE.encode()).fetchone()
+def _asked(connection: psycopg.Connection[tuple[object, ...]], query: str) -> object:
+    row = connection.execute(query.encode()).fetchone()
     return row and row[0]
 
 

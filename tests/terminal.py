@@ -11,6 +11,8 @@ import subprocess
 import termios
 from collections.abc import Callable, Mapping, Sequence
 
+from tests import forked
+
 Answer = tuple[str, str | Callable[[subprocess.Popen[bytes]], object]]
 """A text to wait for, and what is typed then: characters (``\\x03`` is Ctrl-C), or a function of the process."""
 
@@ -23,14 +25,14 @@ def shown(
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     size = {"COLUMNS": str(columns), "LINES": "40"}  # both, or rich takes a dumb terminal for one of 80 columns
     environment = {"TERM": "xterm-256color", **env, **size}
-    with subprocess.Popen(
+    with forked.Popen(
         command,
         env=environment,
         stdin=slave,
         stdout=slave,
         stderr=slave,
         start_new_session=True,
-        preexec_fn=_own,  # noqa: PLW1509 - one system call
+        preexec_fn=forked.own_terminal,
     ) as running:
         os.close(slave)
         try:
@@ -39,11 +41,6 @@ def shown(
         finally:
             running.kill()
             os.close(master)
-
-
-def _own() -> None:
-    """Make the terminal that of the process, so that Ctrl-C reaches it."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def _drained(master: int, running: subprocess.Popen[bytes], answers: list[Answer]) -> str:

@@ -1,4 +1,4 @@
-"""A connection that outlives the engines of one test after another.
+"""Connections that outlive the engines of one test after another.
 
 A new one costs the server 10 to 20 ms of a processor's time: a process is started, reads what there is to know of every table,
 and plans each statement for the first time.
@@ -7,17 +7,20 @@ and plans each statement for the first time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+from weakref import ReferenceType, WeakSet, ref
 
 import psycopg
+from psycopg._adapters_map import AdaptersMap
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
-from sqlalchemy import URL, Engine, event
-from sqlalchemy.pool import QueuePool
-
-from outboxq.database.engine import detached
+from sqlalchemy import Dialect, Engine
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine import make_url
 
 NOBODYS = "outboxq-tests-reuse"
 """The `application_name` of a connection that no test has."""
@@ -36,71 +39,120 @@ _AS_MADE = {
     "row_factory": tuple_row,
     "cursor_factory": psycopg.Cursor,
 }
+_MOST = 8
+"""How many idle connections of one kind are kept."""
+
+Key = tuple[str, ...]
 
 
 class Warm:
-    """One connection, lent to the first engine of each test that connects. The engines, their pools and their listeners are the
-    test's own.
-    """
+    """The connections of this process's engines to one database. An engine that closes one leaves it to the next that connects."""
 
-    def __init__(self, make: Callable[[URL], Engine]) -> None:
-        self._make = make
+    def __init__(self, url: str) -> None:
+        address = make_url(url)
+        self._place = address.host, address.port, address.username, address.database
         self._owner = os.getpid()
-        self._idle: list[psycopg.Connection[Any]] = []  # one, or none while a test has it
-        self._lent: psycopg.Connection[Any] | None = None
+        self._borrowers: WeakSet[Dialect] = WeakSet()
+        self.lends_to_all = True
+        """Whether engines that nobody named with `lend_to` are lent connections too."""
+        self._idle: defaultdict[Key, list[psycopg.Connection[Any]]] = defaultdict(list)
+        _open.append(self)
 
-    def lend(self, engine: Engine) -> None:
-        """Have the engine's first connection be this one, if nobody has it by then."""
-        if not self._idle and self._lent is None:
-            # Now, not in the middle of what a test does to its database.
-            self._lent = detached(self._make(engine.url))
-            self._lent.prepared_max = 500
-            self._clean()
-        event.listen(engine, "do_connect", self._give)
-
-    def take_back(self, engines: Iterable[Engine]) -> None:
-        """Clean the connection, if it lies in one of the pools. Else it is closed, or a thread still has it: it is forgotten."""
-        entries = [
-            entry for engine in engines if isinstance(engine.pool, QueuePool) for entry in [*engine.pool._pool.queue]
-        ]
-        for entry in entries:
-            if self._lent is not None and entry.dbapi_connection is self._lent:
-                entry.dbapi_connection = None
-                with suppress(psycopg.Error):  # the server has ended it
-                    self._clean()
-        self._lent = None
+    def lend_to(self, engine: Engine) -> None:
+        self._borrowers.add(engine.dialect)
 
     def forget_statements(self) -> None:
         """To be called when tables are gone: the next test's may have the same name and other columns."""
-        for raw in self._idle:
-            raw._prepared.clear()  # psycopg does not take note of a second DEALLOCATE ALL
+        for kind in self._idle.values():
+            for raw in kind:
+                raw._prepared.clear()  # psycopg does not take note of a second DEALLOCATE ALL
 
     def close(self) -> None:
-        for raw in self._idle:
-            raw.close()
+        _open.remove(self)
+        for kind in self._idle.values():
+            for raw in kind:
+                psycopg.Connection.close(raw)
         self._idle.clear()
 
-    def _give(self, *_: object) -> psycopg.Connection[Any] | None:
-        """Return it; None: SQLAlchemy makes one, as in a forked child, or where a test has ended everybody's connections."""
-        if os.getpid() == self._owner:
-            with suppress(IndexError, psycopg.Error):
-                raw = self._idle.pop()
+    def is_for(self, dialect: Dialect, options: dict[str, Any]) -> bool:
+        """Return whether this dialect is lent a connection with these options. A forked child makes its own."""
+        if not self.lends_to_all and dialect not in self._borrowers:
+            return False
+        place = tuple(options.get(name) for name in ("host", "port", "user", "dbname"))
+        return os.getpid() == self._owner and place == self._place and "prepare_threshold" not in options
+
+    def give(self, key: Key) -> psycopg.Connection[Any] | None:
+        """Return an idle connection; None if there is none, or if a test has ended everybody's."""
+        while self._idle[key]:
+            with suppress(IndexError, psycopg.Error), _closed_by_an_error(self._idle[key].pop()) as raw:
                 raw.execute("RESET application_name", prepare=False)
-                raw.autocommit = False
-                self._lent = raw
-                return raw
+                if not _has_settings_of_its_own(raw):
+                    raw.autocommit = False
+                    return raw
+                psycopg.Connection.close(raw)
         return None
 
-    def _clean(self) -> None:
-        raw, self._lent = self._lent, None
+    def keep(self, raw: psycopg.Connection[Any], key: Key) -> None:
+        """Have the connection be left to the next engine when this one closes it."""
+        with _closed_by_an_error(raw):
+            raw.autocommit = True
+            has_settings = _has_settings_of_its_own(raw)
+            raw.autocommit = False
+        if not has_settings:
+            raw.prepared_max = 500
+            raw.close = partial(self._take_back, ref(raw), key)  # type: ignore[method-assign]
+
+    def _take_back(self, reference: ReferenceType[psycopg.Connection[Any]], key: Key) -> None:
+        raw = reference()
         assert raw is not None
-        if raw.closed or raw.info.transaction_status is not TransactionStatus.IDLE:
-            return raw.close()
+        unfit = raw.closed or raw.info.transaction_status is not TransactionStatus.IDLE
+        if unfit or self not in _open or os.getpid() != self._owner or len(self._idle[key]) >= _MOST:
+            return psycopg.Connection.close(raw)
         for name, value in _AS_MADE.items():
             setattr(raw, name, value)
         raw._notice_handlers.clear()
         raw._notify_handlers.clear()
         raw.autocommit = True
-        raw.execute(_RESET.encode(), prepare=False)
-        self._idle.append(raw)
+        with suppress(psycopg.Error), _closed_by_an_error(raw):  # the server may have ended it
+            raw.execute(_RESET.encode(), prepare=False)
+            self._idle[key].append(raw)
         return None
+
+
+@contextmanager
+def _closed_by_an_error(raw: psycopg.Connection[Any]) -> Iterator[psycopg.Connection[Any]]:
+    """Close the connection on any error, such as the Ctrl-C of a test."""
+    try:
+        yield raw
+    except BaseException:
+        psycopg.Connection.close(raw)
+        raise
+
+
+def _has_settings_of_its_own(raw: psycopg.Connection[Any]) -> bool:
+    """Return whether a test has given the database or a role settings, which only a new connection has."""
+    return raw.execute("SELECT EXISTS (SELECT FROM pg_db_role_setting)").fetchone() == (True,)
+
+
+_open: list[Warm] = []
+_connect = PGDialect_psycopg.connect
+
+
+def _connect_warm(dialect: PGDialect_psycopg, *arguments: Any, **options: Any) -> Any:
+    warm = next((one for one in _open if not arguments and one.is_for(dialect, options)), None)
+    if warm is None:
+        return _connect(dialect, *arguments, **options)
+    named = sorted((name, value) for name, value in options.items() if name != "context")
+    key = (str(dialect._on_connect_isolation_level), *(f"{name}={value}" for name, value in named))
+    if (raw := warm.give(key)) is not None:
+        context = options.get("context")
+        raw._adapters = context and AdaptersMap(context.adapters)
+    else:
+        raw = _connect(dialect, **options)
+        warm.keep(raw, key)
+    return raw
+
+
+def lend_warm_connections() -> None:
+    """Have the engines of this process be lent connections of the databases that are reused."""
+    PGDialect_psycopg.connect = _connect_warm  # type: ignore[method-assign]

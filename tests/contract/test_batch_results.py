@@ -39,6 +39,7 @@ from outboxq.store import ResultReader, Store
 from outboxq.store.tasks import results as batch_standings
 from outboxq.task import results, waiting
 from outboxq.task.waiting import Poller, Wait
+from tests import forked
 from tests.conftest import Database
 from tests.contract.helpers import wait_until_found
 from tests.contract.test_unclosed_batches import unclosed
@@ -179,7 +180,7 @@ def test_another_process_waits_for_a_pickled_id(app: App) -> None:
             one.result()
     given = pickle.dumps((again, batch.then_id)).hex()
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", dedent(SCRIPT)]
-    with subprocess.Popen([*command, app.database.url, given], stdout=subprocess.PIPE, text=True) as process:
+    with forked.Popen([*command, app.database.url, given], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "waits\n"
         app.run()

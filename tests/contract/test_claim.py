@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from outboxq.errors import InvalidArgument
 from outboxq.model import TaskStatus
 from outboxq.model.uuid7 import uuid7
+from tests import forked
 from tests.conftest import Database
 from tests.contract import helpers
 
@@ -314,7 +315,7 @@ def test_many_processes_claim_every_task_exactly_once(database):
     command = [sys.executable, "-c", PROCESS, database.url]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with ExitStack() as stack:
-        processes = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(3)]
+        processes = [stack.enter_context(forked.Popen(command, **pipes)) for _ in range(3)]
         for process in processes:
             assert process.stdout.readline() == "ready\n"
         for process in processes:

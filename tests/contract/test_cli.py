@@ -21,6 +21,7 @@ from outboxq.database.revisions import OLDEST_SCHEMA, REVISION
 from outboxq.database.tables import VERSION_TABLE
 from outboxq.model import EventType, Outcome, TaskStatus
 from outboxq.store import Store
+from tests import forked
 from tests.contract.helpers import LATER, called, everything, types
 from tests.reuse import OTHERS
 from tests.terminal import shown
@@ -112,7 +113,7 @@ def process(*arguments: str, url: str | None = None, application: str = APPLICAT
     command = [sys.executable, "-W", "error", "-m", "outboxq", *arguments]
     with (
         Path("log").open("wb") as log,
-        subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as running,
+        forked.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log) as running,
     ):
         try:
             yield running

@@ -23,6 +23,7 @@ from click.testing import CliRunner
 from outboxq import Outbox
 from outboxq.cli import main
 from outboxq.model import EventType, OnDeadLetter, Outcome, TaskStatus
+from tests import forked
 from tests.conftest import Database
 from tests.waiting import until
 
@@ -57,7 +58,7 @@ def outbox(database, tmp_path, monkeypatch) -> Iterator[Outbox]:
 @contextmanager
 def process(words: list[str]) -> Iterator[None]:
     """The command in a process of its own, until the block ends."""
-    with subprocess.Popen(
+    with forked.Popen(
         [sys.executable, "-m", "outboxq", *words], env=os.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as running:
         try:

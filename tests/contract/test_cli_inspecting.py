@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +17,7 @@ from outboxq.database.revisions import REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.running import Progress
 from outboxq.model.subscriptions import Subscription
+from tests import forked
 from tests.terminal import shown
 
 HOUR = timedelta(hours=1)
@@ -223,7 +223,7 @@ def test_each_shell_has_a_script_of_its_own(shell):
     text = CliRunner().invoke(main, ["completion", shell]).stdout
     assert f"_OUTBOXQ_COMPLETE={shell}_complete" in text
     if shell == "bash":
-        subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+        forked.run(["bash", "-n"], input=text, text=True, check=True)
 
 
 # --- all of them

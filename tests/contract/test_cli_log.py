@@ -19,6 +19,7 @@ from outboxq.cli.groups import until_stopped
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import TailCursor
+from tests import forked
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -94,9 +95,7 @@ def following(database, *words: str):
     """The command as a process of its own, which does not outlive the test."""
     command = [sys.executable, "-m", "outboxq", "log", "--follow", *words]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONUNBUFFERED": "1"}
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as running:
+    with forked.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         try:
             yield running
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.histograms import BUCKETS, AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store, TaskMetric
+from tests import forked
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -193,7 +193,7 @@ def test_watching_goes_on_in_a_pipe_until_it_is_interrupted(database, tmp_path):
     database.add(database.store, queue="mail")
     log = tmp_path / "log"
     command = [sys.executable, "-W", "error", "-m", "outboxq", "status", "--url", database.url, "--watch", "0.1"]
-    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as running:
+    with log.open("wb") as file, forked.Popen(command, stdout=file, stderr=file) as running:
         try:
             until(lambda: Path(log).read_text().count("mail\t1\t") >= 2)
             database.add(database.store, queue="mail")

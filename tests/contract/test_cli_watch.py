@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.cli.status import View, _with_top, cut, sparkline
+from tests import forked
 from tests.terminal import shown
 
 HOUR = timedelta(hours=1)
@@ -80,7 +81,7 @@ def test_the_view_stays_within_eighty_columns(database):
 def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
     database.add(database.store, queue="mail")
     words = [sys.executable, "-m", "outboxq", "status", "--watch", "0.1", "--json", "--url", database.url]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+    with forked.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         try:
             looks = [json.loads(watching.stdout.readline()) for _ in range(2)]
             watching.send_signal(number)

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from outboxq.cli import main
 from outboxq.cli.serving import web as command
+from tests import forked
 from tests.integrations.dashboard.visitor import Visitor
 from tests.waiting import until
 
@@ -32,7 +33,7 @@ def refused(*arguments, **variables):
 @contextmanager
 def serving(*arguments, **variables):
     """Run the command in a process of its own; yields it and the port that it prints."""
-    process = subprocess.Popen(
+    process = forked.Popen(
         [sys.executable, "-m", "outboxq", "web", "--port", "0", *arguments],
         env={**os.environ, **variables},
         stdout=subprocess.PIPE,

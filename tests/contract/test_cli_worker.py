@@ -23,6 +23,7 @@ from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.options import Isolation
+from tests import forked
 from tests.terminal import shown
 from tests.waiting import until
 
@@ -104,7 +105,7 @@ class Started:
         Path("app.py").write_text(application)
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONWARNINGS": "error"}
         with Path("log").open("wb") as log:
-            self.process = subprocess.Popen(
+            self.process = forked.Popen(
                 [sys.executable, "-m", "outboxq", "worker", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -493,7 +494,7 @@ def test_it_works_where_stderr_is_closed_and_lends_its_number_to_no_connection(s
     store = Store(engine)
     handle = store.enqueue(NewTask(id=uuid7(), task_name="tests.pid", args="{}"))
     command = f"exec {sys.executable} -m outboxq worker app --burst 2>&-"
-    done = subprocess.run(["sh", "-c", command], env={**os.environ, "OUTBOXQ_DATABASE_URL": sqlite_url}, check=False)
+    done = forked.run(["sh", "-c", command], env={**os.environ, "OUTBOXQ_DATABASE_URL": sqlite_url}, check=False)
     assert done.returncode == 0
     assert store.get(handle.id).result == '"/dev/null"'
     engine.dispose()

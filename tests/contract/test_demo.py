@@ -15,6 +15,7 @@ from sqlalchemy import delete, update
 from outboxq.cli.demo import run as demo
 from outboxq.cli.demo import shop
 from outboxq.database.tables import task_executions, task_outbox
+from tests import forked
 from tests.terminal import shown
 
 pytestmark = pytest.mark.in_turn
@@ -29,7 +30,7 @@ def environment() -> dict[str, str]:
 
 def outboxq(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "error", "-m", "outboxq", "demo", *arguments]
-    return subprocess.run(
+    return forked.run(
         command, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=240
     )
 
@@ -170,7 +171,7 @@ def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
 def test_a_worker_that_will_not_stop_is_ended_and_told(tmp_path, monkeypatch):
     monkeypatch.setattr(demo, "STOP_TIMEOUT", 0.05)
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as worker:
+    with forked.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
         worker.stdout.readline()
         worker.terminate()

@@ -29,6 +29,7 @@ from outboxq.worker.distributor import (
     WorkDistributor,
     create_work_distributor,
 )
+from tests import forked
 from tests.contract import helpers
 from tests.sleeper import Claimer, Sleeper
 from tests.waiting import PROMPTLY, until
@@ -214,7 +215,7 @@ def test_a_commit_by_another_process_wakes(database, sleeper):
         "print(time.monotonic(), flush=True)\n"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", script, database.url], **pipes) as other:
+    with forked.Popen([sys.executable, "-c", script, database.url], **pipes) as other:
         assert other.stdout.readline() == "ready\n"
         with sleeper.asleep() as woken:
             other.stdin.write("\n")

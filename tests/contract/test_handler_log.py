@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import json
 import logging
-import subprocess
 import sys
 import textwrap
 import threading
@@ -17,6 +16,7 @@ from outboxq import Cancel, Outbox, RetryPolicy, Snooze, TaskContext, TaskTimeou
 from outboxq.model import EventType
 from outboxq.model.running import MOST_BYTES, MOST_LINES, Progress
 from outboxq.worker.handler_log import KeeperPlace, LogKeeper
+from tests import forked
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -361,7 +361,7 @@ UNCONFIGURED = """
 
 def test_logging_that_is_not_configured_goes_on_as_without_a_worker(database):
     program = textwrap.dedent(UNCONFIGURED)
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-c", program, database.url], capture_output=True, text=True, timeout=120, check=True
     )
     said = [line for line in done.stderr.splitlines() if "task" not in line and "worker" not in line]
@@ -449,7 +449,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 def test_a_process_that_is_forked_while_another_worker_has_the_locks_does_not_wait_for_them():
     """The server of child processes is forked so, and would pass that on to all of them."""
-    done = subprocess.run([sys.executable, "-W", "error", "-c", FORKS], check=True, capture_output=True, text=True)
+    done = forked.run([sys.executable, "-W", "error", "-c", FORKS], check=True, capture_output=True, text=True)
     assert done.stdout == "0\n"
 
 

@@ -30,6 +30,7 @@ from outboxq import (
 from outboxq.integration import Integration
 from outboxq.testing import Harness
 from outboxq.worker.failpoints import Failpoint
+from tests import forked
 from tests.waiting import until
 
 ONCE = RetryPolicy.never()
@@ -661,7 +662,7 @@ SHOP = """
 def test_sigterm_lets_them_see_the_end(database, tmp_path):
     program = tmp_path / "shop.py"
     program.write_text(textwrap.dedent(SHOP))
-    with subprocess.Popen(
+    with forked.Popen(
         [sys.executable, str(program), database.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdin is not None

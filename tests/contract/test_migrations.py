@@ -32,6 +32,7 @@ from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from tests import forked
 from tests.contract.helpers import LATER, called
 from tests.contract.test_schema import ear
 from tests.faults.workers import Forked, Nursery
@@ -114,7 +115,7 @@ def new(**fields: object) -> NewTask:
 
 def python(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     known = {name: value for name, value in os.environ.items() if name != VARIABLE}
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-W", "error", *arguments],
         cwd=cwd,
         env={**known, "PYTHONPATH": str(ROOT), **environment},

@@ -34,6 +34,7 @@ from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.prometheus import METRICS, Kind, Source
+from tests import forked
 from tests.proxy import Proxy
 from tests.scraping import free_ports, labels, scrape, taken
 from tests.waiting import until
@@ -393,7 +394,7 @@ def test_each_of_two_processes_answers_on_its_own_port(database, tmp_path):
     ]
     environment = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url, "PYTHONPATH": str(Path(__file__).parents[2])}
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        process = forked.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
     try:
         for port in (first, first + 1):
             until(lambda port=port: answers(port))

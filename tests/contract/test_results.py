@@ -6,7 +6,6 @@ import asyncio
 import copy
 import pickle
 import sqlite3
-import subprocess
 import sys
 import threading
 import time
@@ -46,6 +45,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import ResultReader, Standing
 from outboxq.task import waiting
 from outboxq.task.waiting import Backoff, Poller, ResultWaiter, Wait
+from tests import forked
 from tests.contract.helpers import wait_until_found
 from tests.proxy import Proxy
 from tests.waiting import PATIENCE, until
@@ -503,7 +503,7 @@ SCRIPT = """
 def test_another_process_waits_and_so_does_its_child(tasks):
     tasks.work()
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", dedent(SCRIPT)]
-    done = subprocess.run([*command, tasks.database.url], check=False, capture_output=True, text=True, timeout=PATIENCE)
+    done = forked.run([*command, tasks.database.url], check=False, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
@@ -702,7 +702,7 @@ def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(datab
     )
     database.add(database.store, task_name="outer", args="{}")
     words = ["worker", "threads_shop:outbox", "--burst", "--concurrency", "1", "--isolation", isolation]
-    subprocess.run(
+    forked.run(
         [sys.executable, "-m", "outboxq", *words, "--database-url", database.url],
         cwd=tmp_path,
         check=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.cli.serving.supervisor import Environment, Supervisor
+from tests import forked
 from tests.contract.helpers import called
 
 APPLICATION = """
@@ -100,7 +100,7 @@ def test_no_password_is_said(postgresql, caplog, monkeypatch):
 def test_several_processes_say_it_once(sqlite, tmp_path):
     (tmp_path / "app.py").write_text(APPLICATION)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "outboxq", "worker", "app", "--processes", "2", "--burst", "--log-format", "json"],
         cwd=tmp_path,
         env={**environment, "OUTBOXQ_DATABASE_URL": sqlite.url},

@@ -6,7 +6,6 @@ import contextlib
 import json
 import queue
 import sqlite3
-import subprocess
 import sys
 import textwrap
 import threading
@@ -34,6 +33,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.failpoints import Failpoint
 from outboxq.worker.upkeep import ServiceThread
+from tests import forked
 from tests.contract.helpers import at_once, transaction
 from tests.reuse import OTHERS
 from tests.waiting import until
@@ -829,7 +829,7 @@ def in_a_process(script, database):
         "-c",
         FORKED.format(root=str(ROOT), url=database.url) + script,
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = forked.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -1092,7 +1092,7 @@ def test_a_child_that_a_handler_forks_dies_of_a_signal_and_gives_back_nothing(da
         forking.using(outbox).enqueue()
         sys.exit(outbox.worker().run(burst=True))
     """
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-c", textwrap.dedent(script), database.url],
         capture_output=True,
         text=True,

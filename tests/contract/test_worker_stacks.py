@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.model import TaskStatus
+from tests import forked
 from tests.waiting import until
 
 pytestmark = [pytest.mark.in_turn, pytest.mark.slow]
@@ -73,7 +73,7 @@ def worker(database, *words: str, application: str = APPLICATION):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     environment |= {"OUTBOXQ_DATABASE_URL": database.url, "PYTHONWARNINGS": "error"}
     command = [sys.executable, "-m", "outboxq", "worker", "app", *words]
-    with Path("log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as running:
+    with Path("log").open("wb") as log, forked.Popen(command, env=environment, stdout=log, stderr=log) as running:
         try:
             yield running
         finally:

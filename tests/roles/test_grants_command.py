@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 import threading
 from uuid import uuid4
@@ -23,6 +22,7 @@ from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role, rights
 from outboxq.errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 from outboxq.store import Store
+from tests import forked
 from tests.roles.acts import new
 
 ODD = ['a"; DROP TABLE task_outbox; --', "a b", "UPPER", "é%s %(x)s", "o'clock"]
@@ -299,7 +299,7 @@ def test_a_worker_without_rights_does_not_start(made):
 
 def test_the_worker_command_without_rights_ends_with_a_sentence_and_77(made):
     name = made.role()
-    done = subprocess.run(
+    done = forked.run(
         [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--burst"],
         env={**os.environ, "OUTBOXQ_DATABASE_URL": made.url_of(name)},
         capture_output=True,

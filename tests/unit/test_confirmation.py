@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.terminal import shown
 
 ROOT = Path(__file__).parents[2]
@@ -68,7 +68,7 @@ def on_terminal(command, *words, answers=()):
 
 
 def in_pipe(command, *words, code=0, given=b"y\n"):
-    ended = subprocess.run([*command, *words], env=ENVIRONMENT, input=given, capture_output=True, check=False)
+    ended = forked.run([*command, *words], env=ENVIRONMENT, input=given, capture_output=True, check=False)
     assert ended.returncode == code, ended.stderr
     return ended.stdout.decode(), ended.stderr.decode()
 

@@ -17,6 +17,7 @@ import pytest
 
 from outboxq.cli.serving import logs
 from outboxq.cli.serving.logs import JsonFormatter, LiveHandler, LogFormat, configure, show_live_line
+from tests import forked
 from tests.waiting import until
 
 CLEAR = "\r\x1b[2K"
@@ -124,7 +125,7 @@ def test_the_number_of_a_closed_stderr_is_reserved_unless_somebody_has_taken_it(
     """A framework loads the application first, whose first connection has number 2 then: no log may be written into it."""
     command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, "-c", OTHERS, *(["taken"] if taken else [])]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = forked.run(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout == "True\n"
     assert not taken or (tmp_path / "other").read_text() == ""
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pytest
 from sqlalchemy import Connection
+from sqlalchemy.engine import make_url
 
-from outboxq.database.engine import make_engine
+from outboxq.database.engine import detached, make_engine
 from tests.conftest import Database
 from tests.reuse import CheckedFile
-from tests.warm import Warm
 
 PID = "SELECT pg_backend_pid()"
 
@@ -54,21 +54,12 @@ def test_the_checked_file_takes_the_rows_and_the_schema_of_one_file_after_the_ot
     checked.close()
 
 
-@pytest.fixture
-def warm() -> Iterator[Warm]:
-    warm = Warm(make_engine)
-    yield warm
-    warm.close()
-
-
 @contextmanager
-def lent(warm: Warm, url: str) -> Iterator[Connection]:
-    """A connection of a test's engine. It is taken back at the end."""
+def lent(url: str) -> Iterator[Connection]:
+    """A connection of an engine that is disposed of at the end."""
     engine = make_engine(url)
-    warm.lend(engine)
     with engine.connect() as connection:
         yield connection
-    warm.take_back([engine])
     engine.dispose()
 
 
@@ -84,37 +75,54 @@ def lent(warm: Warm, url: str) -> Iterator[Connection]:
         ("DECLARE noise CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE name = 'noise'"),
     ],
 )
-def test_a_connection_goes_to_the_next_test_without_what_this_one_did(postgresql, warm, left, asked):
-    with lent(warm, postgresql.url) as connection:
+def test_a_connection_goes_to_the_next_test_without_what_this_one_did(postgresql, left, asked):
+    with lent(postgresql.url) as connection:
         pid, before = connection.exec_driver_sql(PID).scalar(), connection.exec_driver_sql(asked).scalar()
         connection.exec_driver_sql(left)
         assert connection.exec_driver_sql(asked).scalar() != before
-    with lent(warm, postgresql.url) as connection:
+    with lent(postgresql.url) as connection:
         assert connection.exec_driver_sql(PID).scalar() == pid
         assert connection.exec_driver_sql(asked).scalar() == before
 
 
-def test_statements_stay_prepared(postgresql, warm):
+def test_statements_stay_prepared(postgresql):
     prepared = "SELECT count(*) FROM pg_prepared_statements WHERE statement = %s"
     for _ in range(7):
-        with lent(warm, postgresql.url) as connection:
+        with lent(postgresql.url) as connection:
             connection.exec_driver_sql(PID)
-    with lent(warm, postgresql.url) as connection:
+    with lent(postgresql.url) as connection:
         assert connection.exec_driver_sql(prepared, (PID,)).scalar() == 1
 
 
-def test_a_connection_that_somebody_still_has_is_not_lent_again(postgresql, warm):
+def test_a_connection_in_a_transaction_is_not_lent_again(postgresql):
     engine = postgresql.own(make_engine(postgresql.url))
-    warm.lend(engine)
-    with engine.connect() as connection:
-        warm.take_back([engine])
-        with lent(warm, postgresql.url) as other:
-            assert other.exec_driver_sql(PID).scalar() != connection.exec_driver_sql(PID).scalar()
+    raw = detached(engine)
+    pid = raw.execute(PID).fetchone()
+    raw.execute("BEGIN")
+    raw.close()
+    with lent(postgresql.url) as connection:
+        assert connection.exec_driver_sql(PID).one() != pid
 
 
-def test_a_connection_that_the_server_has_ended_is_not_lent_again(postgresql, warm):
-    with lent(warm, postgresql.url) as connection:
+def test_a_connection_of_an_applications_engine_is_not_lent_to_ours(postgresql):
+    with postgresql.host.connect() as connection:
+        pid = connection.exec_driver_sql(PID).scalar()
+    postgresql.host.dispose()
+    with lent(postgresql.url) as connection:
+        assert connection.exec_driver_sql(PID).scalar() != pid
+
+
+def test_who_connects_after_a_change_of_settings_has_them(postgresql):
+    with lent(postgresql.url):
+        pass
+    postgresql.run(f"ALTER DATABASE {make_url(postgresql.url).database} SET work_mem = '9MB'")
+    with lent(postgresql.url) as connection:
+        assert connection.exec_driver_sql("SHOW work_mem").scalar() == "9MB"
+
+
+def test_a_connection_that_the_server_has_ended_is_not_lent_again(postgresql):
+    with lent(postgresql.url) as connection:
         pid = connection.exec_driver_sql(PID).scalar()
         postgresql.rows(f"SELECT pg_terminate_backend({pid})")
-    with lent(warm, postgresql.url) as connection:
+    with lent(postgresql.url) as connection:
         assert connection.exec_driver_sql(PID).scalar() != pid

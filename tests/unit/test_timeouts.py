@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ import pytest
 
 from outboxq.model import TaskTimeout
 from outboxq.worker.timeouts import TimeLimit, Timeouts, raise_in_thread
+from tests import forked
 from tests.waiting import until
 
 
@@ -178,7 +178,7 @@ sys.setprofile(None)
 print("done")
 """
     command = [sys.executable, "-c", script]
-    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "done\n"
+    assert forked.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "done\n"
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
+
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
@@ -124,13 +126,14 @@ def greet(who: str) -> str:
 
 def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     (folder / "shop.py").write_text(APP)
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-c", TAKEN_AWAY + textwrap.dedent(code)],
         cwd=folder,
         env={"PYTHONPATH": f"{folder}:{ROOT}", "PATH": ""},
         capture_output=True,
         text=True,
         check=False,
+        bare=True,
         timeout=60,
     )
 

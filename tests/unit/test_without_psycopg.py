@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 import types
@@ -13,6 +12,7 @@ import pytest
 from outboxq import ConfigurationError
 from outboxq.database import drivers
 from outboxq.database.drivers import ensure_psycopg
+from tests import forked
 
 pytestmark = pytest.mark.slow
 
@@ -35,13 +35,14 @@ def without(tmp_path):
     """Run a script in a process that cannot import psycopg; what it printed."""
 
     def run(script):
-        done = subprocess.run(
+        done = forked.run(
             [sys.executable, "-W", "error", "-c", REFUSING + textwrap.dedent(script)],
             cwd=tmp_path,
             env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
             capture_output=True,
             text=True,
             check=False,
+            bare=True,
             timeout=120,
         )
         assert done.returncode == 0, done.stderr

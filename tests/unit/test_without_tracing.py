@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import forked
 
 pytestmark = pytest.mark.slow
 
@@ -37,13 +38,14 @@ outbox.worker().run(burst=True)
 
 def run(script, folder):
     """What a new process prints, and how it ends."""
-    return subprocess.run(
+    return forked.run(
         [sys.executable, "-W", "error", "-c", script],
         cwd=folder,
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
+        bare=True,
         timeout=120,
     )
 

@@ -1,0 +1,290 @@
+"""Python programs that a warm process forks: 30 ms of a processor's time each, instead of the second that a new interpreter takes
+to import outboxq.
+
+`Popen` and `run` are those of `subprocess`. A program that is started otherwise than by `python -m …`, `python -c …` or
+`python FILE`, or whose environment changes how Python itself begins, gets an interpreter of its own. So does one whose test is
+about the start: it uses `subprocess`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import fcntl
+import gc
+import importlib
+import io
+import json
+import os
+import pkgutil
+import runpy
+import socket
+import subprocess
+import sys
+import termios
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+_LONGEST = 2**17
+"""The bytes that a plan may have."""
+_INTERPRETERS = {
+    "PYTHONASYNCIODEBUG",
+    "PYTHONDEVMODE",
+    "PYTHONFAULTHANDLER",
+    "PYTHONHASHSEED",
+    "PYTHONIOENCODING",
+    "PYTHONOPTIMIZE",
+    "PYTHONSAFEPATH",
+    "PYTHONSTARTUP",
+    "PYTHONTRACEMALLOC",
+    "PYTHONUTF8",
+}
+"""Variables that only a new interpreter follows."""
+_PACKAGES = ["alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity"]
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
+
+
+class Popen(subprocess.Popen[Any]):
+    """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
+
+    def __init__(self, *arguments: Any, bare: bool = False, **options: Any) -> None:
+        """`bare`: what forks it has imported the packages that outboxq needs, but neither outboxq nor a driver."""
+        self._bare = bare
+        super().__init__(*arguments, **options)
+
+    def _execute_child(self, *arguments: Any) -> None:
+        args, _, preexec_fn, _, pass_fds, cwd, env, *_ = arguments
+        child_reads, _, _, child_writes, _, child_complains = arguments[10:16]
+        gid, gids, uid, umask, new_session, process_group = arguments[17:23]
+        plan = _plan(args, cwd, os.environ if env is None else env)
+        others = (preexec_fn not in {None, own_terminal}, pass_fds, gid, gids, uid)
+        if plan is None or any(others) or umask != -1 or process_group != -1 or sys.platform != "linux":
+            return super()._execute_child(*arguments)  # type: ignore[misc, no-any-return]
+        ends = (child_reads, child_writes, child_complains)
+        given = [own if end == -1 else end for own, end in enumerate(ends)]
+        try:
+            plan |= {"session": new_session, "terminal": preexec_fn is own_terminal}
+            self.pid = _warm(self._bare).start(plan, given)
+            self._child_created = True
+        finally:
+            self._close_pipe_fds(*arguments[10:16])  # type: ignore[attr-defined]
+        return None
+
+
+def run(
+    command: Sequence[str | Path],
+    *,
+    input: Any = None,
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """Wait for the program, as `subprocess.run` does."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    with Popen(command, **options) as process:
+        try:
+            output, complaints = process.communicate(input, timeout=timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(command, process.returncode, output, complaints)
+    if check:
+        done.check_returncode()
+    return done
+
+
+def own_terminal() -> None:
+    """Make the terminal that of the process, so that Ctrl-C reaches it: for `preexec_fn`."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def close() -> None:
+    """End the processes that fork others for this one."""
+    for bare in (False, True):
+        if (warm := _processes.pop((os.getpid(), bare), None)) is not None:
+            warm.close()
+
+
+def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
+    """Return what the child is to run; None: an interpreter of its own is needed."""
+    words = [os.fspath(word) for word in args] if isinstance(args, list | tuple) else []
+    if not words or words.pop(0) != sys.executable or _INTERPRETERS & env.keys():
+        return None
+    filters = [one for one in env.get("PYTHONWARNINGS", "").split(",") if one]
+    while words[:1] == ["-W"]:
+        filters.append(words[1])
+        del words[:2]
+    if words[:1] in (["-m"], ["-c"]):
+        kind = words.pop(0)
+    elif words and words[0].endswith(".py"):
+        kind = "file"
+    else:
+        return None
+    program, *arguments = words
+    directory = str(Path(cwd) if cwd else Path.cwd())
+    plan = {"kind": kind, "program": program, "arguments": arguments, "filters": filters, "cwd": directory}
+    return {**plan, "environment": dict(env)}
+
+
+_processes: dict[tuple[int, bool], _Warm] = {}
+"""The warm processes of this one: a fork of it starts its own."""
+
+
+def _warm(bare: bool) -> _Warm:
+    key = os.getpid(), bare
+    if key not in _processes:
+        _processes[key] = _Warm(_PACKAGES if bare else ["outboxq"])
+    return _processes[key]
+
+
+class _Warm:
+    """A process that has imported what its children need, seen from outside."""
+
+    def __init__(self, imported: list[str]) -> None:
+        self._lock = threading.Lock()
+        self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forked", str(theirs.fileno()), *imported],
+                cwd=Path(__file__).parents[1],
+                env=environment,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # it ends when the socket is closed, however this process ends
+            )
+
+    def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
+        """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""
+        with self._lock:
+            _adopt_orphans(True)
+            try:
+                socket.send_fds(self._asks, [json.dumps(plan).encode()], descriptors)
+                answer = self._asks.recv(100)
+            finally:
+                _adopt_orphans(False)
+        assert answer, "the process that forks others has died"
+        return int(answer)
+
+    def close(self) -> None:
+        self._asks.close()
+        self._process.wait(60)
+
+
+def _adopt_orphans(adopts: bool) -> None:
+    ctypes.CDLL(None).prctl(_SUBREAPER, int(adopts), 0, 0, 0)
+
+
+def _serve(asked: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """Fork for each plan. Returns in each child, with its plan and its descriptors; None in the parent, at its end."""
+    while True:
+        message, descriptors, *_ = socket.recv_fds(asked, _LONGEST, 3)
+        if not message:
+            return None
+        answer, answers = os.pipe()
+        adopted, adopts = os.pipe()
+        if not (middle := os.fork()):
+            if pid := os.fork():
+                os.write(answers, str(pid).encode())
+                os._exit(0)
+            asked.close()
+            for one in (answer, answers, adopts):
+                os.close(one)
+            os.read(adopted, 1)  # until it has its new parent
+            os.close(adopted)
+            return json.loads(message), descriptors
+        for one in (answers, adopted, *descriptors):
+            os.close(one)
+        pid = int(os.read(answer, 100))
+        os.waitpid(middle, 0)
+        os.close(adopts)
+        os.close(answer)
+        asked.send(str(pid).encode())
+
+
+def _begin(plan: dict[str, Any], descriptors: list[int]) -> None:
+    """Make this process look as if Python had just begun there."""
+    if plan["session"]:
+        os.setsid()
+    for own, new in enumerate(descriptors):
+        os.dup2(new, own)
+        os.close(new)
+    if plan["terminal"]:
+        own_terminal()
+    os.chdir(plan["cwd"])
+    os.environ.clear()
+    os.environ.update(plan["environment"])
+    time.tzset()
+    sys.stdin = os.fdopen(0, closefd=False)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout = io.TextIOWrapper(os.fdopen(1, "wb", buffering=0, closefd=False), write_through=True)
+    else:
+        sys.stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    warnings._processoptions(plan["filters"])  # type: ignore[attr-defined]
+    first = {"-m": plan["cwd"], "-c": "", "file": str(Path(plan["program"]).parent)}[plan["kind"]]
+    added = [str(Path(path).resolve()) for path in plan["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:1] = [first, *added]
+    importlib.invalidate_caches()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+
+
+def _run(kind: str, program: str, arguments: list[str]) -> None:
+    sys.argv = [{"-m": "-m", "-c": "-c", "file": program}[kind], *arguments]
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    else:
+        text = program if kind == "-c" else Path(program).read_text()
+        name = "<string>" if kind == "-c" else program
+        exec(compile(text, name, "exec"), vars(sys.modules["__main__"]))
+
+
+def _end(code: int) -> NoReturn:
+    """End as Python does, except that nothing is collected: a fork would first copy all that the warm process has imported."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def _import_all(names: list[str]) -> None:
+    """Import modules; of outboxq, its modules too."""
+    for name in names:
+        module = importlib.import_module(name)
+        if name == "outboxq":
+            found = [one.name for one in pkgutil.walk_packages(module.__path__, "outboxq.", onerror=lambda _: None)]
+            _import_all([one for one in found if not one.startswith(("outboxq.contrib", "outboxq.__main__"))])
+
+
+def _main() -> None:
+    _, descriptor, *names = sys.argv
+    _import_all(names)
+    gc.collect()
+    gc.freeze()
+    if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:
+        return
+    plan, descriptors = served
+    _begin(plan, descriptors)
+    main = type(sys)("__main__")
+    sys.modules["__main__"] = main
+    try:
+        _run(plan["kind"], plan["program"], plan["arguments"])
+    except SystemExit as ending:
+        if ending.code is not None and not isinstance(ending.code, int):
+            raise
+        _end(ending.code or 0)
+    _end(0)
+
+
+if __name__ == "__main__":
+    _main()
