@@ -229,13 +229,9 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
     return made(read=read, default=..., empty=NONE)
 
 
-REASON = Field(
-    name="reason", option="--reason", help="Reason, kept in the history.", label="Reason", read=str, default=""
-)
+REASON = Field(name="reason", option="--reason", help="Reason for the history.", label="Reason", read=str, default="")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
-TAKE_KEY_BACK = Field(
-    name="take_key_back", option="--take-key-back", help="Take the idempotency key back from another task."
-)
+TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
 CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
 _AT = Field(
     name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
