@@ -74,9 +74,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
         if dialect_for("postgresql").is_denied(error):
-            refusal = (
-                f"the database does not permit it: {error.orig}; outboxq grants prints the rights that a role needs"
-            )
+            refusal = f"the database does not permit it: {error.orig}; outboxq grants prints the required rights"
             fail(refusal, EXIT_PERMISSION)
         if dialect_for("postgresql").is_cut_off(error):
             limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
@@ -212,9 +210,7 @@ def _remember(context: click.Context, _option: click.Parameter, value: bool | No
         context.meta[JSON] = True
 
 
-json_option = click.option(
-    "--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON, for programs."
-)
+json_option = click.option("--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON.")
 """Adds `--json`, which `show`, `tell` and `wants_json` read. The command gets no argument."""
 
 

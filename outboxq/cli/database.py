@@ -47,33 +47,19 @@ url_option = click.option(
     help="URL of the database. Use the variable for a URL with a password, because other users can read a command line.",
 )
 schema_option = click.option(
-    "--schema",
-    envvar="OUTBOXQ_SCHEMA",
-    show_envvar=True,
-    help="PostgreSQL schema of outboxq's tables, without APP.",
+    "--schema", envvar="OUTBOXQ_SCHEMA", show_envvar=True, help="PostgreSQL schema of outboxq's tables, without APP."
 )
 app_option = click.option(
-    "-A",
-    "--app",
-    envvar=APP,
-    show_envvar=True,
-    metavar="APP",
-    help="Application whose database is used, as module:outbox, e.g. shop:outbox.",
+    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, as module:outbox, e.g. shop:outbox."
 )
 
 
 def rounds_options(command: C) -> C:
     """Add `--lock-timeout` and `--wait` of a command that locks whole tables; it gets both as spans of time."""
     for option in (
+        span_option("--wait", help="Time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
         span_option(
-            "--wait",
-            help="Time for which the tables are asked for again while other transactions use them (PostgreSQL).",
-            default="2m",
-        ),
-        span_option(
-            "--lock-timeout",
-            help="Longest time for which producers and workers queue behind one such round (PostgreSQL).",
-            default="900ms",
+            "--lock-timeout", help="Maximum time of one try, during which others wait (PostgreSQL).", default="900ms"
         ),
     ):
         command = option(command)

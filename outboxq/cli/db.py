@@ -155,14 +155,14 @@ def sizes(store: Store) -> None:
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="Purpose of the role. Run the command once for each purpose.",
+    help="Purpose of the role. Run once per purpose.",
 )
 @click.option(
     "--with",
     "features",
     multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
-    help="Feature that a producer uses. May be repeated.",
+    help="Feature of a producer. May be repeated.",
 )
 @click.option("--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. Default: only print.")
 @url_option
@@ -201,12 +201,7 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option(
-    "--revision",
-    default="head",
-    show_default=True,
-    help="Target Alembic revision. With APP it is always the head.",
-)
+@click.option("--revision", default="head", show_default=True, help="Target revision. With APP always the head.")
 @click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
 @rounds_options
 @click.pass_context
@@ -325,15 +320,9 @@ def partition(
 @click.option(
     "--older-than", required=True, type=SPAN, help="Minimum age, counted from the end of the task, e.g. 90d or 7d12h."
 )
+@click.option("--failed", is_flag=True, help="Delete dead letters too. Default: keep them.")
 @click.option(
-    "--failed",
-    is_flag=True,
-    help="Delete dead letters too. By default they are kept until they are redriven or discarded.",
-)
-@click.option(
-    "--whole-partitions",
-    is_flag=True,
-    help="Only drop whole partitions, once all their tasks are old. Needs PostgreSQL and `partition`.",
+    "--whole-partitions", is_flag=True, help="Only drop whole old partitions. Needs PostgreSQL and `partition`."
 )
 @confirmation_options
 @database_options

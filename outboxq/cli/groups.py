@@ -164,9 +164,7 @@ class LateGroup(Group):
         return [(name, self._places[name].sentence) for name in self.list_commands(ctx)]
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [
-            CompletionItem(name, help=sentence) for name, sentence in self.listed(ctx) if name.startswith(incomplete)
-        ]
+        found = [CompletionItem(name, help=text) for name, text in self.listed(ctx) if name.startswith(incomplete)]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 

@@ -49,12 +49,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 )
 @click.option("--since", type=MOMENT, help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.")
 @number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
-@click.option(
-    "--cursor",
-    "written",
-    metavar="CURSOR",
-    help="Begin after this position, which --show-cursor prints; `start`: with the oldest stored event.",
-)
+@click.option("--cursor", "written", metavar="CURSOR", help="Position from --show-cursor; `start`: the oldest event.")
 @click.option("--show-cursor", is_flag=True, help="At the end, print the position to continue from on stderr.")
 @click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options

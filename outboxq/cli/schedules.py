@@ -227,7 +227,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
-    help="How far ahead to plant.",
+    help="Time to plant ahead.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:

@@ -60,7 +60,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     "--by",
     type=click.Choice(["queue", "task"]),
     default="queue",
-    help="Print one line for each queue, or for each task name of a queue. Default: queue.",
+    help="One line for each queue, or for each task name. Default: queue.",
 )
 @span_option("--window", help="Time span of the rates and durations, e.g. 10m or 7d.", default="1h")
 @database_options

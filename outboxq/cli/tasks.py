@@ -290,9 +290,7 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
-        click.echo(
-            f"there is more: the newest {grouped(found.looked_at)} dead letters were read, and {shown}", err=True
-        )
+        click.echo(f"there is more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:

@@ -229,33 +229,12 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
     return made(read=read, default=..., empty=NONE)
 
 
-REASON = Field(
-    name="reason", option="--reason", help="Reason, kept in the history.", label="Reason", read=str, default=""
-)
-FORCE = Field(
-    name="force",
-    option="--force",
-    help="Cancel running tasks without waiting for their handlers, whose results are then refused.",
-    inputs=(),
-)
-TAKE_KEY_BACK = Field(
-    name="take_key_back",
-    option="--take-key-back",
-    help="Take the idempotency key back from the task that has it now.",
-)
-CREATE = Field(
-    name="create",
-    option="--create",
-    help="Set up an unknown queue before its first task.",
-    inputs=(),
-)
+REASON = Field(name="reason", option="--reason", help="Reason for the history.", label="Reason", read=str, default="")
+FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
+TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
+CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
 _AT = Field(
-    name="at",
-    option="--at",
-    help="Time at which the task is due, e.g. 2026-11-23T02:30Z.",
-    read=read_instant,
-    metavar="TIME",
-    inputs=(),
+    name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
 )
 _IN = Field(
     name="delay",

@@ -349,9 +349,7 @@ class Problems:
                 return _problem(403, f"{error}.", title="The database does not permit that")
             case DBAPIError() if _takes_no_writes(error):
                 self._refusals.failed(refused, error)
-                sentence = (
-                    "It only follows another server. Start the dashboard with the URL of the server that takes writes."
-                )
+                sentence = "It only follows another server. Start the dashboard with the URL of the primary server."
                 return _problem(503, sentence, title="The database takes no writes")
             case errors.FileUnusable() | errors.ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)

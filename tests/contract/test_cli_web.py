@@ -125,7 +125,7 @@ def test_a_token_lets_people_in(database, tmp_path):
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.1.2.3", "tasks.example.org", "localhost.example.org"])
 def test_it_is_not_open_to_other_machines_by_mistake(sqlite, host):
-    assert "open to everyone" in refused("--url", sqlite.url, "--host", host)
+    assert "could open the dashboard; set a token" in refused("--url", sqlite.url, "--host", host)
 
 
 def test_it_refuses_what_cannot_work(sqlite, tmp_path):

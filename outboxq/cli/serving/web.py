@@ -33,25 +33,15 @@ _LARGEST_REQUEST = 2**20
 @schema_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @number_option("--port", help="Port to serve on; 0: a free one, which is printed.", least=0, most=65535, default=8080)
-@click.option(
-    "--allow-actions",
-    is_flag=True,
-    help="Allow changes of tasks, queues and schedules. Default: the dashboard is read-only.",
-)
-@click.option(
-    "--show-arguments",
-    is_flag=True,
-    help="Show arguments, results and headers. Values of secret names, such as password, stay hidden.",
-)
+@click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
+@click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers, without secret values.")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"File with the token for logging in. The variable {TOKEN} can contain the token itself.",
 )
 @click.option(
-    "--trust-header",
-    metavar="NAME",
-    help="Header in which a proxy names the person, such as X-Forwarded-User. Needs --from.",
+    "--trust-header", metavar="NAME", help="Header with the person's name, such as X-Forwarded-User. Needs --from."
 )
 @click.option(
     "--from",

@@ -106,12 +106,7 @@ _OPTIONS = (
         "URLs separated by spaces, hides passwords.",
     ),
     click.option(
-        "-q",
-        "--queue",
-        "queues",
-        multiple=True,
-        callback=none_if_empty,
-        help="Queue to work on. May be repeated. Default: all.",
+        "-q", "--queue", "queues", multiple=True, callback=none_if_empty, help="Queue. May be repeated. Default: all."
     ),
     click.option(
         "--topic",
@@ -122,14 +117,11 @@ _OPTIONS = (
     ),
     number_option("-c", "--concurrency", help="Handler threads.", default=DEFAULTS.concurrency),
     number_option("--prefetch", help="Tasks to claim ahead. Default: the work of 50 ms.", least=0),
-    span_option(
-        "--poll",
-        help="Maximum time between two polls, such as 500ms. Default: 30s with PostgreSQL's notifications, otherwise 500ms.",
-    ),
+    span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
         default=DEFAULTS.notifications,
-        help="Wait for notifications of new tasks, or only poll.",
+        help="Wait for notifications, or only poll.",
     ),
     click.option(
         "--listen-url",
@@ -155,9 +147,7 @@ _OPTIONS = (
         help="Run each handler in a thread, or in a child process that can be killed.",
     ),
     number_option(
-        "--tasks-per-child",
-        help="With --isolation process: number of tasks after which a child process is replaced.",
-        default=DEFAULTS.tasks_per_child,
+        "--tasks-per-child", help="With --isolation process: tasks per child process.", default=DEFAULTS.tasks_per_child
     ),
     click.option("--burst", is_flag=True, help="Stop when no task is left to run."),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),

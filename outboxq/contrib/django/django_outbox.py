@@ -58,9 +58,7 @@ class DjangoOutbox(Outbox):
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
         """Raise ConfigurationError: DATABASES in the settings names the database."""
-        raise ConfigurationError(
-            f"this outbox is in Django's database {self.alias!r}; change DATABASES in the settings"
-        )
+        raise ConfigurationError(f"this outbox is in Django's database {self.alias!r}; change DATABASES to move it")
 
     @cached_property
     def hooks(self) -> HookCalls | None:
@@ -166,9 +164,7 @@ class DjangoStore(FrameworkStore):
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
             cure = f"the task belongs to its business rows: declare it on outboxes[{there.alias!r}]"
-            raise InvalidTarget(
-                f"this is Django's database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}"
-            )
+            raise InvalidTarget(f"this is the database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}")
 
     @property
     def upgrade_command(self) -> str:

@@ -47,7 +47,7 @@ def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, 
         notice == f"The batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and nothing follows it."
     )
     assert "Cancelled" in reader.words(f"/batches/{batch.id}")
-    assert "There are no batches that go on." in reader.words("/batches", state="open")
+    assert "There are no unfinished batches." in reader.words("/batches", state="open")
     ends = [database.store.history(one.id)[-1].event_data for one in database.store.batches.members(batch.id)]
     assert sum(str(data.get("reason", "")).startswith("the file was wrong") for data in ends) == 2
 

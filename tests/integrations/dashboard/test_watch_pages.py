@@ -91,7 +91,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     assert "start a worker that runs it: outboxq worker APP" in words
     assert "Nothing was recorded in this time." in reader.words("/queue", name="default")
     assert "There are no queues." in reader.words("/queues")
-    assert "No worker is alive." in reader.words("/workers")
+    assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
     assert "Nothing deletes old tasks by itself." in reader.words("/system")
     assert "No live worker works on this queue." in reader.words("/queue", name="default")
@@ -115,7 +115,7 @@ def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reade
     database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
     words = reader.words("/")
     assert "There are no tasks yet" not in words
-    assert "no worker is alive either: the next task would wait. outboxq worker APP" in words
+    assert "no worker is live: the next task would wait. outboxq worker APP" in words
     assert "Nothing needs attention." not in words
     worker(database)
     assert "Nothing needs attention." in reader.words("/")
@@ -373,7 +373,7 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=long_ago))
     words = reader.words("/workers")
-    assert "No worker is alive." in words
+    assert "No worker is live." in words
     assert "Not seen lately" in words
     assert "It was seen last 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
 
