@@ -263,7 +263,7 @@ def test_a_dead_letter_whose_chain_lost_the_task_before_it_is_not_redriven(
     forget(database, before)
     if many:
         assert database.frozen.dead_letters.redrive_all() == 1
-        assert f"since the tasks before them in their chains were deleted: {last}" in caplog.text
+        assert f"because the tasks before them in their chains were deleted: {last}" in caplog.text
         assert database.store.get(other).status is TaskStatus.READY
     for change in (
         lambda: database.frozen.redrive(last),

@@ -72,7 +72,7 @@ def test_a_stored_position_goes_on_where_the_last_look_ended(database):
     added = str(database.add(database.store, delay=HOUR).id)
     assert events(outboxq(database, "log", "--cursor", position)) == [("task_created", added)]
     wrong = outboxq(database, "log", "--cursor", "yesterday", exit_code=2)
-    assert "no position in the log" in wrong.stderr
+    assert "not a position in the log" in wrong.stderr
     outboxq(database, "log", "--cursor", position, "--since", "1h", exit_code=2)
     outboxq(database, "log", "--task", added, "--show-cursor", exit_code=2)
     outboxq(database, "log", "--task", uuid4(), exit_code=3)

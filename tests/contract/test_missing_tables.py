@@ -51,7 +51,7 @@ CLAIM = Claim(
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "declared", "dialect",
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
-    "may_pass", "now", "on_retry", "queue_values", "read", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
+    "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
     "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "batches.forbid_commit",

@@ -262,7 +262,7 @@ def test_a_handler_that_ends_the_transaction_itself_fails(database, application,
 
     task = run(application, parent)
     assert task.status is TaskStatus.FAILED
-    assert "the transaction of this task ended before its handler returned" in task.last_error
+    assert "the handler of this task ended the transaction" in task.last_error
     assert ("a",) in database.rows("SELECT note FROM effects") or ending.startswith("ROLLBACK")
 
 
@@ -304,7 +304,7 @@ def test_a_transaction_that_is_chained_to_another_is_noticed(database):
 
     task = run(Outbox(database.engine), parent)
     database.run("DROP TABLE effects")
-    assert "ended before its handler returned" in task.last_error
+    assert "the handler of this task ended the transaction" in task.last_error
 
 
 def test_no_transaction_after_it_is_read_only(database, application):

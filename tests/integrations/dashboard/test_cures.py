@@ -197,7 +197,7 @@ def test_what_was_asked_to_stop_is_not_waited_for(stage):
     stage.page(task).press("Ask it to stop", reason="not wanted")
     assert "It was asked to stop at" in stage.visitor.text
     assert "Reason: not wanted (in the dashboard)" in stage.visitor.text
-    stage.visitor.press("Not wait for it")
+    stage.visitor.press("Cancel it at once")
     assert "It was cancelled at" in stage.visitor.text
     assert stage.status(task) is TaskStatus.CANCELLED
 

@@ -555,7 +555,7 @@ def test_every_command_looks_and_changes_where_the_application_is(shop, database
     assert str(handle.id) in run("task", "list", "--queue", "mail")[1]
     assert "paused" in run("queue", "pause", "mail")[1]
     assert run("task", "run-now", str(handle.id)) == (0, f"task {handle.id} is due now\n")
-    assert "its queue is paused" in run("task", "explain", str(handle.id))[1]
+    assert "its queue has been paused" in run("task", "explain", str(handle.id))[1]
     assert run("task", "cancel", str(handle.id)) == (0, f"task {handle.id} was cancelled\n")
     assert run("queue", "resume", "mail")[0] == 0
     code, said = run("failed", "redrive", "--all")

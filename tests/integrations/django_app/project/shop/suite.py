@@ -342,7 +342,7 @@ class Committed(TransactionTestCase):
         tasks.commit_by_hand.enqueue()
         with self.assertLogs("outboxq.worker", "ERROR"):
             done = work()
-        assert "ended before its handler returned" in done["commit_by_hand"].last_error
+        assert "the handler of this task ended the transaction" in done["commit_by_hand"].last_error
 
     def test_on_sqlite_the_unit_begins_as_a_writer(self):
         with CaptureQueriesContext(connection) as queries, outbox.integration.unit_of_work(outbox.store):
