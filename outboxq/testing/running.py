@@ -79,7 +79,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads, for one claim."""
+    """A worker without threads, for one claim. It takes the `Outcomes` of the code that runs the handler."""
 
     def __init__(
         self,
@@ -100,14 +100,14 @@ class InlineRunner:
         self._transaction = transaction
         self._integration = integration = _RecordingIntegration(outbox.integration, transaction, context)
         self._leases = Leases(self._store)
-        self._outcomes = _CollectedOutcomes(self._leases)
+        self._outcome: Outcome | None = None
+        self._is_written = False
+        """True: a transactional task has committed its completion."""
         rows = _TestRows(store.steps, store.now, steps or {}, in_memory=not has_row)
         self._steps = _RecordedSteps(store, store, rows, integration, self._leases, ignore_failpoint)
         application = Application(store=self._store, tasks=self._tasks, integration=integration, hooks=outbox.hooks)
-        handlers = HandlerRunner(
-            application, store, self._steps, self._leases, self._outcomes, on_failpoint=ignore_failpoint
-        )
-        self._runner = TaskRunner(store, self._leases, self._outcomes, store.begin, handlers.attempt)
+        handlers = HandlerRunner(application, store, self._steps, self._leases, self, on_failpoint=ignore_failpoint)
+        self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
     def run(self, claim: Claim) -> TaskRun:
         """Run the claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
@@ -117,10 +117,20 @@ class InlineRunner:
         [held] = self._leases.hold([context], sent=time.monotonic())
         with nullcontext() if self._transaction is None else self._transaction.guard(), keeping():
             self._runner.run(held)
-        put = self._outcomes.put_so_far
-        lost = self._store.finish(put)
-        outcome = put[0] if put else self._outcomes.written
+        outcome = self._outcome
+        lost = outcome is not None and not self._is_written and self._store.finish([outcome])
         return self._ran(claim, None if lost else outcome, self._integration.error)
+
+    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
+        if active is not None:
+            active.state = ClaimState.HANDED_OVER
+        self._outcome = outcome
+
+    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - the test does not count it
+        self._outcome, self._is_written = outcome, True
+
+    def lost(self, active: ActiveClaim) -> None:
+        self._leases.mark_lost(active.claim)
 
     def _release(self, claim: Claim) -> TaskRun:
         """Give back the claim of an unknown task, as a worker does."""
@@ -183,27 +193,6 @@ class _RecordingIntegration(Integration):
         except Exception as error:
             self.error = self.error or error
             raise
-
-
-class _CollectedOutcomes:
-    """Collects the outcomes, which the test's thread writes."""
-
-    def __init__(self, leases: Leases) -> None:
-        self._leases = leases
-        self.put_so_far: list[Outcome] = []
-        self.written: Outcome | None = None
-        """The outcome that a transactional task has written."""
-
-    def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        if active is not None:
-            active.state = ClaimState.HANDED_OVER
-        self.put_so_far.append(outcome)
-
-    def committed(self, outcome: Outcome, active: ActiveClaim) -> None:  # noqa: ARG002 - nothing counts it
-        self.written = outcome
-
-    def lost(self, active: ActiveClaim) -> None:
-        self._leases.mark_lost(active.claim)
 
 
 def _without_ends(store: Store) -> Store:

@@ -24,7 +24,7 @@ from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes
 from ..log_lines import EndLog
 from ..task_runner import Application, report_kill
-from .child import Answer, ChildProcess, Holding, Job, News, Notes, Signal
+from .child import Answer, ChildProcess, Holding, Job, News, Notes, Notice
 from .fork_server import CannotFork, ForkServer
 
 __all__ = ["ChildProcess", "Children", "ForkServer", "IsolatedRunner"]
@@ -174,7 +174,7 @@ class IsolatedRunner:
                 known = now
                 connection.send(now)
 
-    def _heed(self, message: Notes | Holding | Signal, active: ActiveClaim, connection: Connection) -> None:
+    def _heed(self, message: Notes | Holding | Notice, active: ActiveClaim, connection: Connection) -> None:
         """Act on a message from a child that runs a handler."""
         context = active.context
         if isinstance(message, Notes):
@@ -184,7 +184,7 @@ class IsolatedRunner:
                 context.deadline = message.deadline
         else:
             active.state = ClaimState.ENDING
-            connection.send(Signal.KNOWN)
+            connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
         """Return when to kill the child (`time.monotonic()`). Infinity: never."""

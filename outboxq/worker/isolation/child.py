@@ -69,7 +69,7 @@ class Job:
     news: News
 
 
-class Signal(Enum):
+class Notice(Enum):
     """A message without content."""
 
     COMPLETING = auto()
@@ -187,7 +187,7 @@ class ChildProcess:
         """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler runs, since its claim is lost."""
         try:
             while True:
-                message: Job | News | Signal = self._connection.recv()
+                message: Job | News | Notice = self._connection.recv()
                 if isinstance(message, Job):
                     self._apply(message.news)
                     self._jobs.put(message)
@@ -269,7 +269,7 @@ class ChildProcess:
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:
-            self._connection.send(Signal.COMPLETING)
+            self._connection.send(Notice.COMPLETING)
         self._is_known.wait(_ANSWER_TIMEOUT)
 
     def mark_lost(self, claim: Claim) -> None:  # noqa: ARG002 - it is the claim of the job
