@@ -289,7 +289,7 @@ class DriverTarget(Target):
             raise
 
     def check(self) -> None:
-        if self.dialect.name == "postgresql":
+        if not isinstance(self.connection, sqlite3.Connection):
             _check_open(self.dialect, self.connection, "this psycopg connection is autocommit")
         elif not self.connection.in_transaction:
             if not _begins_by_itself(self.connection):

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from hashlib import sha256
 from itertools import islice, takewhile
-from typing import Final, Protocol
+from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
@@ -431,31 +431,7 @@ def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetim
             return tuple(takewhile(lambda tick: tick < before, islice(rule.ticks(done), schedule.catch_up_limit)))
 
 
-class Timed(Protocol):
-    """The part of a schedule that decides about its ticks."""
-
-    @property
-    def rule(self) -> str: ...
-    @property
-    def tz(self) -> str: ...
-    @property
-    def starts_at(self) -> datetime: ...
-    @property
-    def ends_at(self) -> datetime | None: ...
-    @property
-    def paused_at(self) -> datetime | None: ...
-
-
-class Planted(Timed, Protocol):
-    """A schedule, and up to where it is planted."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def planted_until(self) -> datetime: ...
-
-
-def sentence_of(schedule: Timed) -> str:
+def sentence_of(schedule: Schedule) -> str:
     """Describe the rule in words; or say why it cannot be read here, so that one schedule does not hide the others."""
     try:
         return describe(schedule.rule, schedule.tz)
@@ -463,13 +439,13 @@ def sentence_of(schedule: Timed) -> str:
         return f"cannot be read here: {error}"
 
 
-def next_tick(schedule: Timed, after: datetime) -> datetime | None:
+def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
     """Return the next tick by the rule. None: it is paused, has ended, or its rule cannot be read here."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
 def to_come(
-    schedule: Timed, *, now: datetime, planted_until: datetime, planted: Mapping[datetime, bool], count: int
+    schedule: Schedule, *, now: datetime, planted_until: datetime, planted: Mapping[datetime, bool], count: int
 ) -> list[datetime]:
     """Return up to `count` future ticks: planted ticks whose task has not started, and ticks that are not planted yet.
 
@@ -483,7 +459,7 @@ def to_come(
     return sorted({*unplanted, *(tick for tick, comes in planted.items() if comes)})[:count]
 
 
-def _ticks(schedule: Timed, after: datetime) -> Iterator[datetime] | None:
+def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
     """Return the ticks after a moment by the rule. None if the schedule is paused, or its rule cannot be read here."""
     if schedule.paused_at is not None:
         return None

@@ -17,7 +17,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
 from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
-from ...model.rules import Planted, check_rule, rule_of, stands_ahead, to_come
+from ...model.rules import check_rule, rule_of, stands_ahead, to_come
 from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
 from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
@@ -228,7 +228,7 @@ class Schedules:
         ]
 
     def upcoming(
-        self, schedules: Iterable[Planted], number: int = 1, *, now: datetime | None = None, using: object = None
+        self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
         """Return up to `number` future ticks of each of these schedules, by name; none for a paused schedule.
 
