@@ -45,6 +45,8 @@ _INTERPRETERS = {
 }
 """Variables that only a new interpreter follows."""
 _PACKAGES = ["alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity"]
+_NOT_AHEAD = ("outboxq.__main__", "outboxq.cli.demo", "outboxq.contrib")
+"""Modules that do more at their import than to define what they have, or that need another package."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
@@ -263,7 +265,7 @@ def _import_all(names: list[str]) -> None:
         module = importlib.import_module(name)
         if name == "outboxq":
             found = [one.name for one in pkgutil.walk_packages(module.__path__, "outboxq.", onerror=lambda _: None)]
-            _import_all([one for one in found if not one.startswith(("outboxq.contrib", "outboxq.__main__"))])
+            _import_all([one for one in found if not one.startswith(_NOT_AHEAD)])
 
 
 def _main() -> None:

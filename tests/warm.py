@@ -76,7 +76,7 @@ class Warm:
 
     def is_for(self, dialect: Dialect, options: dict[str, Any]) -> bool:
         """Return whether this dialect is lent a connection with these options. A forked child makes its own."""
-        if not self.lends_to_all and dialect not in self._borrowers:
+        if dialect.is_async or not (self.lends_to_all or dialect in self._borrowers):
             return False
         place = tuple(options.get(name) for name in ("host", "port", "user", "dbname"))
         return os.getpid() == self._owner and place == self._place and "prepare_threshold" not in options

@@ -11,6 +11,7 @@ import sys
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -101,11 +102,11 @@ def outboxq(*arguments: str, exit_code: int = 0, **environment: str):
 class Started:
     """The command as a process of its own, beside a module `app`."""
 
-    def __init__(self, *arguments: str, url: str, application: str = APPLICATION) -> None:
+    def __init__(self, *arguments: str, url: str, application: str = APPLICATION, popen: Any = forked.Popen) -> None:
         Path("app.py").write_text(application)
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONWARNINGS": "error"}
         with Path("log").open("wb") as log:
-            self.process = forked.Popen(
+            self.process = popen(
                 [sys.executable, "-m", "outboxq", "worker", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -133,7 +134,7 @@ class Started:
 
 
 @contextmanager
-def started(*arguments: str, **options: str):
+def started(*arguments: str, **options: Any):
     """None of the processes outlives the test."""
     one = Started(*arguments, **options)
     try:
@@ -418,8 +419,9 @@ threading.Thread(target=last).start()
 
 
 def test_whoever_asks_again_when_it_is_over_changes_nothing(sqlite):
-    """To the last moment of the process."""
-    with started("app", "--burst", "-q", "mail", url=sqlite.url, application=ASKED_AGAIN) as worker:
+    """To the last moment of the process, as Python itself ends it."""
+    options = {"application": ASKED_AGAIN, "popen": subprocess.Popen}
+    with started("app", "--burst", "-q", "mail", url=sqlite.url, **options) as worker:
         assert worker.wait() == 0, log()
     assert "asking\n" in log()
     assert "asked last\n" in log()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import delete, update
@@ -22,6 +23,13 @@ pytestmark = pytest.mark.in_turn
 
 SMALL = ("--orders", "20", "--workers", "2")
 CHECKS = 9
+
+
+@pytest.fixture
+def _forked_workers(monkeypatch):
+    """The workers that the demo starts in this process are forked; the demo as a program starts its own."""
+    replaced = SimpleNamespace(**{**vars(subprocess), "Popen": forked.Popen})
+    monkeypatch.setattr(demo, "subprocess", replaced)
 
 
 def environment() -> dict[str, str]:
@@ -42,6 +50,7 @@ def assert_all_well(output: str) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.usefixtures("_forked_workers")
 def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
     assert demo.run(database.url, orders=20, workers=2) == 0
     assert_all_well(capsys.readouterr().out)
@@ -120,12 +129,13 @@ SABOTAGE = [
 ]
 
 
+@pytest.mark.usefixtures("_forked_workers")
 def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_path, capsys, monkeypatch, subtests):
     kept = tmp_path / "kept.db"
-    monkeypatch.setattr(demo, "_report", lambda day: days.append(day) or 0)
     days: list[demo.Day] = []
-    assert demo.run(sqlite_url, orders=20, workers=2) == 0
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(demo, "_report", lambda day: days.append(day) or 0)
+        assert demo.run(sqlite_url, orders=20, workers=2) == 0
     shutil.copy(tmp_path / "outboxq.db", kept)
     capsys.readouterr()
 
@@ -153,6 +163,7 @@ def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_pat
             assert any(line in said for said in bad), output
 
 
+@pytest.mark.usefixtures("_forked_workers")
 def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
     place_order = shop.place_order
 

@@ -22,6 +22,7 @@ from outboxq.model import NewTask, OnDeadLetter
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import FAMILY, family, uuid7
 from outboxq.store import Store
+from outboxq.store.producing.fanout import MOST_SUBSCRIBERS
 from tests.conftest import NOON, Database
 from tests.contract import helpers
 
@@ -154,6 +155,7 @@ def subscribe_many(database: Database, count: int) -> None:
     )
 
 
+@pytest.mark.full
 @pytest.mark.in_turn
 def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_written(database: Database) -> None:
     subscribe_many(database, FAMILY + 1)
@@ -164,6 +166,10 @@ def test_more_subscribers_than_an_event_has_ids_for_are_refused_and_nothing_is_w
         assert connection.execute(text("SELECT 1")).scalar() == 1
         connection.commit()
     assert helpers.everything(database) == before
+
+
+def test_an_event_has_as_many_ids_as_a_family() -> None:
+    assert MOST_SUBSCRIBERS == FAMILY == 65535
 
 
 @pytest.mark.parametrize("key", [None, "k"])
