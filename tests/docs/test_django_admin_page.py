@@ -6,7 +6,7 @@ Here on SQLite; with the rest of the admin on both databases (tests/integrations
 from tests.integrations.django_admin.child import manage
 
 
-def test_the_page_does_what_it_says():
-    code, said = manage("sqlite://", "test", "admin_cases.Documented")
+def test_the_page_does_what_it_says(forks):
+    code, said = manage(forks, "sqlite://", "test", "admin_cases.Documented")
     assert code == 0, said
     assert "Ran 2 tests" in said
