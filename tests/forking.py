@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any, NoReturn
+from typing import IO, Any, NoReturn, Self
 
 ROOT = Path(__file__).parents[1]
 
@@ -108,6 +108,16 @@ class Forks:
             request = {"arguments": arguments, "cwd": str(cwd), "environment": dict(env)}
             return Forked(self, self.ask(request, files))
 
+    def talk(self, *arguments: str, **options: Any) -> Talking:
+        """Start ``python -W error *arguments`` with pipes. `stderr` may be a file."""
+        (given, told), (said, answers), (wrong, errors) = os.pipe(), os.pipe(), os.pipe()
+        try:
+            pid = self.start(*arguments, **{"stdin": given, "stdout": answers, "stderr": errors, **options}).pid
+        finally:
+            for end in (given, answers, errors):
+                os.close(end)
+        return Talking(self, pid, told, said, wrong)
+
     def ask(self, request: object, files: Sequence[int] = ()) -> Any:
         with self._lock:
             if self._process is None:
@@ -129,7 +139,7 @@ class Forks:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-W", "error", __file__, str(theirs.fileno()), *self._modules],
-                env=self._environment,
+                env=self._environment or {**os.environ, "PYTHONPATH": str(ROOT)},  # the code of this checkout
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -166,6 +176,38 @@ class Forked:
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
+
+
+class Talking(Forked):
+    """A program with pipes to it. At the end of the block it is killed if it still runs."""
+
+    def __init__(self, forks: Forks, pid: int, stdin: int, stdout: int, stderr: int) -> None:
+        super().__init__(forks, pid)
+        self.stdin, self.stdout, self.stderr = open(stdin, "w"), open(stdout), open(stderr)  # noqa: SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self.wait()
+        for stream in (self.stdin, self.stdout, self.stderr):
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def tell(self, line: str) -> str:
+        """Write a line to it, and return the line that it answers."""
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
+        return self.stdout.readline().strip()
+
+    def communicate(self, seconds: float = 240) -> tuple[str, str]:
+        """Wait for its end, and return what it still says."""
+        with suppress(BrokenPipeError):
+            self.stdin.close()
+        said = self.stdout.read(), self.stderr.read()
+        self.wait(seconds)
+        return said
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:

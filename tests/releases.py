@@ -211,29 +211,19 @@ class Producer:
     """A process that enqueues when it is told; it has enqueued once when it is there."""
 
     def __init__(self, release: Release, url: str) -> None:
-        (theirs, told), (said, answers) = os.pipe(), os.pipe()
-        self._process = release.start(url, "-c", _PRODUCER, stdin=theirs, stdout=answers, stderr=answers)
-        for end in (theirs, answers):
-            os.close(end)
-        self._told, self._said = open(told, "w"), open(said)  # noqa: PTH123, SIM115
-        self.first = self._answer()
+        self._process = release.forks.talk("-c", _PRODUCER, cwd=release.directory, env=release.environment(url))
+        self.first = self._checked(self._process.stdout.readline().strip())
 
     def enqueue(self) -> str:
-        self._told.write("1\n")
-        self._told.flush()
-        return self._answer()
+        return self._checked(self._process.tell("1"))
 
-    def _answer(self) -> str:
-        line = self._said.readline().strip()
+    def _checked(self, line: str) -> str:
         if len(line) != 36:  # no id: it says what went wrong, and ends
-            raise AssertionError(line + self._said.read())
+            raise AssertionError(line + self._process.stderr.read())
         return line
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._told.close()
-        self._said.close()
+        self._process.__exit__()
 
 
 def make(directory: Path) -> tuple[Release, Release, Release]:
