@@ -177,7 +177,7 @@ def as_nginx_sends(port: int) -> Visitor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("root", ["", "/outboxq"])
+@pytest.mark.parametrize("root", [pytest.param("", marks=pytest.mark.full), "/outboxq"])
 def test_the_dashboard_behind_nginx(shop, root):
     [line] = [one for language, _, one in blocks(PAGE) if language == "sh" and one.startswith("gunicorn")]
     token = "correct horse battery staple"
