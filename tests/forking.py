@@ -281,8 +281,9 @@ def main() -> None:
     del sys.path[0]  # where this file is
     for name in modules:
         importlib.import_module(name)
-    added = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    sys.path[:] = [one for one in sys.path if one not in added]
+    given = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    # At the end, where an editable install has its checkout: a child's own come first.
+    sys.path[:] = [*(one for one in sys.path if one not in given), *given]
     gc.collect()
     gc.freeze()
     with socket.socket(fileno=int(number)) as requests:
