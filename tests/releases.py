@@ -1,22 +1,18 @@
-"""Releases side by side: the wheel of this checkout, and pretended later ones made of it, each in a directory of its own.
+"""Releases side by side: the package of this checkout, and pretended later ones made of it, each in a directory of its own.
 
 A later release has one more revision, one more type of event, and Django's migration for them; the rest is today's code.
 """
 
 from __future__ import annotations
 
-import compileall
 import json
 import os
 import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from outboxq.database.revisions import REVISION
-from tests.wheel import build
+from tests.forking import PROGRAM, ROOT, Forked, Forks
 
 NEXT, LAST = (f"{int(REVISION) + number:04}" for number in (1, 2))
 """The revisions of the two releases after this one."""
@@ -153,6 +149,7 @@ class Release:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.forks = Forks(*PROGRAM, environment=self.environment())
 
     def next(self, *, known: str, revision: str, script: str) -> Release:
         """Return the release after this one, which brings this migration."""
@@ -174,30 +171,18 @@ class Release:
         (migrations / f"{revision}_next.py").write_text(_DJANGO.format(revision=revision, down=known, before=before))
         return later
 
-    def environment(self, url: str) -> dict[str, str]:
+    def environment(self, url: str = "sqlite://") -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
         return {**kept, "PYTHONPATH": str(self.directory), "OUTBOXQ_DATABASE_URL": url}
 
-    def start(self, url: str, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        """Start Python with this release; standard error goes to standard output."""
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=self.directory,
-            env=self.environment(url),
-            stdout=options.pop("stdout", subprocess.PIPE),
-            stderr=subprocess.STDOUT,
-            text=True,
-            **options,
-        )
+    def start(self, url: str, *arguments: str, **streams: Any) -> Forked:
+        """Start Python with this release."""
+        return self.forks.start(*arguments, cwd=self.directory, env=self.environment(url), **streams)
 
-    def python(self, url: str, *arguments: str, fails: int = 0) -> str:
-        process = self.start(url, *arguments, stdin=subprocess.DEVNULL)
-        try:
-            printed, _ = process.communicate(timeout=120)
-        finally:
-            process.kill()
-        assert process.returncode == fails, printed
-        return printed
+    def python(self, url: str, *arguments: str) -> str:
+        done = self.forks.run(*arguments, cwd=self.directory, env=self.environment(url))
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def commands(self, url: str, *commands: tuple[str, ...]) -> list[tuple[int, str]]:
         """Run these commands one after the other; returns the exit code of each, and what it said."""
@@ -215,7 +200,7 @@ class Release:
         return seen
 
     def produce(self, url: str) -> Producer:
-        return Producer(self.start(url, "-c", _PRODUCER, stdin=subprocess.PIPE))
+        return Producer(self, url)
 
     def work(self, url: str) -> str:
         """Run a worker, started now, until nothing is left to be done."""
@@ -225,36 +210,30 @@ class Release:
 class Producer:
     """A process that enqueues when it is told; it has enqueued once when it is there."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-        self.first = self._told()
+    def __init__(self, release: Release, url: str) -> None:
+        self._process = release.forks.talk("-c", _PRODUCER, cwd=release.directory, env=release.environment(url))
+        self.first = self._checked(self._process.stdout.readline().strip())
 
     def enqueue(self) -> str:
-        assert self._process.stdin is not None
-        self._process.stdin.write("1\n")
-        self._process.stdin.flush()
-        return self._told()
+        return self._checked(self._process.tell("1"))
 
-    def _told(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().strip()
+    def _checked(self, line: str) -> str:
         if len(line) != 36:  # no id: it says what went wrong, and ends
-            rest, _ = self._process.communicate(timeout=30)
-            raise AssertionError(line + rest)
+            raise AssertionError(line + self._process.stderr.read())
         return line
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
+        self._process.__exit__()
 
 
 def make(directory: Path) -> tuple[Release, Release, Release]:
     """Today's release, the next one, which expands the schema, and the one after it, which admits today's no more."""
     today = Release(directory / f"release-{REVISION}")
-    with zipfile.ZipFile(build(directory / "dist")) as archive:
-        archive.extractall(today.directory)
+    shutil.copytree(ROOT / "outboxq", today.directory / "outboxq")  # with what is compiled of it
+    migrations = today.directory / "outboxq/_migrations"  # as the wheel has them: tests/unit/test_packaging.py
+    shutil.copytree(ROOT / "alembic", migrations / "alembic")
+    shutil.copy(ROOT / "alembic.ini", migrations)
     (today.directory / "app.py").write_text(_APP)
-    compileall.compile_dir(today.directory, quiet=1)  # once; a copy takes it along
     following = today.next(known=REVISION, revision=NEXT, script=_EXPAND)
     return today, following, following.next(known=NEXT, revision=LAST, script=_CONTRACT)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cached_property
 from uuid import uuid4
 
 import psycopg
@@ -31,9 +32,21 @@ LONG = "s" * 60
 class Place:
     """A database of its own, of which the test says where the tables lie."""
 
-    def __init__(self, cluster):
-        self.cluster, self.url = cluster, cluster.create_database()
-        self.name, self.engines, self.roles = make_url(self.url).database, [], []
+    def __init__(self, cluster, migrated):
+        self.cluster, self._migrated, self.engines, self.roles = cluster, migrated, [], []
+
+    @cached_property
+    def url(self):
+        return self.cluster.create_database()
+
+    @property
+    def name(self):
+        return make_url(self.url).database
+
+    def upgrade(self):
+        """Have the tables where `outboxq upgrade` makes them in a new database."""
+        assert "url" not in vars(self)
+        self.url = self.cluster.create_database(template=self._migrated)
 
     def run(self, statements):
         with psycopg.connect(plain(self.url), autocommit=True) as connection:
@@ -70,8 +83,8 @@ class Place:
 
 
 @pytest.fixture
-def place(cluster):
-    place = Place(cluster)
+def place(cluster, migrated_postgresql):
+    place = Place(cluster, migrated_postgresql)
     yield place
     place.close()
 
@@ -81,17 +94,17 @@ def plain(url):
 
 
 def by_default(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     return place.store(), place.store()
 
 
 def worker_names_public(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     return place.store(), place.store("public")
 
 
 def producer_names_public(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     return place.store("public"), place.store()
 
 
@@ -139,13 +152,13 @@ def in_a_schema_whose_name_needs_quotes(place):
 
 
 def moved(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.move("elsewhere")
     return place.store("elsewhere"), place.store("elsewhere")
 
 
 def moved_and_found_by_a_path(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.move("elsewhere")
     place.search("elsewhere")
     return place.store("elsewhere"), place.store()
@@ -252,7 +265,7 @@ def test_nobody_is_notified_while_nobody_sleeps_wherever_the_tables_lie(place, f
 
 
 def test_tables_that_move_while_a_worker_listens_are_found_again(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.run("CREATE SCHEMA elsewhere")
     place.search("elsewhere, public")
     with listening(place.store(), ping_every=0.1) as distributor:
@@ -281,7 +294,7 @@ def test_tables_that_move_while_a_worker_listens_are_found_again(place):
     ],
 )
 def test_who_would_hear_nothing_does_not_say_that_it_listens(place, silenced, said):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.run(silenced)
     with listening(place.store()) as distributor:
         assert not distributor.health.listening
@@ -289,7 +302,7 @@ def test_who_would_hear_nothing_does_not_say_that_it_listens(place, silenced, sa
 
 
 def test_who_could_hear_nothing_listens_as_soon_as_the_trigger_is_back(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.run("ALTER TABLE task_outbox DISABLE TRIGGER task_outbox_notify")
     with listening(place.store()) as distributor:
         assert not distributor.health.listening
@@ -301,14 +314,14 @@ def test_who_could_hear_nothing_listens_as_soon_as_the_trigger_is_back(place):
     "setting", ["default_transaction_read_only = on", "default_transaction_isolation = serializable"]
 )
 def test_the_proof_passes_whatever_is_the_default_of_the_role(place, setting):
-    migrations.upgrade(place.url)
+    place.upgrade()
     place.run(f"ALTER DATABASE {place.name} SET {setting}")
     with listening(place.store()) as distributor:
         assert distributor.health.listening, distributor.health.error
 
 
 def test_the_proof_of_another_wakes_nobody(place):
-    migrations.upgrade(place.url)
+    place.upgrade()
     store = place.store()
     with listening(store) as distributor, (sleeper := Sleeper(distributor)).asleep() as woken:
         with listening(store) as other:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import psycopg
@@ -22,7 +20,6 @@ from outboxq.store import Store
 from outboxq.worker.executor import unwritable
 from tests import postgres
 from tests.contract.helpers import claimed
-from tests.faults.workers import ROOT
 
 ELEPHANT = "\N{ELEPHANT}"
 
@@ -64,10 +61,9 @@ def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
-def test_workers_end_with_sentences(elsewhere, encoding, processes):
-    command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
-    environment = {**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}
-    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+def test_workers_end_with_sentences(forks, elsewhere, encoding, processes):
+    command = ("-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes))
+    done = forks.run(*command, env={**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere})
     assert done.returncode == 2, done.stderr
     assert_sentences(done.stderr, encoding)
 

@@ -1,6 +1,6 @@
 """What claims of keys, and the questions of operators, read of big tables: what they are asked for (items 24, 28).
 
-Of 200 keys with 1 000 tasks each, one key with 100 000, 100 000 keys with a task each, and 10 000 keys of which five are due. Bounds are of rows and pages visited, not of time. `OUTBOXQ_PLAN_ROWS` makes the 100 000 another number.
+Of 200 keys with 1 000 tasks each, one key with 20 000, 20 000 keys with a task each, and 10 000 keys of which five are due. Bounds are of rows and pages visited, not of time. `OUTBOXQ_PLAN_ROWS` makes the 20 000 another number.
 """
 
 from __future__ import annotations

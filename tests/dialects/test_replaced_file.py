@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -54,24 +52,16 @@ def file(migrated_sqlite, tmp_path):
     return Path(shutil.copy(migrated_sqlite, tmp_path / "shop.db"))
 
 
-@contextmanager
-def process(*arguments):
-    """Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
-    with Path("log").open("w") as log:
-        one = subprocess.Popen(
-            [sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        try:
+@pytest.fixture
+def process(forks, directory):
+    """Start Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
+
+    @contextmanager
+    def started(*arguments):
+        with Path("log").open("w") as log, forks.talk(*arguments, cwd=directory, stderr=log) as one:
             yield one
-        finally:
-            one.kill()
-            one.communicate()
 
-
-def enqueue(producer, text):
-    producer.stdin.write(f"{text}\n")
-    producer.stdin.flush()
-    return producer.stdout.readline().strip()
+    return started
 
 
 def tasks(file):
@@ -98,10 +88,10 @@ def is_intact(file, copy):
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
+def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(process, file, processes):
     """No process is started in a worker's place, for that would know nothing of the old file."""
     with process("app.py") as producer:
-        assert enqueue(producer, "before") == "enqueued"
+        assert producer.tell("before") == "enqueued"
     with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
         with closing(sqlite3.connect(file)) as connection:
             until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
@@ -114,16 +104,16 @@ def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, proc
     assert tasks(file) == 1
 
 
-def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(file):
+def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(process, file):
     with process("app.py") as producer:
         for text in ("a", "b", "c"):
-            assert enqueue(producer, text) == "enqueued"
+            assert producer.tell(text) == "enqueued"
         copy = put_a_copy_in_place(file)
         for _ in range(3):
-            said = enqueue(producer, "d")
+            said = producer.tell("d")
             assert said.startswith(f"FileUnusable: the SQLite file {file} was replaced while it was open")
         assert is_intact(file, copy)
-        assert enqueue(producer, "e") == "enqueued"
+        assert producer.tell("e") == "enqueued"
         assert tasks(file) == 4
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -13,12 +11,12 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-import outboxq
 from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
+from tests.forking import Forks
 
 It = Connection | Session
 
@@ -294,34 +292,18 @@ engine.dispose()
 """
 
 
-def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locked(sqlite: Database) -> None:
+def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locked(
+    forks: Forks, sqlite: Database
+) -> None:
     each = 60
-    command = [sys.executable, "-c", PRODUCER, sqlite.url, str(each)]
-    producers = [
-        subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=Path(outboxq.__file__).parent.parent,
-        )
-        for _ in range(4)
-    ]
-    try:
+    with ExitStack() as stack:
+        producers = [stack.enter_context(forks.talk("-c", PRODUCER, sqlite.url, str(each))) for _ in range(4)]
         for one in producers:
-            assert one.stdout is not None
             assert one.stdout.readline() == "ready\n"
         for one in producers:  # all at once
-            assert one.stdin is not None
             one.stdin.write("\n")
             one.stdin.flush()
-        ended = [one.communicate(timeout=240) for one in producers]
-    finally:
-        for one in producers:
-            if one.poll() is None:
-                one.kill()
-                one.communicate()
+        ended = [one.communicate() for one in producers]
     assert ended == [("0\n", "")] * 4
     assert sqlite.counts() == (4 * each * 4 // 5,) * 3
     writers = sqlite.rows("SELECT count(*) FROM execution_events")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Generator
 from itertools import count
 from typing import Any
@@ -118,24 +116,21 @@ ENDINGS = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "number"), ENDINGS)
-def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgresql, name, number):
+def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(forks, postgresql, name, number):
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    words = [sys.executable, "-m", "outboxq", *COMMANDS[name], "--url", postgresql.url]
+    words = ("-m", "outboxq", *COMMANDS[name], "--url", postgresql.url)
     with postgresql.host.connect() as holder:
         holder.execute(text("LOCK TABLE task_executions, task_outbox, dead_letters IN ACCESS EXCLUSIVE MODE"))
-        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-            try:
-                until(lambda: postgresql.rows(waiting))
+        with forks.talk(*words) as running:
+            until(lambda: postgresql.rows(waiting))
+            running.send_signal(number)
+            if name == "prune":  # the first one waits for the present batch
+                again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
+                assert f"{again} stops at once" in running.stderr.readline()
                 running.send_signal(number)
-                if name == "prune":  # the first one waits for the present batch
-                    again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
-                    assert f"{again} stops at once" in running.stderr.readline()
-                    running.send_signal(number)
-                elif name == "watch":  # it waits for the present look
-                    holder.rollback()
-                _, said = running.communicate(timeout=30)
-            finally:
-                running.kill()
+            elif name == "watch":  # it waits for the present look
+                holder.rollback()
+            _, said = running.communicate(30)
         until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # though the lock is still held
     assert "Traceback" not in said
     assert running.returncode == (0 if name == "watch" else CODES[number]), said
@@ -147,18 +142,15 @@ LONG = "SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'act
 
 
 @pytest.mark.parametrize("begin", [Begin.SNAPSHOT, Begin.MIGRATION])
-def test_a_statement_does_not_outlive_its_killed_client(postgresql, begin):
+def test_a_statement_does_not_outlive_its_killed_client(forks, postgresql, begin):
     """Before, the server went on until it wanted to send the answer: of a `verify`, after minutes that held vacuum up."""
     script = (
         "import sys; from outboxq.database.dialects import Begin; from outboxq.database.engine import make_engine; "
         "from outboxq.store import Store; "
         "Store(make_engine(sys.argv[1])).run(lambda target: target.execute('SELECT pg_sleep(600)', {}), begin=Begin(sys.argv[2]))"
     )
-    with subprocess.Popen([sys.executable, "-c", script, postgresql.url, begin]) as running:
-        try:
-            until(lambda: postgresql.rows(LONG))
-        finally:
-            running.kill()
+    with forks.talk("-c", script, postgresql.url, begin):
+        until(lambda: postgresql.rows(LONG))
     until(lambda: not postgresql.rows(LONG), seconds=PROMPTLY)
 
 

@@ -118,16 +118,9 @@ def test_the_dashboard_in_flask(shop):
 
 
 @pytest.mark.slow
-def test_the_dashboard_in_django(shop):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.docs.dashboard_project"],
-        cwd=shop,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+def test_the_dashboard_in_django(forks, shop):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = forks.run("-m", "tests.docs.dashboard_project", cwd=shop, env=environment)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout + done.stderr
 
 
@@ -184,7 +177,7 @@ def as_nginx_sends(port: int) -> Visitor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("root", ["", "/outboxq"])
+@pytest.mark.parametrize("root", [pytest.param("", marks=pytest.mark.full), "/outboxq"])
 def test_the_dashboard_behind_nginx(shop, root):
     [line] = [one for language, _, one in blocks(PAGE) if language == "sh" and one.startswith("gunicorn")]
     token = "correct horse battery staple"

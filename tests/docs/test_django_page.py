@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from django import VERSION as DJANGO
 from sqlalchemy.engine import make_url
 
+from tests.forking import ROOT
+
 pytestmark = pytest.mark.in_turn
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "django.md").read_text()
 FENCE = re.compile(r"^```(python|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -97,7 +96,7 @@ def modules() -> list[tuple[str, str]]:
     return [(name if name.endswith(".py") else "shop/tasks.py", source) for name, source in named]
 
 
-def test_the_page_works_from_top_to_bottom(site):
+def test_the_page_works_from_top_to_bottom(forks, site):
     commands = [line for language, source in FENCE.findall(PAGE) if language == "sh" for line in source.splitlines()]
     migrate, worker, *others = commands
     lines = [
@@ -108,16 +107,8 @@ def test_the_page_works_from_top_to_bottom(site):
         *others,
         "python manage.py test --noinput",
     ]
-    done = subprocess.run(
-        [sys.executable, "manage.py", *lines],
-        cwd=site,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings", "PYTHONWARNINGS": "error"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings"}
+    done = forks.run("manage.py", *lines, together=True, cwd=site, env=environment)
     assert done.returncode == 0, done.stdout
     _, _, migrated, ordered, worked, status, listed, failed, paused, resumed, pruned, tested = done.stdout.split("$ ")
     assert "outboxq.0001_initial... OK" in migrated
@@ -132,17 +123,11 @@ def test_the_page_works_from_top_to_bottom(site):
     assert "\nOK\n" in tested
 
 
-def test_its_table_of_decorators_is_what_they_do():
+def test_its_table_of_decorators_is_what_they_do(forks):
     """Each with nothing said: asked of a project in a process of its own."""
     program = Path(__file__).with_name("django_decorators.py")
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(program)],
-        env={**environment, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(str(program), env={**environment, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     passes_options = DJANGO[:2] != (6, 0)

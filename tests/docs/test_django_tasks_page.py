@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 
+from tests.forking import ROOT
+
 pytestmark = pytest.mark.in_turn
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "django-tasks.md"
 PROJECT = Path(__file__).with_name("django_project.py")
 
@@ -29,7 +28,7 @@ def page(tmp_path):
     return copy
 
 
-def test_the_pages_project_works(database, page, tmp_path):
+def test_the_pages_project_works(forks, database, page, tmp_path):
     for package in ("project", "shop"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
@@ -43,9 +42,6 @@ def test_the_pages_project_works(database, page, tmp_path):
         "NAME": str(url.database),
         **{name.upper(): str(getattr(url, name) or "") for name in ("username", "password", "host", "port")},
     }
-    command = [sys.executable, "-W", "error", str(PROJECT)]
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
-    )
+    ran = forks.run(str(PROJECT), cwd=tmp_path, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("done\n")

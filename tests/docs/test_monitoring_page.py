@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,13 +128,12 @@ def block(beginning: str) -> str:
     return found
 
 
-def test_its_programs_run(tmp_path):
+def test_its_programs_run(forks, tmp_path):
     """Port 9464 may be in use here."""
     for name in ("shop.py", "registry.py", "worker.py"):
         (tmp_path / name).write_text(block(f"# {name}").replace("metrics_port=9464", "metrics_port=0"))
     for name in ("registry.py", "worker.py"):
-        command = [sys.executable, "-W", "error", name]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        done = forks.run(name, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
 
 

@@ -76,19 +76,21 @@ def address(postgresql_url: str) -> Iterator[str]:
         connection.execute("DROP TABLE orders")
 
 
-def test_python_with_sqlite3(shop):
+def test_python_with_sqlite3(forks, shop):
     (shop / "order.py").write_text(block("# with sqlite3"))
-    run(sys.executable, "order.py", cwd=shop)
+    done = forks.run("order.py", cwd=shop)
+    assert done.returncode == 0, done.stderr
     assert completed(f"sqlite:///{shop}/shop.db") == ['"receipt for order 1"']
 
 
-def test_python_with_psycopg(shop, address, postgresql_url):
+def test_python_with_psycopg(forks, shop, address, postgresql_url):
     module = shop / "tasks.py"
     module.write_text(module.read_text().replace("sqlite:///shop.db", postgresql_url))
     program = block("# with psycopg")
     assert program.count('"dbname=shop"') == 1
     (shop / "order.py").write_text(program.replace('"dbname=shop"', repr(address)))
-    run(sys.executable, "order.py", cwd=shop)
+    done = forks.run("order.py", cwd=shop)
+    assert done.returncode == 0, done.stderr
     assert completed(postgresql_url) == ['"receipt for order 100"']
 
 

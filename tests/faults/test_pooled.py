@@ -6,11 +6,10 @@ fails where it is not.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
@@ -19,7 +18,7 @@ from outboxq.database.revisions import REVISION
 from outboxq.model import TaskStatus
 from tests.conftest import Database
 from tests.faults.helpers import left
-from tests.faults.workers import ROOT, Worker
+from tests.faults.workers import Worker
 from tests.poolers import KINDS, pooling
 from tests.waiting import until
 
@@ -104,11 +103,8 @@ def test_workers_lose_nothing_and_have_each_effect_once(postgresql, pooled, pool
         assert log.count(DEAF) == 1
 
 
-def test_the_commands_work(cluster, pooled_url, postgresql, request):
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "outboxq", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
-
+def test_the_commands_work(forks, cluster, pooled_url, postgresql, request):
+    run = partial(forks.run, "-m", "outboxq")
     fresh = cluster.create_database()
     with pooling(request.node.callspec.params["pooled_url"], fresh, POOL_SIZE) as pooler:
         upgraded = [run("upgrade", pooler.url) for _ in range(2)]

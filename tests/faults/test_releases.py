@@ -1,4 +1,4 @@
-"""Today's wheel beside a pretended next release, in processes of their own, in both directions and on both databases."""
+"""Today's release beside a pretended next release, in processes of their own, in both directions and on both databases."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ ASKING = (("status",), ("task", "list"), ("failed", "list"), ("queue", "list"), 
 
 
 @pytest.fixture(scope="module")
-def releases(tmp_path_factory) -> tuple[Release, Release, Release]:
-    return make(tmp_path_factory.mktemp("releases"))
+def releases(tmp_path_factory) -> Iterator[tuple[Release, Release, Release]]:
+    made = make(tmp_path_factory.mktemp("releases"))
+    yield made
+    for one in made:
+        one.forks.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -125,11 +128,12 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
     log = tmp_path / "fleet.log"
     with log.open("w") as output:
         options = ("--processes", "2", "--max-tasks", "1")
-        fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, stdout=output)
+        fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, stdout=output, stderr=output)
     try:
         until(lambda: "it is replaced in 0.0 s" in log.read_text())
         after.upgrade(url)
-        until(lambda: running.enqueue() and "cannot start again and is tried later" in log.read_text(), every=0.5)
+        running.enqueue()
+        until(lambda: "cannot start again and is tried later" in log.read_text())
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")

@@ -160,7 +160,10 @@ def test_two_signals_to_a_worker_give_back_what_it_runs(family):
 
 
 @only_sqlite
-@pytest.mark.parametrize("ignores", [(), ("TERM", "INT", "QUIT", "HUP")], ids=["none", "all"])
+@pytest.mark.parametrize(
+    "ignores",
+    [pytest.param((), id="none", marks=pytest.mark.full), pytest.param(("TERM", "INT", "QUIT", "HUP"), id="all")],
+)
 def test_workers_whose_supervisor_is_killed_finish_their_tasks(family, ignores):
     """Whichever signals they ignore."""
     one = family(ignores=ignores)

@@ -37,8 +37,8 @@ def browser() -> Iterator[Browser]:
     found.close()
 
 
-FRESH = 10.0
-"""Seconds for which a filled file is copied: its workers are alive for a minute."""
+FRESH = 40.0
+"""Seconds for which a filled file is copied: its tasks wait for more than a minute before they are due."""
 
 
 class Filled:
@@ -54,7 +54,7 @@ class Filled:
             self._fill()
         assert self._filling is not None
         shutil.copy(self._path, str(database.engine.url.database))
-        return replace(
+        found = replace(
             self._filling,
             outbox=Outbox(database.engine),
             tasks=dict(self._filling.tasks),
@@ -62,6 +62,8 @@ class Filled:
             batches=dict(self._filling.batches),
             running=list(self._filling.running),
         )
+        found.beat()
+        return found
 
     def _fill(self) -> None:
         shutil.copy(self._template, self._path)

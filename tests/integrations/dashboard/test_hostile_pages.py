@@ -70,9 +70,9 @@ def attacked(open_tab, database, rows, *, most, each):
     paths += [("task", f"/tasks/{one}") for one in (*filling.nameless, *list(filling.tasks.values())[:each])]
     wrong = []
     with Site(app) as site:
-        for size, dark in ((PHONE, False), (DESKTOP, True)):
+        for size, dark, each_of in ((PHONE, False, 1), (DESKTOP, True, each)):
             tab = open_tab(site.url, size=size, dark=dark)
-            for number, (name, path) in enumerate(paths):
+            for number, (name, path) in enumerate(paths[::each_of]):
                 wrong += attacks(tab, name, path)
                 if PICTURES:
                     tab.picture(Path(PICTURES) / f"hostile-{name}-{number}.{size[0]}.png")

@@ -13,7 +13,9 @@ from tests.integrations.dashboard.pages import OF_PAGES, PAGES, address
 PICTURES = os.environ.get("OUTBOXQ_TEST_PICTURES")
 """The directory in which pictures of the pages are kept."""
 FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route in OF_PAGES]
-"""One page of each route: axe-core, which takes most of the time, looks at the others only in a run that keeps pictures."""
+"""One page of each route: axe-core, which takes most of the time, looks at the others only in a run that keeps pictures. The
+others are opened in the narrow window, where a page may not fit, and in the campaign's desktop.
+"""
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
 
 
@@ -41,5 +43,6 @@ def looked_at(tab, page, path, window, scheme):
 )
 def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme):
     tab = open_tab(site.url, size=WINDOWS[window], dark=scheme == "dark")
-    wrong = [one for page in PAGES for one in looked_at(tab, page, address(page, filling), window, scheme)]
+    pages = FIRST if (window, scheme) == ("desktop", "light") and not PICTURES else PAGES
+    wrong = [one for page in pages for one in looked_at(tab, page, address(page, filling), window, scheme)]
     assert not wrong, "\n".join(wrong)

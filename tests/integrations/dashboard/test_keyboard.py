@@ -29,7 +29,10 @@ _FOCUSED = """
 """
 
 
-@pytest.mark.parametrize("page", ["task dead_letter", "queue", "tasks", "failures"])
+@pytest.mark.parametrize(
+    "page",
+    ["task dead_letter", "tasks", *(pytest.param(page, marks=pytest.mark.full) for page in ("queue", "failures"))],
+)
 def test_each_control_is_reached_by_tab_and_seen_there(open_tab, site, filling, page):
     tab = open_tab(site.url, size=PHONE)
     tab.open(address(page, filling))

@@ -113,7 +113,10 @@ class Visitor:
         assert forms, f"no button {button!r} on {self.path}: {self.page.buttons()}"
         form = forms[0]
         assert typed.keys() <= form.fields.keys(), form
-        values = {**form.fields, **typed, **(form.boxes if tick else {})}
+        return self.send(form, {**form.fields, **typed, **(form.boxes if tick else {})})
+
+    def send(self, form: Form, values: dict[str, str]) -> Self:
+        """Submit a form of the page with these values."""
         if form.method == "get":
             return self._arrive(form.action, self._client.get(form.action, query_string=values))
         answer = self._client.post(form.action, data=values)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
 
+from tests.forking import ROOT, Forked, Forks
+
 PROJECT = Path(__file__).parent / "project"
-ROOT = Path(__file__).parents[3]
 
 
 def django_database(url: str) -> dict[str, Any]:
@@ -35,7 +36,8 @@ def django_database(url: str) -> dict[str, Any]:
 class Project:
     """Its commands on one database."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, forks: Forks, url: str) -> None:
+        self._forks = forks
         self.url = url
         self.name = make_url(url).get_backend_name()
         self.databases = {"default": django_database(url), "other": django_database("sqlite:///:memory:")}
@@ -52,35 +54,24 @@ class Project:
         }
         return {**os.environ, **own}
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            cwd=PROJECT,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            **options,
-        )
+    def start(self, *arguments: str, **streams: Any) -> Forked:
+        return self._forks.start(*arguments, cwd=PROJECT, env=self.environment, **streams)
 
     def python(self, *arguments: str, fails: int = 0, seconds: float = 240) -> str:
         """What it printed, on both streams."""
-        process = self.start(*arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        try:
-            printed, _ = process.communicate(timeout=seconds)
-        finally:
-            process.kill()
-        assert process.returncode == fails, printed
-        return printed
+        done = self._forks.run(*arguments, together=True, seconds=seconds, cwd=PROJECT, env=self.environment)
+        assert done.returncode == fails, done.stdout
+        return done.stdout
 
     def manage(self, *arguments: str, fails: int = 0) -> str:
         return self.python("manage.py", *arguments, fails=fails)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def project(request: pytest.FixtureRequest) -> Project:
-    return Project(request.getfixturevalue(f"{request.param}_url"))
+def project(request: pytest.FixtureRequest, forks: Forks) -> Project:
+    return Project(forks, request.getfixturevalue(f"{request.param}_url"))
 
 
 @pytest.fixture
-def make_project() -> type[Project]:
-    return Project
+def make_project(forks: Forks) -> Callable[[str], Project]:
+    return partial(Project, forks)

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import pytest
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
+from tests.forking import Forked
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -33,7 +33,7 @@ def shop(database, make_project):
 
 
 @contextmanager
-def workers(project, log: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def workers(project, log: Path, *options: str) -> Iterator[Forked]:
     with log.open("a") as output:
         process = project.start("manage.py", "outboxq_worker", *options, stdout=output, stderr=output)
         try:

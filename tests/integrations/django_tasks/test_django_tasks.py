@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 
 from tests import postgres
+from tests.forking import Forks
 
 pytestmark = pytest.mark.in_turn
 
@@ -43,28 +42,27 @@ def django_database(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str,
     }
 
 
-def run(database: dict[str, object], *arguments: str) -> str:
+def run(forks: Forks, database: dict[str, object], *arguments: str) -> str:
     """What a program says in the project."""
     environment = os.environ | {
         "TASKS_DATABASE": json.dumps(database),
         "DJANGO_SETTINGS_MODULE": "settings",
         "PYTHONPATH": os.pathsep.join([str(SITE), str(Path.cwd())]),
     }
-    command = [sys.executable, "-W", "error", *arguments]
-    done = subprocess.run(command, env=environment, cwd=SITE, capture_output=True, text=True, timeout=240, check=False)
+    done = forks.run(*arguments, env=environment, cwd=SITE)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr + done.stdout
 
 
-def test_the_cases_of_djangos_tests_and_ours_pass(django_database: dict[str, object]) -> None:
-    said = run(django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
+def test_the_cases_of_djangos_tests_and_ours_pass(forks: Forks, django_database: dict[str, object]) -> None:
+    said = run(forks, django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
     ran = re.search(r"Ran (\d+) tests.*\n\nOK\n", said)
     assert ran is not None, said
     assert int(ran[1]) >= 60  # nothing was overlooked
     assert "skipped" not in said
 
 
-def test_a_worker_process_runs_what_another_process_enqueued(django_database: dict[str, object]) -> None:
+def test_a_worker_process_runs_what_another_process_enqueued(forks: Forks, django_database: dict[str, object]) -> None:
     """It has imported nothing but the `tasks.py` of the apps: `elsewhere.jobs` it finds by the task's name."""
-    said = run(django_database, str(SITE / "two_processes.py"))
+    said = run(forks, django_database, str(SITE / "two_processes.py"))
     assert json.loads(said.splitlines()[-1]) == [42, 1, 2, "from a module that is no app"]

@@ -45,7 +45,7 @@ class Shop:
     serve: tuple[str, ...]
     """`{port}` is the port."""
     work: tuple[str, ...]
-    test: tuple[str, ...] = ("-m", "pytest", "-q")
+    test: tuple[str, ...] = ("-m", "pytest", "-q", "-p", "no:cacheprovider")
 
     @property
     def directory(self) -> Path:
@@ -72,7 +72,7 @@ SHOPS = {
             prepare=("manage.py", "migrate"),
             serve=("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--workers", "2", "--threads", "4", "shop.wsgi"),
             work=("manage.py", "outboxq_worker"),
-            test=("-W", "error", "manage.py", "test"),
+            test=("manage.py", "test"),
         ),
     )
 }
@@ -95,10 +95,10 @@ class Premises:
         self.shop = shop
         self.url = url
         self.port = 0
-        self._home = directory / shop.name
+        self.home = directory / shop.name
         self._logs = directory
         self._children: list[Child] = []
-        shutil.copytree(shop.directory, self._home, ignore=shutil.ignore_patterns("__pycache__", "*.db*", ".*"))
+        shutil.copytree(shop.directory, self.home, ignore=shutil.ignore_patterns("__pycache__", "*.db*", ".*"))
 
     def __enter__(self) -> Self:
         self._guard = subprocess.Popen(
@@ -132,21 +132,21 @@ class Premises:
         """A worker process, which is still starting."""
         return self._start(f"worker-{len(self._children)}", self.shop.work)
 
-    def test(self) -> Child:
-        """The shop's own tests."""
-        return self._start("test", self.shop.test)
-
     def wait(self, child: Child, seconds: float = 60) -> int:
         code = child.wait(seconds)
         self._tell("gone", child)
         return code
 
-    def _start(self, name: str, arguments: Sequence[str]) -> Child:
+    @property
+    def environment(self) -> dict[str, str]:
         hidden = ("OUTBOXQ", "PYTHONPATH", "DJANGO")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         environment |= {"SHOP_DATABASE_URL": self.url, "SHOP_LEASE": str(LEASE), "PYTHONDONTWRITEBYTECODE": "1"}
         environment["GUNICORN_CMD_ARGS"] = "--no-control-socket"  # which would be one of the user's, in his home
-        child = Child([sys.executable, *arguments], self._home, self._logs / f"{name}.log", environment)
+        return environment
+
+    def _start(self, name: str, arguments: Sequence[str]) -> Child:
+        child = Child([sys.executable, *arguments], self.home, self._logs / f"{name}.log", self.environment)
         self._children.append(child)
         self._tell("born", child)
         return child

@@ -8,11 +8,11 @@ from tests.integrations.examples.shops import Premises, of_each_shop
 
 
 @of_each_shop
-def test_a_shops_own_tests_pass(shop, tmp_path):
-    with Premises(shop, tmp_path, f"sqlite:///{tmp_path}/shop.db") as premises:
-        tests = premises.test()
-        assert premises.wait(tests) == 0, tests.text()
-        assert re.search("^(5 passed|Ran 5 tests)", tests.text(), re.MULTILINE), tests.text()
+def test_a_shops_own_tests_pass(forks, shop, tmp_path):
+    premises = Premises(shop, tmp_path, f"sqlite:///{tmp_path}/shop.db")
+    done = forks.run(*shop.test, together=True, cwd=premises.home, env=premises.environment)
+    assert done.returncode == 0, done.stdout
+    assert re.search("^(5 passed|Ran 5 tests)", done.stdout, re.MULTILINE), done.stdout
 
 
 @of_each_shop

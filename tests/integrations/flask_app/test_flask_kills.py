@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,20 +31,13 @@ def app(database):
 
 
 @contextmanager
-def workers(database, log, *options):
+def workers(forks, database, log, *options):
     """`flask … outboxq worker` as a process, ended with all it has started."""
-    command = [sys.executable, "-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker"]
+    command = ("-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker")
     options = ("--poll", "100ms", "--queue", "default", *options)
     with log.open("a") as output:
-        process = subprocess.Popen(
-            [*command, *options],
-            cwd=ROOT,
-            env={**os.environ, "KILLS_URL": database.url},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        env = {**os.environ, "KILLS_URL": database.url}
+        process = forks.start(*command, *options, env=env, stdout=output, stderr=output)
     try:
         yield process
     finally:
@@ -70,12 +61,12 @@ def expect_each_once(database, numbers):
     assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'kills.followed'") == [(len(numbers),)]
 
 
-def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_path):
+def test_each_effect_is_there_once_whenever_a_worker_dies(forks, app, database, tmp_path):
     deaths = {1: "after the first", 4: "after the second"}
     for number in range(6):
         kill_shop.book.enqueue(number, deaths.get(number, ""))
     kill_shop.db.session.commit()
-    with workers(database, tmp_path / "log", "--processes", "2") as supervisor:
+    with workers(forks, database, tmp_path / "log", "--processes", "2") as supervisor:
         until(lambda: left(database) == 0, seconds=240, every=0.05)
         supervisor.send_signal(signal.SIGTERM)
         assert supervisor.wait(240) == 0, (tmp_path / "log").read_text()
@@ -86,7 +77,7 @@ def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_pat
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_kills_at_any_moment(app, database, tmp_path):
+def test_kills_at_any_moment(forks, app, database, tmp_path):
     """Two workers, both killed again and again; in the end one is left to finish."""
     numbers = range(400 if database.name == "sqlite" else 5000)  # so that there is work left in every round
     rounds, chance, kills = 8, random.Random(7), 0
@@ -94,14 +85,14 @@ def test_kills_at_any_moment(app, database, tmp_path):
     kill_shop.db.session.commit()
     for turn in range(rounds):
         log = tmp_path / f"log {turn}"
-        with workers(database, log) as worker, workers(database, log) as other:
+        with workers(forks, database, log) as worker, workers(forks, database, log) as other:
             before = left(database)
             until(lambda at=before: left(database) < at, seconds=240, every=0.02)
             time.sleep(chance.uniform(0, 0.3))  # a campaign: the moment is the point
             for process in (worker, other):
                 kills += process.poll() is None
                 process.kill()
-    with workers(database, tmp_path / "last log", "--burst"):
+    with workers(forks, database, tmp_path / "last log", "--burst"):
         until(lambda: left(database) == 0, seconds=300)
     tasks = [kill_shop.outbox.store.get(handle.id) for handle in handles]
     given_up = [task for task in tasks if task.status == "Failed"]

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,17 +26,11 @@ class Refused(Exception):
 
 
 @contextmanager
-def worker(database, tmp_path):
-    command = [sys.executable, "-m", "outboxq", "worker", "tests.integrations.sqlalchemy_session.commit_app:outbox"]
+def worker(forks, database, tmp_path):
+    command = ("-m", "outboxq", "worker", "tests.integrations.sqlalchemy_session.commit_app:outbox")
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            [*command, "--log-level", "WARNING"],
-            cwd=ROOT,
-            env={**os.environ, "OUTBOXQ_DATABASE_URL": database.url},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+        env = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url}
+        process = forks.start(*command, "--log-level", "WARNING", env=env, stdout=log, stderr=log)
     try:
         yield
         process.send_signal(signal.SIGTERM)
@@ -73,12 +65,12 @@ def shop(engine, seed, accepted, longest):
 @pytest.mark.parametrize(
     "accepted", [60, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
 )
-def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, database, tmp_path):
+def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(forks, accepted, database, tmp_path):
     engine = database.host_engine()
     Base.metadata.create_all(engine)
     longest = 0.002 if database.name == "sqlite" else 0.02  # SQLite has one writer at a time
     threads = 4
-    with worker(database, tmp_path), ThreadPoolExecutor(threads) as pool:
+    with worker(forks, database, tmp_path), ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda seed: shop(engine, seed, accepted // threads, longest), range(threads)))
         ready = "SELECT count(*) FROM task_executions WHERE status IN ('Ready', 'Running')"
         until(lambda: database.rows(ready) == [(0,)], seconds=240, every=0.05)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,7 @@ pytestmark = pytest.mark.in_turn
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
 
 
-def test_djangos_test_classes(database):
+def test_djangos_test_classes(forks, database):
     """On SQLite in memory, as Django's tests are by default."""
     url = make_url(database.url)
     settings = {"ENGINE": f"django.db.backends.{ENGINES[database.name]}", "NAME": url.database}
@@ -26,12 +24,5 @@ def test_djangos_test_classes(database):
             "USER": url.username,
             "PASSWORD": url.password,
         }
-    done = subprocess.run(
-        [sys.executable, Path(__file__).with_name("django_child.py"), json.dumps(settings)],
-        cwd=Path(__file__).parents[3],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forks.run(str(Path(__file__).with_name("django_child.py")), json.dumps(settings))
     assert (done.returncode, done.stdout) == (0, "12 run\n"), done.stdout + done.stderr

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from contextlib import contextmanager
@@ -45,18 +43,11 @@ def orders(database):
 
 
 @contextmanager
-def process(log, env, *command):
+def process(forks, log, env, *command):
     """`flask …` as a process, ended with all that it has started."""
+    words = ("-m", "flask", "--app", "tests.integrations.tracing.shop", *command)
     with log.open("w") as output:
-        started = subprocess.Popen(
-            [sys.executable, "-m", "flask", "--app", "tests.integrations.tracing.shop", *command],
-            cwd=ROOT,
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        started = forks.start(*words, env={**os.environ, **env}, stdout=output, stderr=output)
     try:
         yield started
     finally:
@@ -84,7 +75,7 @@ def order(address, number):
         return json.load(response)["task"]
 
 
-def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(database, orders, tmp_path):
+def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(forks, database, orders, tmp_path):
     traces, web, work = (tmp_path / name for name in ("traces", "web", "work"))
     traces.touch()
 
@@ -96,8 +87,8 @@ def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(datab
     with listening() as sentry:
         env = {"SHOP_URL": database.url, "TRACES": str(traces), "SENTRY_DSN": sentry.dsn}
         with (
-            process(web, env, "run", "--port", "0"),
-            process(work, env | {"AT_EXIT": "1"}, "outboxq", "worker", *options) as worker,
+            process(forks, web, env, "run", "--port", "0"),
+            process(forks, work, env | {"AT_EXIT": "1"}, "outboxq", "worker", *options) as worker,
         ):
             found = until(lambda: re.search(r"Running on (http://[\d.:]+)", web.read_text()))
             until(lambda: database.rows("SELECT count(*) FROM task_subscriptions") == [(2,)])
