@@ -452,9 +452,13 @@ def reused_postgresql(first_server: Server) -> Reused:
     return first_server.reused
 
 
+_OWN_CONNECTIONS = ("tests/dialects/", "tests/contract/test_engine.py")
+"""Tests that see when a connection is opened or closed."""
+
+
 @pytest.fixture
 def postgresql_url(request: pytest.FixtureRequest, reused_postgresql: Reused) -> Iterator[str]:
-    yield reused_postgresql.take(lends_to_all=not request.node.nodeid.startswith("tests/dialects/"))
+    yield reused_postgresql.take(lends_to_all=not request.node.nodeid.startswith(_OWN_CONNECTIONS))
     reused_postgresql.give_back()
 
 

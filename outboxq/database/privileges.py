@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..model.options import OPTION_COLUMNS
-from .tables import metadata
 
 
 class Role(StrEnum):
@@ -107,7 +106,28 @@ _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
 _SLEEPERS = _on("sleeping_workers", "SELECT (queue, wakes_at)")
-_TABLES = sorted(metadata.tables)
+_TABLES = (
+    "dead_letters",
+    "execution_events",
+    "idempotency_keys",
+    "key_rates",
+    "maintenance_jobs",
+    "partition_claims",
+    "queue_samples",
+    "queue_settings",
+    "schedule_ticks",
+    "sleeping_workers",
+    "task_batch_changes",
+    "task_batches",
+    "task_executions",
+    "task_leases",
+    "task_metrics",
+    "task_outbox",
+    "task_schedules",
+    "task_steps",
+    "task_subscriptions",
+    "workers",
+)
 _UNREAD = ("maintenance_jobs", "sleeping_workers", "task_batch_changes")
 _READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"

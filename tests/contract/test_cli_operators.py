@@ -328,4 +328,4 @@ def test_a_setting_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
 
 
 def test_an_empty_name_is_refused(sqlite):
-    assert "not empty" in outboxq(sqlite, "queue", "pause", "", exit_code=1).stderr
+    assert "must not be empty" in outboxq(sqlite, "queue", "pause", "", exit_code=1).stderr

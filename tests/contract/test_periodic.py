@@ -173,7 +173,7 @@ def test_a_module_that_runs_again_replaces_its_schedules():
 
 def test_the_wrong_order_of_decorators_is_refused_with_a_sentence():
     outbox = Outbox()
-    with pytest.raises(ConfigurationError, match="report is no task.*above @outbox.task"):
+    with pytest.raises(ConfigurationError, match="report is not a task.*above @outbox.task"):
         outbox.periodic("@daily")(report)
     with pytest.raises(ConfigurationError, match="takes a rule or every="):
         outbox.periodic(outbox.task(name="report")(report))

@@ -428,7 +428,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
         ({"queue": ""}, "queue"),
         ({"args": "\ud800"}, "args"),
         ({"rule": "30 2 31 2 *"}, "no moment"),
-        ({"rule": "whenever"}, "no cron expression"),
+        ({"rule": "whenever"}, "not a cron expression"),
         ({"tz": "Europe/Berlln"}, "Europe/Berlin"),
         ({"overlap": "skip"}, "Overlap"),
         ({"on_dead_letter": OnDeadLetter.HOLD}, "'queue' or 'skip'"),

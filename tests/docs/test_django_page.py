@@ -142,6 +142,6 @@ def test_its_table_of_decorators_is_what_they_do(forks):
 
 
 def test_every_check_is_on_the_page():
-    written = (ROOT / "outboxq" / "contrib" / "django" / "checks.py").read_text()
+    written = (ROOT / "outboxq" / "contrib" / "django" / "operations.py").read_text()
     ids = set(re.findall(r'"outboxq\.([EW]\d+)"', written))
     assert ids == set(re.findall(r"`(?:outboxq\.)?([EW]\d+)`", PAGE))

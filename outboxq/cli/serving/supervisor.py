@@ -178,15 +178,17 @@ class Supervisor:
         child.due = None
         child.starts += 1
         child.started = time.monotonic()
-        # One process of a database logs where it works and its tasks; after a reload again, because both may have changed.
-        introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
-        introduction = {} if introduces_all else {INTRODUCED: "1"}
         try:
             child.lifeline = Lifeline()
             # In its own session: a terminal's Ctrl-C then reaches it once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
-                env={**os.environ, **child.environment.variables, **introduction, NUMBER: str(child.number)},
+                env={
+                    **os.environ,
+                    **child.environment.variables,
+                    **self._introduction(child),
+                    NUMBER: str(child.number),
+                },
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
@@ -203,6 +205,11 @@ class Supervisor:
             self._events.put(partial(self._ended, child, code))
 
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
+
+    def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
+        """One process per database logs where it works and its tasks; after a reload again, because both may have changed."""
+        introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
+        return {} if introduces_all else {INTRODUCED: "1"}
 
     def _ended(self, child: _WorkerProcess, code: int) -> None:
         child.process = None

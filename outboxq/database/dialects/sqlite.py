@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any, ClassVar
 
 from sqlalchemy import Dialect as SqlalchemyDialect
@@ -32,7 +31,6 @@ class SqliteDialect(Dialect):
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
     driver_connection = sqlite3.Connection
     driver_error = sqlite3.Error
-    clock = staticmethod(partial(datetime.now, UTC))
     # The engine's own BEGIN, which is undone at once, is to take no lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
 
@@ -45,6 +43,11 @@ class SqliteDialect(Dialect):
     begin_statements = staticmethod(sqlite_engine.begin_statements)
     execute_begin = staticmethod(sqlite_engine.execute_begin)
     keep_settings = staticmethod(sqlite_engine.keep_settings)
+
+    @staticmethod
+    def clock() -> datetime:
+        return datetime.now(UTC)
+
     hurry = staticmethod(sqlite_engine.hurry)
     keep_private = staticmethod(sqlite_file.keep_private)
     open_file = staticmethod(sqlite_file.open_file)

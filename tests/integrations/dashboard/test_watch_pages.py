@@ -325,7 +325,7 @@ def test_workers_show_their_versions_and_what_they_met(database, reader):
     new = worker(database, label="web-2:42")
     words = reader.words("/workers")
     assert "web-1:41" in words
-    assert "versions" not in words.partition("Live workers")[0] or "are not known" in words
+    assert "versions" not in words.partition("Live workers")[0] or "are unknown" in words
     database.store.workers.describe(old, **told, version="1.9.0", busy=3)
     database.store.workers.describe(new, **told, version="1.10.0", busy=0)
     words = reader.words("/workers")

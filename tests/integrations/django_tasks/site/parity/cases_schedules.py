@@ -41,5 +41,5 @@ class ScheduleTests(TestCase):
             other.task_of(noop_task)
 
     def test_a_function_is_no_task(self):
-        with self.assertRaisesMessage(ConfigurationError, "is no task"):
+        with self.assertRaisesMessage(ConfigurationError, "is not a task"):
             outbox.periodic("@daily")(task)
