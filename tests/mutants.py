@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "the end of a child that died is in no trace",
-        "outboxq/worker/isolation/__init__.py",
+        "outboxq/worker/isolation/runner.py",
         (("        context.has_died = True\n", ""),),
         ("tests/integrations/tracing/test_killed_attempts.py",),
     ),
@@ -1988,7 +1988,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task is said to be free, though it waits for the first one of its key",
-        "outboxq/store/explain/rules.py",
+        "outboxq/store/explain/sentences.py",
         (('if (first := row["head"]) not in {None, task.id}:', 'if (first := row["head"]) == task.id:'),),
         ("tests/contract/test_explain.py",),
     ),

@@ -1,7 +1,7 @@
 """The things that a person can do to a task, a queue, a schedule or a batch, each declared once.
 
 The command line, the dashboard and Django's admin are adapters over `VERBS`. A verb that is added here becomes a command, an action of
-the dashboard and, for tasks and schedules, an action of the admin. A function with the decorator `_verb` becomes a verb: its docstring
+the dashboard and, if it needs no field and is for tasks or schedules, an action of the admin. A function with the decorator `_verb` becomes a verb: its docstring
 is the help of the command, and its first paragraph is one sentence.
 """
 

@@ -44,7 +44,7 @@ from .upkeep.recovery import Recovery
 from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
 
 if TYPE_CHECKING:
-    from .isolation import Children
+    from .isolation.runner import Children
 
 
 class Parts:
@@ -123,7 +123,9 @@ class Parts:
                 raise ConfigurationError(
                     "isolation='process' needs a system that can fork, such as Linux or macOS; leave it out, or run the worker there"
                 )
-            from .isolation import ChildProcess, Children, ForkServer, IsolatedRunner
+            from .isolation.child import ChildProcess
+            from .isolation.fork_server import ForkServer
+            from .isolation.runner import Children, IsolatedRunner
 
             child = ChildProcess(application, settings, info)
             new_server = partial(ForkServer, child.serve, on_thread_failure)

@@ -53,13 +53,13 @@ _SOURCES: Mapping[str, Any] = {
     TaskStatus.FAILED: DeadLetter,
 }
 """The tables that contain only the tasks of one status."""
-_OPTIONAL = {"reason", "force", "take_key_back"}
-"""Optional fields of verbs. The admin does not ask for fields."""
+_LEFT_OUT = {"reason", "force", "take_key_back"}
+"""The fields of verbs that the admin leaves out. It asks for no fields, so it offers only verbs that have no others."""
 
 
 def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
     """Return the verbs without required values that are offered in one of these states."""
-    simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _OPTIONAL)
+    simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
 

@@ -53,7 +53,7 @@ from .reasons import (
     of_other,
     written,
 )
-from .rules import Facts, why
+from .sentences import Facts, why
 
 MOST = 1000
 """Maximum number of earlier tasks that are counted."""

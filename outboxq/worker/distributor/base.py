@@ -15,7 +15,9 @@ from sqlalchemy import Engine
 from ...store import Store
 
 POLL = timedelta(milliseconds=500)
-"""The longest wait without notifications."""
+"""The longest wait without notifications, unless `poll` says otherwise."""
+POLL_BESIDE_NOTIFICATIONS = timedelta(seconds=30)
+"""The longest wait with notifications, in case one is lost, unless `poll` says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

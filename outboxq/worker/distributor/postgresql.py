@@ -15,9 +15,8 @@ from functools import partial
 
 from ...database.engine import detached, make_engine
 from ..timeouts import run_with_timeout
-from .base import POLL, DistributorSettings, Health, Wakeup
+from .base import POLL, POLL_BESIDE_NOTIFICATIONS, DistributorSettings, Health, Wakeup
 
-_FALLBACK = timedelta(seconds=30)
 _BUSY_RATE = 50.0
 """Successful claims per second. Above this rate, polling costs less than a notification for each task."""
 _RATE_WINDOW = 0.1
@@ -39,7 +38,7 @@ class PostgresDistributor(DistributorSettings):
         from .listener import Listener  # here, since it imports psycopg
 
         self._sleeping = self.store.sleeping_workers
-        self._poll = (self.poll or (_FALLBACK if self.notifications else POLL)).total_seconds()
+        self._poll = (self.poll or (POLL_BESIDE_NOTIFICATIONS if self.notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
         self._wakeup = Wakeup()
         # Connections are made like the engine's, but are not in its pool. A malformed URL is refused here, not in the thread.

@@ -1,4 +1,4 @@
-"""Rules that explain the state of an unfinished task. One task and a page of tasks use the same rules."""
+"""The rules that say why a task does not run, each with its sentence. One task and a page of tasks use the same rules."""
 
 from __future__ import annotations
 

@@ -1,0 +1,254 @@
+"""The threads of a worker whose handlers run in child processes, and the pool of those children."""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ...context import StepRunner
+from ...errors import ProcessDied
+from ...model import TaskTimeout, TimeoutAction
+from ...model.records import fields_of
+from ...model.running import HandlerLog
+from ...task import Task
+from ..executor import failed, released, with_notes
+from ..leases import ActiveClaim, ClaimState, Outcomes
+from ..log_lines import EndLog
+from ..task_runner import Application, report_kill
+from .child import Answer, Holding, Job, News, Notes, Notice
+from .fork_server import CannotFork, ForkServer
+
+log = logging.getLogger("outboxq.worker")
+
+_NEWS_EVERY = 0.1
+"""Seconds until a handler in a child learns what the worker has learnt of its claim."""
+_END_TIMEOUT = 5.0
+"""Seconds to wait for the end of a child whose socket has ended."""
+_CLOSE_TIMEOUT = 2.0
+"""Seconds that idle children have to end when the worker stops, since their hooks may have data to send."""
+_RETRY_AFTER = timedelta(seconds=1)
+
+
+@dataclass(eq=False, repr=False)
+class _Child:
+    """One child process, as the worker sees it."""
+
+    pid: int
+    connection: Connection
+    tasks: int = 0
+    """The number of tasks that it has been given."""
+
+
+class Children:
+    """The child processes of one worker. An idle child is used again, until it has run its number of tasks."""
+
+    def __init__(self, new_server: Callable[[], ForkServer], *, tasks_per_child: int) -> None:
+        self._new_server = new_server
+        self.server = new_server()
+        self._limit = tasks_per_child
+        self._idle: deque[_Child] = deque()
+
+    def start(self) -> None:
+        """Fork the server, or another one after `close`. A call while the server runs has no effect.
+
+        The worker calls this before it has a thread, a connection or a port, since a child would inherit them.
+        """
+        if self.server.is_closed:
+            self.server = self._new_server()
+        self.server.start()
+
+    def given(self, job: Job) -> _Child:
+        """Give this job to a child, and return the child. Raises CannotFork."""
+        while True:
+            child = self._take()
+            try:
+                if (
+                    not child.connection.poll()
+                ):  # an idle child sends nothing, so a readable socket means that it has died
+                    child.connection.send(job)
+                    child.tasks += 1
+                    return child
+            except OSError:
+                pass
+            self.discard(child)
+
+    def _take(self) -> _Child:
+        with suppress(IndexError):
+            return self._idle.pop()
+        pid, channel = self.server.fork()
+        return _Child(pid, Connection(channel.detach()))
+
+    def put_back(self, child: _Child) -> None:
+        """Keep the child for another task, or let it end."""
+        if child.tasks < self._limit and not self.server.is_closed:
+            self._idle.append(child)
+        else:
+            self.discard(child)
+
+    def discard(self, child: _Child) -> None:
+        """Let the child end: it does so when its socket has ended and no handler runs."""
+        child.connection.close()
+        self.server.forget(child.pid)
+
+    def close(self) -> None:
+        """Give idle children a moment to end, and kill the others."""
+        idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
+        for child in idle:
+            child.connection.close()
+        for child in idle:
+            self.server.end_of(child.pid, max(0.0, until - time.monotonic()))
+        self.server.close()
+
+
+@dataclass(eq=False, repr=False)
+class IsolatedRunner:
+    """Runs the handlers of claims in child processes, and passes the outcomes on."""
+
+    application: Application
+    """Its hooks are called here for attempts whose child has died; for all others, in the child."""
+    children: Children
+    steps: StepRunner
+    """Knows how long a task has slept whose child has died."""
+    outcomes: Outcomes
+    ends: EndLog
+    grace: timedelta
+    """The time between a timeout and the forced end of the child."""
+
+    def attempt(self, active: ActiveClaim) -> None:
+        """Run the handler of a claim that may begin."""
+        claim, context = active.claim, active.context
+        task = self.application.tasks.get(claim.task_name)
+        known = News.of(context)
+        context.step_runner = self.steps
+        try:
+            child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
+        except CannotFork as error:
+            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error of this code
+            self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
+            return
+        context.began = time.monotonic()
+        active.child = child.pid
+        try:
+            answer = self._await(child, active, task, known)
+        except (EOFError, OSError):
+            active.child = None
+            context.ended = time.monotonic()
+            self._died(child, active, task)
+        else:
+            active.child = None
+            if answer is None:
+                self._killed(child, active, task)
+            else:
+                self.children.put_back(child)
+                self._finish(active, answer)
+
+    def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
+        """Return the child's answer, or None if its time is over. Raises EOFError or OSError if it dies.
+
+        `known`: the news that the child has.
+        """
+        context, connection = active.context, child.connection
+        kill_at = self._kill_at(active, task)
+        while True:
+            if connection.poll(max(0.0, min(_NEWS_EVERY, kill_at - time.monotonic()))):
+                message = connection.recv()
+                if isinstance(message, Answer):
+                    return message
+                self._heed(message, active, connection)
+            elif time.monotonic() >= kill_at:
+                return None
+            elif self.children.server.knows_end_of(child.pid) and not connection.poll():
+                raise EOFError  # a process that the handler forked still holds the other end of the socket
+            if (now := News.of(context)) != known:
+                known = now
+                connection.send(now)
+
+    def _heed(self, message: Notes | Holding | Notice, active: ActiveClaim, connection: Connection) -> None:
+        """Act on a message from a child that runs a handler."""
+        context = active.context
+        if isinstance(message, Notes):
+            context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
+        elif isinstance(message, Holding):
+            if math.inf in {message.deadline, context.deadline}:  # otherwise a heartbeat has set a later deadline
+                context.deadline = message.deadline
+        else:
+            active.state = ClaimState.ENDING
+            connection.send(Notice.KNOWN)
+
+    def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
+        """Return when to kill the child (`time.monotonic()`). Infinity: never."""
+        seconds, began = active.claim.timeout_seconds, active.context.began
+        active.is_limited = task.timeout_action is not TimeoutAction.ASK
+        if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None:
+            return math.inf
+        return began + seconds + self.grace.total_seconds()
+
+    def _finish(self, active: ActiveClaim, answer: Answer) -> None:
+        """Pass on the child's outcome as a handler thread passes on its own."""
+        claim, context = active.claim, active.context
+        context.began, context.ended = answer.began, answer.ended
+        outcome = None if answer.outcome is None else replace(answer.outcome, claim=claim)
+        if outcome is None:
+            if answer.was_lost:
+                self.outcomes.lost(active)
+        elif answer.is_committed:
+            active.state = ClaimState.COMMITTED
+            self.outcomes.committed(outcome, active)
+        else:
+            self.outcomes.put(outcome, active)
+        active.warn_if_late()
+
+    def _killed(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
+        self.children.server.kill(child.pid)
+        self.children.discard(child)
+        active.context.ended = time.monotonic()
+        error = TaskTimeout(
+            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not end within the grace of "
+            f"{self.grace.total_seconds():g} s either, and was ended with its child process"
+        )
+        self._fail(active, task, error)
+
+    def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
+        """End the claim of a handler whose process has died. Only that handler ran there, so its attempt has failed."""
+        child.connection.close()
+        server, claim = self.children.server, active.claim
+        code = server.end_of(child.pid, _END_TIMEOUT)
+        if server.is_closed or server.has_ended:
+            if not server.is_closed:
+                self.outcomes.put(
+                    released(claim, "the server of the child processes has ended", delay=_RETRY_AFTER), active
+                )
+            return
+        if code is None:
+            server.kill(child.pid)  # the child or its handler has closed the socket
+        self._fail(active, task, ProcessDied(f"the child process of the handler {_end(code)}"))
+
+    def _fail(self, active: ActiveClaim, task: Task[..., Any], error: BaseException) -> None:
+        context = active.context
+        context.has_died = True
+        outcome = with_notes(failed(task, context, error), context)
+        seconds = (context.ended or 0.0) - (context.began or 0.0)
+        self.outcomes.put(outcome, active)
+        active.warn_if_late()
+        report_kill(self.application.hooks, self.ends, outcome, context, seconds)
+
+
+def _end(code: int | None) -> str:
+    """Return in words how a process with this exit code ended. A negative code is a signal."""
+    if code is None:
+        return "no longer answers"
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
