@@ -1181,7 +1181,7 @@ MUTANTS = (
     Mutant(
         "every process of a fleet says where all of them work",
         "outboxq/cli/serving/supervisor.py",
-        (('introduction = {} if introduces_all else {INTRODUCED: "1"}', "introduction: dict[str, str] = {}"),),
+        (('return {} if introduces_all else {INTRODUCED: "1"}', "return {}"),),
         ("tests/contract/test_worker_introduction.py",),
     ),
     Mutant(
