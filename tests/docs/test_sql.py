@@ -141,4 +141,4 @@ connection.close()
 
 def test_the_release_it_speaks_of_is_this_one(sqlite):
     [(version,)] = sqlite.rows("SELECT version_num FROM outboxq_alembic_version")
-    assert f"`SELECT version_num FROM outboxq_alembic_version` is `{version}`" in PAGE
+    assert f"`SELECT version_num FROM outboxq_alembic_version` returns `{version}`" in PAGE
