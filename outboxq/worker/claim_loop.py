@@ -33,9 +33,9 @@ _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(s
 """The shortest and the longest time between the due times of suspects that are given back. Between these two, it is the time for
 which the present suspect has run."""
 _SATURATED_AFTER = 0.05
-"""Once no handler has been idle for this many seconds, the worker need not be notified of tasks."""
+"""Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""If no handler ends for this many seconds, the claims that wait for a handler are given back."""
+"""Seconds after which claims that wait for a handler are given back, if no handler has ended in that time."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while they fail."""
 _YIELD = 0.0001

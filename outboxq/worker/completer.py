@@ -47,7 +47,7 @@ _MOST_LOCKED = 10_000
 """The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is killed, the work of
 their tasks is lost."""
 _MAX_REFUSED = 3
-"""The worker stops after the database has refused this many consecutive outcomes for good: the cause is then not a
+"""The number of consecutive outcomes that the database must refuse for good to stop the worker: the cause is then not a
 single task.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
