@@ -74,8 +74,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """Which records of failures have `exc_info`. True: all; False: none; None: those of last attempts, or all at level
-    DEBUG.
+    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, or all at
+    level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

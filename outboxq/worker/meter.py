@@ -29,7 +29,7 @@ TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 
 
 class AttemptEnd(StrEnum):
-    """How an attempt ended, as it is counted: once per attempt."""
+    """The way in which an attempt ended, as it is counted: once per attempt."""
 
     COMPLETED = "completed"
     RETRIED = "retried"
@@ -46,7 +46,7 @@ class AttemptEnd(StrEnum):
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
-"""How most attempts end, named once as in `task_runner.py`."""
+"""The way in which most attempts end, named once as in `task_runner.py`."""
 
 
 class ClaimResult(StrEnum):

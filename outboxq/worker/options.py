@@ -23,7 +23,7 @@ LAST_PORT = 65_535
 
 
 class Isolation(StrEnum):
-    """Where a worker runs handlers."""
+    """The place where a worker runs handlers."""
 
     THREAD = "thread"
     """A thread of the worker."""
@@ -124,7 +124,9 @@ class WorkerSettings:
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
     """The time from the timeout of a handler with ``timeout_action="kill"`` until the handler is ended with its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
-    """Where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
+    """The place where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child
+    process.
+    """
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
     """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
@@ -144,7 +146,7 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """Which log records of failed attempts get the exception as `exc_info`. None: those of last attempts, or all at
+    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, or all at
     level DEBUG; True: all; False: none. Messages and tracebacks may contain personal data.
     """
     handler_log: bool = True

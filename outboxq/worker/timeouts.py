@@ -72,7 +72,9 @@ class TimeLimit:
         """An exception came due meanwhile, and will be raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """Who ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same value."""
+        """The one that ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same
+        value.
+        """
 
     @property
     def was_killed(self) -> bool:

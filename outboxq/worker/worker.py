@@ -173,7 +173,7 @@ class Worker:
 
     @property
     def health(self) -> Health:
-        """How the worker notices new tasks, or the reason why it no longer works."""
+        """The way in which the worker notices new tasks, or the reason why it no longer works."""
         if (error := self._ending.error) is not None:
             return replace(self._parts.distributor.health, listening=False, error=str(error))
         health, denied = self._parts.distributor.health, self._parts.claim_loop.denied

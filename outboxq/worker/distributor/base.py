@@ -20,7 +20,7 @@ POLL = timedelta(milliseconds=500)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """How a distributor notices work, for people and monitors."""
+    """A description of how a distributor notices work, for people and monitors."""
 
     listening: bool
     """True: work is noticed at once. False: it is found by polling only."""
@@ -38,7 +38,7 @@ class WorkDistributor(Protocol):
 
     @property
     def means(self) -> str:
-        """How the distributor is meant to notice work, as the predicate of a sentence about the worker."""
+        """The way in which the distributor is meant to notice work, as the predicate of a sentence about the worker."""
 
     def start(self) -> None:
         """Begin to notice work. Before that, `wait_for_work` only waits."""

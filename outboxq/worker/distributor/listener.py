@@ -69,7 +69,7 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """How many times listening has begun. If this has changed, notifications in between were missed."""
+        """The number of times that listening has begun. If it has changed, notifications in between were missed."""
         self._outbox: int | None = None
         """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""

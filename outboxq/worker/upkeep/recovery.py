@@ -161,7 +161,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Start watching all leases anew: during the trouble, living workers may have been unable to send heartbeats."""
+        """Start watching all leases again: during the trouble, living workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
