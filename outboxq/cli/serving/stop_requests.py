@@ -1,7 +1,7 @@
 """Requests to stop a command: signals, and a supervisor's orders, which arrive through a lifeline.
 
 The lifeline is a socket between a supervisor and one worker process. Closing it is an order too. The supervisor does
-not use signals to give orders, because whoever signalled the supervisor may have signalled the worker as well. The rule
+not use signals to give orders, because the sender of the supervisor's signal may have signalled the worker as well. The rule
 is in `outboxq/worker/signals.py`.
 """
 

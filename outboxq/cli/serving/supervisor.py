@@ -39,7 +39,7 @@ LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
 """Seconds between two log lines about processes that cannot start again."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
-"""The exit codes of a process that cannot start until somebody changes its configuration or the database."""
+"""The exit codes of a process that cannot start until a person changes its configuration or the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
