@@ -1,6 +1,8 @@
-"""Commands that change things: commands made from verbs, and for changes of many the question, the progress and the result.
+"""Commands that change things: the commands made from verbs; and for bulk changes the question, the progress and the
+result.
 
-A command asks first if it acts on a filter or on several ids, and nothing undoes what it does. One id needs no question.
+A command asks first if it acts on a filter or on several ids and its effect cannot be undone. It does not ask about a
+single id.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _LOOK: Final = 0.2
 FEW: Final = 5
 """The number of things that `--dry-run` prints."""
 ATTENDED: Final = "outboxq.attended"
-"""The key in `Context.meta` that is False if a program calls the command, and not a person."""
+"""The key in `Context.meta` that is False if a program, not a person, calls the command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +73,10 @@ def confirmed(
 ) -> bool:
     """Return whether the command may act on `what`, such as "dead letters of the queue 'mail'".
 
-    With `yes`, return True. With `dry_run`, print how many would be `done` (a participle: ``discarded``) and the `first` few, and
-    return False. Otherwise ask on the terminal, unless nothing is found. Without a yes, or without a terminal, the command ends
-    with a sentence and exit code 1 or 2, and nothing is changed. `count` is only called if the number is shown.
+    With `yes`, return True. With `dry_run`, print how many would be `done` (a participle: ``discarded``) and the
+    `first` few, and return False. Otherwise ask on the terminal, unless nothing is found. If the answer is not yes, or
+    there is no terminal, the command ends with a sentence and exit code 1 or 2, and nothing is changed. `count` is only
+    called if the number is shown.
     """
     if dry_run:
         _print_what_would_be(count() if callable(count) else count, what, done, first())
@@ -113,9 +116,9 @@ def changed(
     dry_run: bool = False,
     first: Sequence[object] = (),
 ) -> dict[str, object]:
-    """Return the result of a command on many, as `--json` prints it.
+    """Return the result of a bulk command, as `--json` prints it.
 
-    `action` is a participle such as ``discarded``, and `count` the number of things that matched.
+    `action` is a participle such as ``discarded``, and `count` is the number of things that matched.
     """
     matched, at_least = (None, False) if count is None else (count.number, count.at_least)
     found = {"action": action, "changed": 0 if dry_run else number, "matched": matched, "at_least": at_least}
@@ -153,10 +156,10 @@ def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Se
 
 
 def _answer() -> bool:
-    """Ask on stderr, so that stdout contains only the result. The end of the input means no."""
+    """Ask on stderr, so that stdout contains only the result. End of input means no."""
     click.echo("Go on? [y/N] ", nl=False, err=True)
-    # A read alone could miss a Ctrl-C that comes just before it, and wait for ever.
-    with suppress(OSError, ValueError):  # a system whose select() takes no terminals
+    # A plain read could miss a Ctrl-C that comes just before it, and wait for ever.
+    with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
         while not select([sys.stdin], [], [], _LOOK)[0]:
             pass
     line = sys.stdin.readline()
@@ -180,9 +183,9 @@ class Progress:
         """The number of things that are done and committed."""
         self.total = total
         self.was_stopped = False
-        """True once the operation has read the request to end early."""
+        """True after the operation has seen the request to stop early."""
         self.asked_by = KeyboardInterrupt()
-        """The exception for the signal that requested the end."""
+        """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
         self._asked = threading.Event()
@@ -190,7 +193,7 @@ class Progress:
         self._line: TaskID | None = None
 
     def __call__(self, number: int, total: int | None = None) -> None:
-        """Record the number of things that are done; `total` if only the operation knows it."""
+        """Record the number of things that are done, and the `total` if only the operation knows it."""
         self.number = number
         self.total = self.total if total is None else total
         if self._bar is not None and self._line is not None:
@@ -207,7 +210,7 @@ class Progress:
         return self.was_stopped
 
     def ask_to_stop(self, by: KeyboardInterrupt) -> bool:
-        """Make `stop` return True from now on. Return False if that was requested before."""
+        """Make `stop` return True from now on. Return False if it had already been requested."""
         before = self._asked.is_set()
         self._asked.set()
         self.asked_by = by
@@ -228,9 +231,10 @@ def progress(
 ) -> Iterator[Progress]:
     """Show the progress of the block on a terminal's stderr, and nothing in a pipe. `done` is a participle such as ``discarded``.
 
-    Ctrl-C prints the number that is done, and exits with code 130; after SIGTERM and SIGHUP the code is 143 and 129. If the
-    operation is `stoppable`, it calls `Progress.stop` between its batches. The first signal then waits for the current batch,
-    so that the number is exact, and the second one does not. `commits` is False for an operation that changes nothing.
+    Ctrl-C prints the number that is done, and exits with code 130; after SIGTERM and SIGHUP the code is 143 and 129. If
+    the operation is `stoppable`, it calls `Progress.stop` between its batches. After the first signal, the current
+    batch is finished, so that the number is exact; a second signal does not wait. `commits` is False for an operation
+    that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None
@@ -306,7 +310,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], None] = say) -> None:
-    """Add the verbs of a noun for which the group has no command yet. `show` prints an outcome."""
+    """Add those verbs of a noun for which the group does not have a command yet. `show` prints an outcome."""
     for verb in verbs_of(noun):
         if verb.name not in group.commands and not verb.words[2:]:
             group.add_command(_command_of(verb, show))

@@ -32,7 +32,7 @@ EXIT_FILE = 66
 """Exit code of a worker whose SQLite file was replaced while the old log remained: a new process would destroy the file."""
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""Exit code of a command that another session's lock stopped: it may work later."""
+"""Exit code of a command that was stopped by another session's lock: it may work later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
@@ -54,7 +54,8 @@ _GAP = 2
 
 @contextmanager
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
-    """Print errors of outboxq and of the database, and Ctrl-C, as one sentence on stderr, and exit with the code of their kind.
+    """Print outboxq's errors, database errors and Ctrl-C as one sentence on stderr, and exit with the code for their
+    kind.
 
     Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
     command `upgrade` of the current group.
@@ -152,8 +153,9 @@ def drawn(
 ) -> Table:
     """Return a table for a terminal of this width.
 
-    Times are in UTC, to the second; the column's head says UTC. `spare` names the columns that a narrow terminal leaves out, in
-    that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further columns of ids.
+    Times are in UTC, to the second; the column heading includes UTC. `spare` names the columns that a narrow terminal
+    leaves out, in that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further columns
+    of ids.
     """
     from rich.table import Table
 
@@ -189,7 +191,7 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 
 
 def leave_uncollected() -> None:
-    """Exempt all existing objects from garbage collection. They live until the process ends.
+    """Exempt all existing objects from garbage collection, since they live until the process ends.
 
     Otherwise Python would scan them again and again, which took a third of a busy worker's CPU. In the dashboard, a scan delayed
     one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page is 67 ms without this
@@ -254,6 +256,6 @@ def write_json(records: object, *, line: bool = False) -> None:
 
 
 def merged(*records: object, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the fields of several records as one object, `without` the hidden ones."""
+    """Return the fields of several records as one object, except the hidden ones in `without`."""
     whole = {name: value for record in records for name, value in as_json(record).items()}
     return {name: value for name, value in whole.items() if name not in set(without)}

@@ -1,4 +1,4 @@
-"""The database of a command, given by its URL or by the application that uses it; and the form in which other commands are typed."""
+"""The database of a command, given by its URL or by the application that uses it; and how other commands are typed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
 
 FRONT_END = "outboxq.front_end"
-"""The key in `Context.meta` for the FrontEnd of a program whose command line click does not see, such as manage.py."""
+"""The key in `Context.meta` for the FrontEnd of a program whose command line is not visible to click, such as
+manage.py.
+"""
 
 OUTBOX = "outboxq.outbox"
 """The key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command knows it."""
@@ -55,11 +57,13 @@ app_option = click.option(
 
 
 def rounds_options(command: C) -> C:
-    """Add `--lock-timeout` and `--wait` of a command that locks whole tables; it gets both as spans of time."""
+    """Add `--lock-timeout` and `--wait` to a command that locks whole tables. The command gets both as spans of time."""
     for option in (
         span_option("--wait", help="Time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
         span_option(
-            "--lock-timeout", help="Maximum time of one try, during which others wait (PostgreSQL).", default="900ms"
+            "--lock-timeout",
+            help="Maximum time of one attempt, during which others wait (PostgreSQL).",
+            default="900ms",
         ),
     ):
         command = option(command)
@@ -94,7 +98,7 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def any_schema(command: C) -> C:
-    """Mark the function of a command that also runs if the tables are missing, too old or too new."""
+    """Mark the function of a command that runs even if the tables are missing, too old or too new."""
     command.any_schema = True  # type: ignore[attr-defined]
     return command
 
@@ -132,7 +136,7 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables there, as it must be typed; without a password."""
+        """The command that creates the tables there, as it must be typed, without a password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -149,7 +153,7 @@ def shown(url: str | URL) -> str:
 
     try:
         parsed = parse_url(url)
-    except ConfigurationError:  # the use of the URL reports it
+    except ConfigurationError:  # this is reported when the URL is used
         return "…"
     if parsed.password is not None or any("password" in name.lower() for name in parsed.query):
         return "… (the same address)"
@@ -207,7 +211,7 @@ def opened(found: Given) -> Iterator[Store]:
 
 @contextmanager
 def naming_locks(store: Store) -> Iterator[None]:
-    """Raise TablesLocked, which names the owner of the lock, for a statement of the block that did not get a lock."""
+    """Raise TablesLocked, which names the owner of the lock, for a statement in the block that did not get a lock."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -288,7 +292,7 @@ def load(app: str) -> Outbox:
 
             ensure_psycopg()  # the application's create_engine() needs it; the error says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module exists, and fails to import another one
+            raise  # the module exists, but fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
     found = getattr(module, name or "outbox", None)
     if isinstance(found, Task):
@@ -299,15 +303,18 @@ def load(app: str) -> Outbox:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the text could be an APP. A URL could not; messages must not repeat it, because it may contain a password."""
+    """Return whether the string could be an APP. A URL could not; messages must not repeat it, because it may contain a
+    password.
+    """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 
 
 def front_end(own: str) -> FrontEnd:
-    """Return the form in which other commands are typed. `own` is the name of this command with its group's: ``task explain``.
+    """Return the form in which other commands are typed. `own` is the name of this command with its group: ``task
+    explain``.
 
-    The commands get the same APP, URL and schema if those were typed. A URL with a password is not repeated. A worker does not
-    get an APP from the environment, where it finds it too.
+    The commands get the same APP, URL and schema if those were typed. A URL with a password is not repeated. A worker
+    does not get an APP from the environment, because it finds the APP there itself.
     """
     ctx = click.get_current_context()
     if isinstance(known := ctx.meta.get(FRONT_END), FrontEnd):

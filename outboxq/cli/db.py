@@ -162,7 +162,7 @@ def sizes(store: Store) -> None:
     "features",
     multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
-    help="Feature of a producer. May be repeated.",
+    help="Feature that a producer needs. May be repeated.",
 )
 @click.option("--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. Default: only print.")
 @url_option
@@ -317,9 +317,7 @@ def partition(
 
 
 @click.command()
-@click.option(
-    "--older-than", required=True, type=SPAN, help="Minimum age, counted from the end of the task, e.g. 90d or 7d12h."
-)
+@click.option("--older-than", required=True, type=SPAN, help="Minimum age since the task ended, e.g. 90d or 7d12h.")
 @click.option("--failed", is_flag=True, help="Delete dead letters too. Default: keep them.")
 @click.option(
     "--whole-partitions", is_flag=True, help="Only drop whole old partitions. Needs PostgreSQL and `partition`."
@@ -336,7 +334,7 @@ def prune(
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
-    # A moment and not an age: tasks that become old while the question is read were not counted.
+    # A moment instead of an age: tasks that become old enough while the question is read were not counted.
     prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
 
     @cache
@@ -370,8 +368,8 @@ def prune(
 def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.
 
-    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree. Nothing is
-    changed without --repair, which only writes what the events already say, so it does not ask.
+    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree.
+    Nothing is changed without --repair, which only writes what the events already record, so it does not ask.
     """
     with progress("checked", commits=False) as on_progress:
         broken = store.verify(repair=repair, on_progress=on_progress)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 C = TypeVar("C", bound=Callable[..., Any])
 
 _MOST = 1_000_000
-"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter."""
+"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
 
 
 def _headers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
@@ -145,7 +145,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     if not isinstance(found, Task):
         fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
     if found.outbox is not outbox:
-        fail(f"{place} is a task of another outbox than APP's; leave APP out", EXIT_USAGE)
+        fail(f"{place} is a task in an outbox other than APP's; leave APP out", EXIT_USAGE)
     return found
 
 
@@ -240,7 +240,8 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    Tasks of earlier events stay enqueued. A worker that still declares the task stores its subscriptions again at its start.
+    Tasks for earlier events stay enqueued. A worker that still declares the task stores its subscriptions again when it
+    starts.
     """
     wanted = dict.fromkeys(names)
     found = [one for one in store.subscriptions.list() if one.task_name in wanted]

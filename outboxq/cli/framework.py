@@ -1,7 +1,7 @@
 """The commands of `outboxq` as commands of a framework: `manage.py outboxq …`, `flask outboxq …`.
 
-The framework's settings choose the database. A command is looked up in `outboxq` when it is used. So new commands are there too, and
-a process that runs no command imports none.
+The framework's settings choose the database. A command is looked up in `outboxq` when it is used. So new commands are
+available too, and a process that does not run a command does not import one.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ class Frame:
     options: Sequence[click.Option] = ()
     """Additional options of every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
-    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``; called like `store`."""
+    """A function that returns words to repeat in printed commands, such as ``("--database", "other")``; called like
+    `store`.
+    """
     own: Callable[[], Mapping[str, click.Command]] = dict
     """A function that returns the framework's own commands, by the names of the commands that they replace."""
     attended: bool = True
-    """False if a program calls the commands, so that no command asks a question."""
+    """False if a program calls the commands, so that they do not ask questions."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Names of the omitted commands, each with its replacement."""
 

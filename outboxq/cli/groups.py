@@ -22,7 +22,7 @@ DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "databa
 """Names of the parameters that choose the database. A framework's commands omit them, because its settings choose the database."""
 
 EXIT_INTERRUPTED: Final = 130
-"""Exit code of a command that Ctrl-C ended, by the convention of shells."""
+"""Exit code of a command that was ended by Ctrl-C, by shell convention."""
 
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -36,7 +36,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that a signal ended, by the convention of shells."""
+    """Return the exit code of a command that was ended by a signal, by shell convention."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
@@ -94,7 +94,7 @@ class _Woken(BaseException):
 
 @contextmanager
 def until_stopped() -> Iterator[Stop]:
-    """Make Ctrl-C and SIGTERM end the block when it next reads the `Stop`. Such an end is not an error.
+    """Make Ctrl-C and SIGTERM end the block when it next reads the `Stop`. Ending this way is not an error.
 
     The signal raises nothing inside a transaction: an exception during a statement would leave its connection unusable, and look like
     an outage after which the statement is repeated.
@@ -116,7 +116,7 @@ class Group(click.Group):
     """A group whose list shows the first sentence of each command's help, and whose errors say where options belong."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options of the group itself. It has few, so an unknown option is probably one of a command."""
+        """Read the group's own options. It has few, so an unknown option probably belongs to a command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -154,7 +154,9 @@ class Place(NamedTuple):
 
 
 class LateGroup(Group):
-    """A group that imports a command when it is used: importing all of them takes 20 times as long as the help."""
+    """A group that imports a command when it is used: importing all commands takes 20 times as long as showing the
+    help.
+    """
 
     def __init__(self, name: str | None = None, *, places: Mapping[str, Place], **options: Any) -> None:
         super().__init__(name, commands=_Commands(places), **options)
@@ -171,8 +173,8 @@ class LateGroup(Group):
 class Program(LateGroup):
     """The group of a whole program, which ends with its process.
 
-    An import makes hundreds of thousands of objects that live until the end. Python does not scan them for garbage during the import,
-    afterwards and at the end, which saves a third of the time of `outboxq status`
+    An import makes hundreds of thousands of objects that live until the process ends. Python does not scan them for
+    garbage during the import, afterwards or at the end, which saves a third of the time that `outboxq status` takes
     (``python -m timeit -n 1 -r 9 -s "import subprocess" "subprocess.run(['outboxq', 'status'])"``).
     """
 

@@ -104,7 +104,7 @@ def _start(store: Store, written: str | None, begin: datetime | None, last: int 
 def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: Stop | None) -> Batches:
     """Yield the events after the cursor; with `stop`, until the user wants to stop.
 
-    `printed` gets the position after a batch when the next batch is requested, so after the batch is printed.
+    `printed` gets the position after a batch when the next batch is requested, that is, after the batch was printed.
     """
     while True:
         events, cursor = store.log.tail(cursor, limit=_BATCH)
@@ -159,7 +159,7 @@ SPARE: Final = ("worker", "token")
 PAYLOAD: Final = ("args", "result")
 """Fields of a task that are only shown on request."""
 HANDLER_LOG: Final = ("log", "log_omitted")
-"""Fields of the handler log. `task show` prints it with its attempt, and not in the history."""
+"""Fields of the handler log. `task show` prints it with its attempt, not in the history."""
 _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
 """Details of an event that are printed with their names. The error has its own column."""
 
@@ -172,7 +172,9 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event as JSON has it, without its handler log. Arguments, result and traceback are included on request."""
+    """Return the event in its JSON form, without its handler log. Arguments, result and traceback are included on
+    request.
+    """
     hidden = {*HANDLER_LOG, *(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
     data = {name: value for name, value in event.event_data.items() if name not in hidden}
     return merged(event, {"event_data": data})

@@ -25,7 +25,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type for text that a function reads; the function raises InvalidArgument."""
+    """A click type for a value that a function parses; the function raises InvalidArgument."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
@@ -97,11 +97,11 @@ def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str)
 
 
 def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
-    """Return the filter options of a command on tasks; `happened` is the event for the filters by time."""
+    """Return the filter options of a command on tasks; `happened` describes the event for the filters by time."""
     since = f"Only {noun} {happened} within this time span, e.g. 2h, or since a moment."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before a moment."
     return (
-        click.option("-q", "--queue", help=f"Only {noun} of this queue."),
+        click.option("-q", "--queue", help=f"Only {noun} in this queue."),
         click.option("--task", help=f"Only {noun} with this task name."),
         click.option("--topic", help=f"Only {noun} of this topic."),
         *more,
@@ -114,8 +114,8 @@ OF_DEAD_LETTERS: Final = _filters(
     "dead letters",
     "that failed",
     click.option("--key", "partition_key", help="Only dead letters with this partition key."),
-    click.option("--exception", help="Only dead letters of this exception, as module.Class or Class."),
-    click.option("--group", type=GROUP_ID, help="Only dead letters of this group. `failed summary` prints the ids."),
+    click.option("--exception", help="Only dead letters with this exception, as module.Class or Class."),
+    click.option("--group", type=GROUP_ID, help="Only dead letters in this group. `failed summary` prints the ids."),
 )
 OF_TASKS: Final = _filters("tasks", "enqueued", click.option("--key", help="Only tasks with this partition key."))
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
 PER_KEY = "per key"
-"""The last column, so that scripts find those before it in their old places."""
+"""The last column, so that scripts still find the other columns in their old places."""
 _COUNTS = ("ready", "delayed", "running", "failed")
 _MOST_KEYS = 50
 
@@ -53,7 +53,7 @@ def list_(store: Store) -> None:
 def show_(store: Store, name: str) -> None:
     """Show the settings, the numbers and the workers of a queue.
 
-    Also printed: the due time of its next task, the keys that dead letters hold, and what needs attention.
+    Also printed: when its next task is due, the keys that dead letters hold, and what needs attention.
     """
     from ..store import QueueSettings, Statistics
     from ..store.numbers.health import OF_SCHEDULES
@@ -107,7 +107,7 @@ def cells(one: QueueSettings) -> tuple[object, ...]:
 
 
 def per_key(one: QueueSettings) -> str | None:
-    """Return the limits of each key in words; None without any."""
+    """Return the limits per key in words; None if there are none."""
     at_once = None if one.concurrency_per_key is None else f"{one.concurrency_per_key} at once"
     return ", ".join(filter(None, (at_once, _rate(one.rate_per_key)))) or None
 

@@ -60,7 +60,7 @@ def _read_zone(text: str) -> str:
 
 
 def _read_ahead(text: str) -> timedelta:
-    """Return the span of `plant`. A schedule of each second has 86 400 ticks a day."""
+    """Return the span of `plant`. A schedule with a tick every second has 86 400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
         raise InvalidArgument("that is longer than 1d, which would store more ticks than anyone needs")
@@ -141,12 +141,12 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     "--overlap",
     kind=Overlap,
     default=Overlap.ALLOW,
-    help="What a tick does while the task of an earlier tick is unfinished: run beside it, wait, or be left out.",
+    help="What happens to a tick while an earlier tick's task is unfinished: it runs beside it, waits, or is left out.",
 )
 @choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
-@number_option("--catch-up-limit", help="Maximum number of those.", most=10_000, default=100)
-@span_option("--grace", help="Time after a tick from which on its task is not started, e.g. 10m.")
-@span_option("--jitter", help="Maximum time by which a tick's task is due later, e.g. 30s.")
+@number_option("--catch-up-limit", help="Maximum number of missed ticks that run.", most=10_000, default=100)
+@span_option("--grace", help="Time after a tick after which its task is no longer started, e.g. 10m.")
+@span_option("--jitter", help="Maximum random delay of a tick's task, e.g. 30s.")
 @click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Moment at which the ticks end.")
 @database_options
@@ -166,7 +166,7 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 def add_retention(store: Store, age: timedelta) -> None:
     """Delete old tasks every hour from now on.
 
-    Completed and cancelled tasks are deleted at AGE, counted from their end, e.g. 90d. Workers of the queue `default` delete
+    Completed and cancelled tasks are deleted when they ended AGE ago, e.g. 90d. Workers of the queue `default` delete
     them. The command stores the schedule outboxq.retention; `remove` it to keep all tasks again.
     """
     from ..outbox import Outbox
@@ -203,8 +203,8 @@ def remove(store: Store, name: str, *, dry_run: bool) -> None:
 def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
     """Enqueue tasks for past ticks that have none.
 
-    Nothing undoes the effects of the tasks, so the command asks first. Write the moments in ISO 8601. Without an offset they are
-    in the time zone of the schedule.
+    The effects of the tasks cannot be undone, so the command asks first. Write the moments in ISO 8601. Without an
+    offset they are in the time zone of the schedule.
     """
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
@@ -285,7 +285,7 @@ def _print_one(store: Store, found: Schedule) -> None:
 
 
 def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool = False) -> dict[str, Any]:
-    """Return the schedule as JSON has it, with its next tick and its rule in words."""
+    """Return the schedule in its JSON form, with its next tick and its rule in words."""
     more = {"next_tick": next(iter(following), None), "sentence": sentence_of(found)}
     return merged(found, more, without=() if show_args else ("args",))
 

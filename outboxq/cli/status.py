@@ -67,10 +67,10 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The current tasks are ready, delayed, waiting for a retry, running, or failed for good. They are counted up to 10,000; a +
-    means that there are more. Rates and durations cover --window, and come from the counts of the workers. In a pipe, tabs
-    separate the columns, and durations are in seconds. With --json and --watch, each refresh prints one line. On a terminal,
-    --watch shows problems first, and also curves and workers.
+    Current tasks are ready, delayed, waiting for a retry, running, or failed for good. They are counted up to 10,000; a
+    + means that there are more. Rates and durations cover --window, and come from the counts of the workers. In a pipe,
+    tabs separate the columns, and durations are in seconds. With --json and --watch, each refresh prints one line. On a
+    terminal, --watch shows problems first, and also curves and workers.
     """
     look = partial(store.stats, window=window, by=by)
     on_terminal = sys.stdout.isatty()
@@ -248,7 +248,7 @@ class View:
         self._curves: list[tuple[str, str, str]] = []
 
     def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
-        """Return the queues by urgency: the queues with problems, then by the number of due tasks."""
+        """Return the queues by urgency: those with problems first, then by the number of due tasks."""
         order = {one.subject: place for place, one in reversed([*enumerate(overview.problems)])}
         last = len(order)
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
@@ -342,7 +342,13 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 
 
 @click.command()
-@_limit("--max-age", "oldest", read_span, "SPAN", "Maximum time that a task is due. Default: 5m. `none`: no limit.")
+@_limit(
+    "--max-age",
+    "oldest",
+    read_span,
+    "SPAN",
+    "Maximum time for which a task has been due. Default: 5m. `none`: no limit.",
+)
 @_limit(
     "--max-failed",
     "failed",
@@ -379,7 +385,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     if queues:
         known = [one.queue for one in store.queues.list()]
         for name in queues:
-            # For a mistyped name, all would always be well.
+            # With a mistyped name, all would always be well.
             if name not in known and not store.queues.is_known(name):
                 fail(no_queue(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]

@@ -1,4 +1,4 @@
-"""The report about one task: its state, its due time with the cause, its attempts, and its history."""
+"""The report on one task: its state, its due time and the reason for it, its attempts, and its history."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _found(store: Store, task_id: UUID) -> TaskExecution:
         why = store.explain(task_id)
         if why.reason is Reason.NOT_ENQUEUED:
             raise TaskNotFound(f"there is no task {task_id}; {why.sentence}") from None
-        return store.get(task_id)  # it was enqueued just now
+        return store.get(task_id)  # it has just been enqueued
 
 
 def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEvent]) -> dict[str, object]:
@@ -121,10 +121,10 @@ def _lines(found: TaskExecution, now: Explanation, history: Iterable[ExecutionEv
 
 
 def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str | None:
-    """Return the cause of the due time of a Ready task; None if it was due at once."""
+    """Return the reason for the due time of a Ready task; None if it was due at once."""
     cause = None
     for one in history if found.status is TaskStatus.READY else ():
-        # A change of the priority is a rescheduling without a due time.
+        # A change of priority is a rescheduling without a due time.
         is_priority = one.event_type is EventType.RESCHEDULED and "priority" in one.event_data
         if status_after(one.event_type) is TaskStatus.READY and not is_priority:
             cause = one
@@ -250,5 +250,5 @@ def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tupl
 
 
 def records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:
-    """Return the steps as JSON has them."""
+    """Return the steps in their JSON form."""
     return [merged(step, without=() if show_results else ("result",)) for step in completed]

@@ -69,7 +69,7 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, and the reason why each waits.
+    """List tasks, newest first, and why each is waiting.
 
     All running and failed tasks can be found, and all tasks of a batch. For the other statuses, and without --status, the command
     reads 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
@@ -139,7 +139,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Explain why a task does not run, and print commands that help."""
+    """Explain why a task is not running, and print commands that help."""
     found = store.find(task_id)
     explanation = store.explain(found)
     record = with_cures(explanation, "task explain")
@@ -224,7 +224,7 @@ def _change_all(
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on the tasks that match and were counted. `sentence` words the result, by default `done`."""
+    """Act on the tasks that match and were counted. `sentence` puts the result into words, by default with `done`."""
     counted = cache(count)
 
     def to_change() -> Exactly | Count:
@@ -280,8 +280,8 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """Group dead letters by task, exception and message.
 
-    The largest group is first. The groups contain the newest 10,000 dead letters. `list`, `redrive` and `discard` take the id of
-    a group with --group.
+    The largest group comes first. The groups contain the newest 10,000 dead letters. `list`, `redrive` and `discard`
+    take the id of a group with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
     head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
@@ -294,7 +294,7 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
-    """Return the command of a verb on one dead letter, or on many."""
+    """Return the command for a verb on one dead letter or many."""
 
     def act(
         store: Store,
@@ -356,7 +356,7 @@ failed.add_command(
 def _each(
     store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
 ) -> None:
-    """Act on these dead letters. One id needs no question; several ids need one, as a filter does."""
+    """Act on these dead letters. The command asks first for several ids, as for a filter, but not for a single id."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
     count = Exactly(number=len(ids))
     found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []

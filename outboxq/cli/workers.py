@@ -36,9 +36,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, the oldest first.
 
     A worker is live if it was seen in the last 90 seconds; it reports every 30. The last column has the number of child
-    processes of a worker with --isolation process. It also marks workers with another version of the application, or another
-    release of outboxq, than the worker that started last. With --all it has, for a worker that is not live, the number of tasks
-    that others took back from it, and the number that it still holds by its leases. A stopped worker is not listed.
+    processes of a worker with --isolation process. It also marks workers whose version of the application or release of
+    outboxq differs from that of the worker that started last. With --all it has, for a worker that is not live, the
+    number of tasks that others took back from it, and the number that it still holds by its leases. A stopped worker is
+    not listed.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 

@@ -95,7 +95,9 @@ class Outboxq(Outbox):
         Raises ConfigurationError if these name no database, or two.
         """
         if "outboxq" in app.extensions:
-            raise ConfigurationError("this application already has an outbox; declare all of its tasks on one Outboxq")
+            raise ConfigurationError(
+                "this application already has an outbox; declare all of its tasks on the same Outboxq"
+            )
         for key, default in DEFAULTS.items():
             app.config.setdefault(key, default)
         self._applications[app] = self._made_for(app)
@@ -120,7 +122,7 @@ class Outboxq(Outbox):
 
     @property
     def application(self) -> Application | None:
-        """The current application; None outside of applications, or in an application without an outbox."""
+        """The current application; None outside any application context, or in an application without an outbox."""
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
@@ -313,7 +315,9 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
         return [sys.executable, *sys.orig_argv[1:], "--lifeline", str(lifeline)]
 
     if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
-        fail("--processes and --reload start the flask command again, but this process is not one", EXIT_USAGE)
+        fail(
+            "--processes and --reload start the flask command again, but this process was not started by it", EXIT_USAGE
+        )
     serve(_outbox, again, **options)
 
 

@@ -1,4 +1,4 @@
-"""The OpenTelemetry hook: a trace from each enqueue through its attempts, and metrics of both.
+"""The OpenTelemetry hook: a trace from each enqueue through its attempts, and metrics for both.
 
 Names and attributes follow OpenTelemetry's conventions for messaging. Only its API is imported, the package opentelemetry-api of
 the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK that API does nothing.
@@ -31,7 +31,7 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""The time after its enqueue within which a task starts in the trace of the enqueue."""
+"""The time after the enqueue within which a task that starts continues the enqueue's trace."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
@@ -40,12 +40,13 @@ _LOST = "outboxq.errors.LeaseLost"
 
 
 class OpenTelemetryHook(Hook):
-    """A hook that makes a span of each enqueue and of each attempt, and carries the trace from one to the other.
+    """A hook that makes a span for each enqueue and for each attempt, and carries the trace from one to the other.
 
-    An enqueue is `send QUEUE`, of the kind PRODUCER; an emit is `send TOPIC`. An attempt is `process QUEUE`, of the kind CONSUMER.
-    The headers of a task carry the context, in the form of the program's propagator: `traceparent`, `tracestate` and `baggage`.
-    The first attempt continues the trace of the enqueue. A retry, the tick of a schedule, and a task that starts later than
-    `same_trace_for` begin a trace of their own, with a link to the enqueue. Arguments of tasks are never recorded.
+    An enqueue is `send QUEUE`, of the kind PRODUCER; an emit is `send TOPIC`. An attempt is `process QUEUE`, of the
+    kind CONSUMER. The headers of a task carry the context, in the format of the program's propagator: `traceparent`,
+    `tracestate` and `baggage`. The first attempt continues the trace of the enqueue. A retry, the tick of a schedule,
+    and a task that starts later than `same_trace_for` begin a trace of their own, with a link to the enqueue. Task
+    arguments are never recorded.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class OpenTelemetryHook(Hook):
                     self._attempts.pop(id(context), None)
                     if (
                         not context.was_killed
-                    ):  # otherwise `ended` ends the span, because the handler may never come here
+                    ):  # otherwise `ended` ends the span, because the handler may never get here
                         self._end(attempt, of_task)
         finally:
             contexts.detach(token)
@@ -192,7 +193,7 @@ class OpenTelemetryHook(Hook):
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
-        """Return the attributes of an attempt's span, without those of all operations."""
+        """Return the attributes of an attempt's span, without those that all operations have."""
         grouped = context.pipeline_execution_id != context.task_id
         found = {
             "messaging.message.id": str(context.task_id),
@@ -234,7 +235,7 @@ def _of_task(context: TaskContext) -> dict[str, str]:
 
 
 def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes for a counter, which has no operation type by the conventions."""
+    """Return the attributes for a counter, which by convention does not have an operation type."""
     return {name: value for name, value in attributes.items() if name != "messaging.operation.type"}
 
 

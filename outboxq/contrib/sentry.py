@@ -1,4 +1,4 @@
-"""The Sentry hook: queue spans in one trace, errors of tasks that failed for good, and monitors of schedules.
+"""The Sentry hook: queue spans in one trace, errors of tasks that failed for good, and cron monitors for schedules.
 
 It needs the package sentry-sdk: `outboxq[sentry]`. Until the program calls `sentry_sdk.init()`, it does nothing.
 """
@@ -40,10 +40,10 @@ _STATUSES = {EventType.CANCELLED: "cancelled"}
 class SentryHook(Hook):
     """A hook that makes Sentry's queue spans, and reports the error of each task that failed for good.
 
-    An enqueue or emit inside another span, such as a request, is a span `queue.publish`. An attempt is a transaction with the
-    task's name and contains a span `queue.process`; both are in the trace of the enqueue. An event of an attempt has the tags
-    `task`, `queue` and `attempt`. The arguments of the task are attached only if the program sets `send_default_pii=True`, or
-    `queues` in Sentry's `data_collection`.
+    An enqueue or emit inside another span, such as a request, is a span `queue.publish`. An attempt is a transaction
+    with the task's name and contains a span `queue.process`; both are in the trace of the enqueue. An event from an
+    attempt has the tags `task`, `queue` and `attempt`. The arguments of the task are attached only if the program sets
+    `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class SentryHook(Hook):
         """Make a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, and not only of the last one.
-            monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge
+            every_attempt: Report the error of each failed attempt, not only of the last one. monitor_schedules: Check
+            in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge
                 for it.
             checkin_margin: The time after a tick at which Sentry reports it as missed. It must exceed the schedule's jitter.
 
@@ -111,7 +111,7 @@ class SentryHook(Hook):
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
         if context.was_killed and sentry_sdk.get_client().is_active():
-            # Its own spans are in a child process that is gone, or in a thread that never ends.
+            # Its own spans are in a child process that is gone, or in a thread that will never end.
             self._running.pop(id(context), None)
             with self._attempt(context) as late:
                 self._note(late, context, outcome, seconds)
@@ -187,7 +187,7 @@ def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
         "topic": context.topic,
     }
     if _may_have_arguments():
-        with suppress(ValueError, RecursionError):  # a row of foreign SQL
+        with suppress(ValueError, RecursionError):  # a row that other SQL wrote
             about["args"] = json.loads(context.claim.args)
     scope.set_context("outboxq", about)
 
@@ -257,7 +257,7 @@ class _StreamedSpan(_Span):
         self._span.status = "ok" if status in _NO_ERRORS else "error"
 
     def end_after(self, seconds: float) -> None:
-        """Keep the times of the SDK, which accepts no other beginning."""
+        """Keep the SDK's times, since the SDK does not accept another start time."""
 
 
 def streams() -> bool:
@@ -312,7 +312,7 @@ def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
 
 _LONGEST_SLUG = 50
 _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
-"""Sentry's units of an interval, by their seconds."""
+"""Sentry's units for an interval, by their length in seconds."""
 _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.COMPLETED: "ok",
     EventType.CANCELLED: "ok",  # a person asked for it
@@ -348,7 +348,7 @@ class CheckIn:
         return cls(slug=slug_of(name), id=context.task_id.hex, config=config)
 
     def begin(self) -> None:
-        """Tell Sentry that the task has begun, perhaps not for the first time."""
+        """Tell Sentry that the task has started, perhaps not for the first time."""
         capture_checkin(self.slug, self.id, "in_progress", monitor_config=self.config)
 
     def end(self, outcome: Outcome, seconds: float) -> None:

@@ -16,7 +16,7 @@ LONGEST: Final = 4096
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
     """Return our headers, with the baggage of the earlier headers added to ours. Our member wins if both have one.
 
-    Members that do not fit are dropped, ours last. Otherwise all headers of the hook would be too long.
+    Members that do not fit are dropped, ours last. Otherwise the hook's headers would be too long as a whole.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []

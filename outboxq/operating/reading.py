@@ -1,4 +1,4 @@
-"""The values of texts that a person types, on a command line or in a form. Each function raises InvalidArgument."""
+"""Parsing of what a person types, on a command line or in a form. Each function raises InvalidArgument."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def read_span(text: str) -> timedelta:
 
 
 def read_instant(text: str) -> datetime:
-    """Return the moment of a text in ISO 8601. Its offset is required, so that it means the same in every time zone."""
+    """Return the moment that a string in ISO 8601 describes. The offset is required, so that it means the same in every
+    time zone.
+    """
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -47,7 +49,7 @@ def read_instant(text: str) -> datetime:
 
 
 def read_utc(text: str, name: str) -> datetime:
-    """Return the moment of a field with this name. Without an offset it is in UTC."""
+    """Return the moment in the field with this name. Without an offset it is in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
@@ -56,7 +58,7 @@ def read_utc(text: str, name: str) -> datetime:
 
 
 def read_limit(text: str) -> int | None:
-    """Return the largest number of something; None for `none`, which removes the limit."""
+    """Return the maximum number of something; None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:

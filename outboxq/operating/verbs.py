@@ -62,7 +62,7 @@ class State:
     is_paused: bool = False
     """True for a queue or a schedule that is paused."""
     is_unused: bool = False
-    """True for a queue that has settings and no tasks."""
+    """True for a queue that has settings but no tasks."""
     has_ended: bool = False
     """True for a batch whose tasks have all ended."""
 
@@ -76,20 +76,20 @@ class Field:
     option: str
     """The option of the command; a word in capitals is an argument."""
     help: str = ""
-    """The sentence of the option."""
+    """The help text of the option."""
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """Returns the value of a text, or raises InvalidArgument. None: the field is a flag."""
+    """Returns the value that a string describes, or raises InvalidArgument. None: the field is a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
-    """The value of the command without the option."""
+    """The value that the command uses if the option is not given."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
     """The inputs of the form; None: one with the name of the field; (): forms do not ask for it."""
     empty: str = ""
-    """The text that an empty input stands for."""
+    """The text to use for an empty input."""
 
     @property
     def in_form(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Outcome:
 
     @property
     def of_many(self) -> str:
-        """The predicate of several things: were cancelled."""
+        """The predicate for several things: were cancelled."""
         first, _, rest = self.predicate.partition(" ")
         return f"{_PLURALS.get(first, first)} {rest}"
 
@@ -155,7 +155,7 @@ class Verb:
     name: str
     """The name of the command and the end of the URL: run-now."""
     act: Callable[..., Result]
-    """The store's call. It takes the store, the target, the reason, `using` and the fields."""
+    """The call to the store. It takes the store, the target, the reason, `using` and the fields."""
     label: str
     """The words on a button."""
     help: str
@@ -169,7 +169,7 @@ class Verb:
     hint: str = ""
     """The sentence below a form."""
     is_final: bool = False
-    """True if nothing undoes the verb. A page asks before it."""
+    """True if the verb cannot be undone. A page asks before it."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Verb:
     def do(
         self, store: Store, target: Target, *, by: str = "", reason: str = "", using: object = None, **values: Any
     ) -> Outcome:
-        """Carry out the verb. `by` names the person and the place; the history contains it with the reason.
+        """Carry out the verb. `by` names the person and the place; it is recorded in the history with the reason.
 
         Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition, DuplicateTask
         and InvalidArgument.
@@ -210,7 +210,7 @@ def verb_of(command: Sequence[str]) -> Verb | None:
 
 
 def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
-    """Return the decorator that makes a verb of the store's call below it.
+    """Return the decorator that makes a verb from the store's call below it.
 
     `more` are fields of `Verb`. By default, pages always offer the verb, and its label is its name.
     """
@@ -251,13 +251,13 @@ _ORDER = Field(
 )
 _AT_ONCE = "Maximum number of running tasks, over all workers. `none` removes the limit."
 _STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
-_KEY_STARTS = "Maximum number of starts of each key per period, e.g. 5/1m. `none` removes the limit."
+_KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
 _KEY_AT_ONCE = "Maximum number of running tasks of each concurrency key. `none`: one."
 _LIMITS = (
     _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
     _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
-    _limit("rate_per_key", "--per-key", "Starts of a key", "key_starts", "key_seconds", help=_KEY_STARTS),
-    _limit("concurrency_per_key", "--concurrency-per-key", "At once of a key", "key_concurrency", help=_KEY_AT_ONCE),
+    _limit("rate_per_key", "--per-key", "Starts per key", "key_starts", "key_seconds", help=_KEY_STARTS),
+    _limit("concurrency_per_key", "--concurrency-per-key", "At once per key", "key_concurrency", help=_KEY_AT_ONCE),
 )
 
 
@@ -265,7 +265,7 @@ _LIMITS = (
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     """Make a delayed or waiting task due now."""
     changed = store.run_now(task, reason=why, using=using)
-    return "is due now" if changed else "was due already", {"id": task, "changed": changed}
+    return "is due now" if changed else "was already due", {"id": task, "changed": changed}
 
 
 @_verb(
@@ -325,10 +325,10 @@ def RESCHEDULE(
     ),
     fields=(REASON, FORCE),
     is_final=True,
-    hint="A waiting task is never run then. A running one is asked to stop. That cannot be undone.",
+    hint="A waiting task will never run. A running task is asked to stop. This cannot be undone.",
 )
 def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Result:
-    """Cancel a task, or ask it to stop if it runs."""
+    """Cancel a task, or ask it to stop if it is running."""
     now = store.cancel(task, reason=why, force=force, using=using)
     asked = now is TaskStatus.RUNNING
     return "was asked to stop, and runs until the handler ends" if asked else "was cancelled", _status(task, now)
@@ -394,7 +394,7 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
 def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
     """Start no task of a queue until it is resumed.
 
-    Tasks that already run go on.
+    Tasks that are already running go on.
     """
     settings = store.queues.pause(queue, create=create, using=using)
     return "is paused: none of its tasks is started, and running tasks go on", settings
@@ -412,7 +412,7 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     Right.CHANGE,
     label="Set the limits",
     fields=(*_LIMITS, CREATE),
-    hint="An empty field removes its limit. What runs already is not stopped.",
+    hint="An empty field removes its limit. Running tasks are not stopped.",
 )
 def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Result:
     """Limit a queue, and each of its keys.
@@ -430,7 +430,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
     """
-    words = "lets its partition keys take turns" if fair else "starts the task first that has been due the longest"
+    words = "lets its partition keys take turns" if fair else "starts the task that has been due the longest first"
     return words, store.queues.order(queue, fair=fair, create=create, using=using)
 
 
@@ -438,8 +438,8 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     """Delete the settings of a queue without tasks, and print them.
 
-    For a queue that was set up under a wrong name. While it has waiting or running tasks or dead letters, `resume` and `limit`
-    change its settings.
+    For a queue that was set up under a wrong name. If it has waiting or running tasks or dead letters, use `resume` and
+    `limit` to change its settings.
     """
     return "has lost its settings", store.queues.forget(queue, using=using)
 
@@ -448,7 +448,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
     """Plant no ticks of a schedule until it is resumed.
 
-    Its planted ticks that are not due yet are cancelled. Tasks that already run go on.
+    Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
     """
     found = store.schedules.pause(schedule, reason=why, using=using)
     return "is paused; its planted ticks that were not due yet are cancelled", found
@@ -458,7 +458,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 
-    Its catch-up policy decides about the ticks since.
+    Its catch-up policy decides about the ticks since the pause.
     """
     found = store.schedules.resume(schedule, using=using)
     return "is resumed; its catch-up policy decides about the ticks since the pause", found
@@ -498,13 +498,13 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
     offered=lambda state: not state.has_ended,
     fields=(REASON, FORCE),
     is_final=True,
-    hint="Its tasks that have not ended are cancelled or asked to stop. That cannot be undone.",
+    hint="Its tasks that have not ended are cancelled or asked to stop. This cannot be undone.",
 )
 def CANCEL_BATCH(store: Store, batch: UUID, why: str, using: object, *, force: bool = False) -> Result:
-    """Cancel the tasks of a batch that have not ended. What would follow is not enqueued.
+    """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
 
-    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch takes no more tasks, so
-    those that were added after the count are cancelled too.
+    A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch accepts no more
+    tasks, so tasks that were added after the count are cancelled too.
     """
     number = store.batches.cancel(batch, reason=why, force=force, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"

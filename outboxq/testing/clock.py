@@ -20,7 +20,7 @@ class Clock:
         self.reset()
 
     def __call__(self) -> datetime:
-        """Return the clock's present time, aware, in UTC."""
+        """Return the clock's current time as an aware datetime in UTC."""
         return self._now
 
     def advance(self, by: timedelta | float) -> datetime:
@@ -47,20 +47,20 @@ class Clock:
             self._move(moment, real)
 
     def wait_for(self, moment: datetime) -> None:
-        """Remember that a task is due at `moment`, so that only the test moves the clock past it."""
+        """Remember that a task is due at `moment`, so that only the test can move the clock past that time."""
         if moment > self._now:
             self._later.append(moment)
 
     def present(self, moment: datetime | None) -> datetime | None:
-        """Return the moment; or the clock's present time, if the moment is past by the real clock only.
+        """Return the moment; or the clock's current time if the moment is past only by the real clock.
 
         A test that passes `datetime.now()` means "now", even while this clock stands still.
         """
         return self._now if moment is not None and self._now < moment <= self._running(datetime.now(UTC)) else moment
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
-        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated: if it were read again here, the clock
-        would be late by the time in between.
+        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated: if the real time were
+        read again here, the clock would lag by the time in between.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]

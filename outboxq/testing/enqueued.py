@@ -79,7 +79,9 @@ class Expected:
         at: datetime | None = None,
         **described: Any,
     ) -> None:
-        """Describe a task by its columns and its arguments. Raises InvalidCall for arguments that the task does not take."""
+        """Describe a task by its columns and its arguments. Raises InvalidCall for arguments that the task does not
+        accept.
+        """
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
@@ -169,7 +171,7 @@ def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str
 
 
 def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
-    """Return a line for each task. With `expected`, the nearest come first and the lines show the differences."""
+    """Return a line for each task. With `expected`, the closest matches come first and the lines show the differences."""
     if not found:
         return "No task was enqueued in this test, as far as its transaction sees."
     if expected is None:
@@ -180,7 +182,7 @@ def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
             key=lambda pair: (pair[0] == ["another task"], len(pair[0])),
         )
         lines = [f"{one}{'  <- ' if differ else ''}{'; '.join(differ)}" for differ, one in near]
-        order = ", the nearest first" if len(lines) > 1 else ""
+        order = ", the closest first" if len(lines) > 1 else ""
     more = [f"… and {len(lines) - _LISTED} more"] if len(lines) > _LISTED else []
     return "\n  ".join([f"What was{order}:", *lines[:_LISTED], *more])
 

@@ -43,10 +43,10 @@ __unittest = True  # tracebacks end at the line of the test
 class Harness:
     """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
 
-    `using` is the test's open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or sqlite3
-    connection, a Django connection or alias. Every transaction of the outbox is then a savepoint in it, and is undone when the
-    test's transaction is rolled back. Without `using`, an outbox of Django uses Django's connection; any other outbox commits to
-    its own database, as in production.
+    `using` is the test's open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or
+    sqlite3 connection, a Django connection or alias. Every outbox transaction is then a savepoint in it, and is undone
+    when the test's transaction is rolled back. Without `using`, a Django outbox uses Django's connection; any other
+    outbox commits to its own database, as in production.
 
     A harness reports only tasks that were enqueued after it was entered. Use it in one thread only.
     """
@@ -101,13 +101,15 @@ class Harness:
         return self._store
 
     def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
-        """Return the tasks of this test that match the description, oldest first, whatever their status is now.
+        """Return the tasks enqueued in this test that match the description, oldest first, whatever their current
+        status.
 
-        `args` are the first arguments of the call. Name the others, or give them in `kwargs={…}` if their names are those of an
-        option. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted event that the task
-        handles), `status` (at present), and `delay` (a timedelta or seconds) or `at` (aware) for the first due time, within one
-        second. An option that is left out matches any value. Values are compared as the handler would get them, so
-        `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the task does not take.
+        `args` are the first arguments of the call. Pass the others by name, or in `kwargs={…}` if an option has the
+        same name. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted
+        event that the task handles), `status` (the current one), and `delay` (a timedelta or seconds) or `at` (aware)
+        for the first due time, within one second. An option that is left out matches any value. Values are compared as
+        the handler would get them, so `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the
+        task does not accept.
         """
         expected = Expected(self.app.tasks, task, args, **described)
         return [one for one in self._all() if not expected.misfits(one)]
@@ -117,7 +119,8 @@ class Harness:
     ) -> list[Enqueued]:
         """Assert that at least one enqueued task, or exactly `times`, match the description. Returns the tasks.
 
-        `enqueued()` says how to describe a task. The AssertionError lists the enqueued tasks, the nearest first.
+        `enqueued()` explains how to describe a task. The AssertionError lists the enqueued tasks, the closest matches
+        first.
         """
         __tracebackhide__ = True
         expected = Expected(self.app.tasks, task, args, **described)
@@ -129,7 +132,9 @@ class Harness:
         raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """Assert that no enqueued task matches the description, as `enqueued()` takes it; without one, that no task was enqueued."""
+        """Assert that no enqueued task matches the description, which is as for `enqueued()`; without one, that no task
+        was enqueued.
+        """
         __tracebackhide__ = True
         if fitting := self.enqueued(task, *args, **described):
             expected = Expected(self.app.tasks, task, args, **described)
@@ -145,10 +150,10 @@ class Harness:
     ) -> list[TaskRun]:
         """Run the due tasks and the tasks that they enqueue, as a worker with one thread would. Returns the runs.
 
-        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. At most `limit` tasks
-        run. With `until` (a span from now, or an aware datetime), the clock moves there, from one due time to the next, so that
-        delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; in a transaction of the test, each runs
-        in a savepoint.
+        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. At most
+        `limit` tasks run. With `until` (a span from now, or an aware datetime), the clock moves there, from one due
+        time to the next, so that delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; if
+        the test has a transaction, each runs in a savepoint.
 
         A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised,
         or an ExceptionGroup of several errors, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
@@ -179,8 +184,9 @@ class Harness:
     ) -> list[TaskRun]:
         """Move the clock forward by a timedelta or seconds, and run the tasks due until then: ticks, delayed tasks and retries.
 
-        The clock stops at each tick and each due time on the way, so each tick runs at its own time. (After `clock.advance()`, a
-        `drain()` finds that ticks were missed, and `catch_up` decides about them.) Returns the runs, and raises as `drain()` does.
+        The clock stops at each tick and each due time on the way, so each tick runs at its own time. (After
+        `clock.advance()`, `drain()` finds that ticks were missed, and `catch_up` decides which of them run.) Returns
+        the runs, and raises as `drain()` does.
         """
         __tracebackhide__ = True
         span = duration(by, "advance()")
@@ -221,7 +227,8 @@ class Harness:
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
         """Set the results of steps, by name, until the end of the block. Their functions are not called.
 
-        Such a step returns the value after its way through JSON, and is not stored. A sleep that is named is over.
+        Such a step returns the value after converting it to JSON and back, and is not stored. If a sleep is named, it
+        is over.
         """
         with _temporarily(self, "_steps", {**self._steps, **results}):
             yield
@@ -292,7 +299,7 @@ class Harness:
             self._declared = schedules
 
     def _begin_schedules(self) -> None:
-        """Make the schedules of the code begin now, if the test has set the clock to a time before they were stored."""
+        """Make the schedules in the code begin now, if the test has set the clock to a time before they were stored."""
         now = self.clock()
         early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
         if any(one.name in early and one.starts_at is None for one in self._declared):
@@ -326,7 +333,7 @@ class Harness:
 
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
-        """Let the outbox use the store of the test, until the end of the block."""
+        """Make the outbox use the test's store until the end of the block."""
         schema = self.app.schema
         if self._transaction is None:
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
@@ -394,7 +401,7 @@ def _of_django() -> Outbox:
         settings = None
     if settings is None or not settings.configured:
         raise ConfigurationError(
-            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the class of the test"
+            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the test class"
         )
     from ..contrib.django import outbox
 

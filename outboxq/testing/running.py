@@ -47,7 +47,7 @@ class TaskRun:
     outcome: EventType | None
     """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, and no outcome was written."""
     result: Any = None
-    """The returned value as it is stored, after its way through JSON."""
+    """The returned value as it is stored, after conversion to JSON."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
     progress: Progress | None = None
@@ -55,7 +55,7 @@ class TaskRun:
     log: tuple[LogLine, ...] = field(default=(), repr=False)
     """The last lines that the handler logged, at INFO and above, if its loggers let them pass."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, as the handler got them in this run, in this order."""
+    """The results of its steps by name, as the handler got them in this run, in the same order."""
 
     @property
     def is_failure(self) -> bool:
@@ -79,7 +79,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads, for one claim. It takes the `Outcomes` of the code that runs the handler."""
+    """A worker without threads, for one claim. It is the `Outcomes` for the code that runs the handler."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class InlineRunner:
     ) -> None:
         """`context` is entered around each handler and its hooks. `steps` are the results that the test has given.
 
-        `has_row` False: the claim is of a task that was not enqueued, so neither its end nor its steps are written.
+        `has_row` False: the task was not enqueued, so neither its outcome nor its steps are written.
         """
         self._tasks = outbox.tasks
         self._store = store if has_row else _without_ends(store)
@@ -196,7 +196,7 @@ class _RecordingIntegration(Integration):
 
 
 def _without_ends(store: Store) -> Store:
-    """Return the same store, except that it takes every outcome and writes none."""
+    """Return the same store, except that it accepts every outcome and writes none of them."""
     rowless = copy(store)
     rowless.finish = lambda *_, **__: frozenset()  # type: ignore[method-assign]
     return rowless
@@ -249,11 +249,11 @@ class _TestRows:
 
 @dataclass(eq=False, repr=False)
 class _RecordedSteps(Steps):
-    """Runs the steps of a handler, and records their results for the test. A given result replaces the call of the function."""
+    """Runs the steps of a handler, and records their results for the test. A given result replaces the function call."""
 
     rows: _TestRows
     results: dict[str, Any] = field(default_factory=dict)
-    """The results of the present run, as the handler got them."""
+    """The results in the current run, as the handler got them."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         function, args, kwargs = call

@@ -30,7 +30,7 @@ N = TypeVar("N", NewTask, NewEvent)
 
 
 class TestTransaction:
-    """A transaction that a test has opened and may roll back; as it is, on a psycopg or sqlite3 connection."""
+    """A transaction that a test has opened and may roll back. This class is for a psycopg or sqlite3 connection."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -40,7 +40,7 @@ class TestTransaction:
 
     @property
     def is_open(self) -> bool:
-        """True if a write now is part of a transaction of the test."""
+        """True if a write now would be part of a transaction of the test."""
         return True
 
     @property
@@ -49,7 +49,7 @@ class TestTransaction:
         return self._using if self.is_open else None
 
     def target(self) -> Target:
-        """Return the target of the store's statements. Raises InvalidTarget if no transaction is open."""
+        """Return the target for the store's statements. Raises InvalidTarget if no transaction is open."""
         return target_of(self._using, schema=self._schema)
 
     @contextmanager
@@ -142,8 +142,8 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction of a Django connection. In a TestCase it is the test's. In a TransactionTestCase it is the application's, and at
-    times none is open.
+    """A transaction of a Django connection. In a TestCase it is the test's. In a TransactionTestCase it is the
+    application's, and there may be no open transaction.
     """
 
     def __init__(self, alias: str, schema: str | None) -> None:
@@ -271,19 +271,19 @@ class TransactionBoundStore(ObservingStore):
             yield target
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
-        """Return a single try: only the test can run its transaction again."""
+        """Return a single attempt: only the test can run its transaction again."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
 
 
 def _count_batches(target: Target) -> None:
-    """Make the ends of batches count at once, since this transaction may never be committed."""
+    """Count finished tasks in batches at once, since this transaction may never be committed."""
     message = target.dialect.count_batches_at_once()
     if message is not None:
         target.execute(message, {})
 
 
 class TransactionEnded(AssertionError):
-    """A handler committed or rolled back the transaction of the test."""
+    """A handler committed or rolled back the test's transaction."""
 
 
 class _Aborted(Exception):
@@ -298,7 +298,7 @@ def _roll_back_above(nested: Any, connection: Connection) -> None:
 
 
 _ENDED = (
-    "a handler committed or rolled back the transaction of the test, so the test cannot go on; in tests, make the application's "
+    "a handler committed or rolled back the test's transaction, so the test cannot go on; in tests, make the application's "
     'sessions with bind=connection, join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '
     "used the test's own session, commit that before drain(), and give the Harness the connection instead"
 )

@@ -50,8 +50,8 @@ class Grant:
 class Access:
     """Finds the viewer of a request.
 
-    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of them decides for
-    everyone.
+    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of these
+    programs decides who else sees it.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Access:
     ) -> None:
         """Raises ConfigurationError if the values contradict each other."""
         if authorize is not None and (token is not None or trust_header is not None):
-            raise ConfigurationError("authorize decides alone who sees the dashboard; leave out token and trust_header")
+            raise ConfigurationError("authorize alone decides who sees the dashboard; leave out token and trust_header")
         if trust_header is not None and not trusted_proxies:
             raise ConfigurationError(
                 f"anyone can send the header {trust_header}; name the proxies that set it: trusted_proxies, in commands --from, such as 10.0.0.0/8"
             )
         for name, given in (("trusted_proxies", trusted_proxies), ("trusted_hosts", trusted_hosts)):
             if isinstance(given, str):
-                raise ConfigurationError(f"{name} is a list of texts; write [{given!r}]")
+                raise ConfigurationError(f"{name} is a list of strings; write [{given!r}]")
         self.proxies = networks(trusted_proxies)
         self.sessions = None if token is None else Sessions(token)
         self._authorize = authorize
@@ -177,12 +177,13 @@ _MOST_ENDED: Final = 10_000
 class Sessions:
     """Checks the token, and the cookies of people who are logged in.
 
-    A cookie contains a number and its expiry, signed with a key from the token. So every process with this token accepts it, and
-    none does after the token was changed. Only this process knows of a log-out; the browser forgets the cookie.
+    A cookie contains a number and its expiry, signed with a key derived from the token. So every process with this
+    token accepts it, and no process accepts it after the token has been changed. Only this process knows about a
+    log-out; the browser forgets the cookie.
     """
 
     def __init__(self, token: str) -> None:
-        """Raises ConfigurationError for a token that can be guessed or not be typed."""
+        """Raises ConfigurationError for a token that can be guessed or cannot be typed."""
         if token != token.strip():
             raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
         if len(token) < _SHORTEST:
@@ -198,7 +199,9 @@ class Sessions:
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def check(self, token: str, client: Client) -> bool:
-        """Return whether the token is right. Raises TooManyTries after too many wrong tokens of this address, or of all addresses."""
+        """Return whether the token is right. Raises TooManyTries after too many wrong tokens from this address, or from
+        all addresses.
+        """
         wait = self._tries.begin(client.network)
         if wait is not None:
             raise TooManyTries(wait)
@@ -237,14 +240,16 @@ class TooManyTries(Exception):
 
 
 EACH: Final = 5
-"""Maximum number of wrong tokens per minute of one address, or of one IPv6 network."""
+"""Maximum number of wrong tokens per minute from one address, or from one IPv6 network."""
 ALL: Final = 50
-"""Maximum number of wrong tokens per minute of all addresses. It also limits the memory."""
+"""Maximum number of wrong tokens per minute from all addresses. It also limits memory use."""
 PERIOD: Final = 60.0
 
 
 class LoginTries:
-    """Counts the tries of the last minute in this process. A try counts from its beginning, so that parallel tries are limited too."""
+    """Counts this process's attempts in the last minute. An attempt counts from its beginning, so that parallel
+    attempts are limited too.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -252,7 +257,9 @@ class LoginTries:
         self._tries: deque[tuple[float, str]] = deque()
 
     def begin(self, address: str) -> float | None:
-        """Count a try of this address. Return None if it is allowed, otherwise the seconds after which it may be repeated."""
+        """Count an attempt from this address. Return None if it is allowed, otherwise the seconds after which it may be
+        repeated.
+        """
         with self._lock:
             now = self._clock()
             while self._tries and self._tries[0][0] <= now - PERIOD:
@@ -266,6 +273,6 @@ class LoginTries:
             return None
 
     def succeed(self, address: str) -> None:
-        """Forget the tries of an address that has the right token."""
+        """Forget the attempts from an address that has the right token."""
         with self._lock:
             self._tries = deque((at, one) for at, one in self._tries if one != address)

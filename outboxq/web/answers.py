@@ -1,4 +1,4 @@
-"""Answers made from pages: HTML, JSON, redirects, the log-in, and errors."""
+"""Responses made from pages: HTML, JSON, redirects, the log-in, and errors."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def path_of(page: str) -> str:
 def document(data: object, *, may_see_arguments: bool) -> str:
     """Return the JSON of a page's data. Arguments, results and headers are null for viewers who may not see them.
 
-    All characters but ASCII are escaped, and large numbers keep their digits.
+    All non-ASCII characters are escaped, and large numbers keep their digits.
     """
 
     def shown(value: Any, name: str = "") -> Any:
@@ -242,14 +242,14 @@ class Login:
         return response
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
-        """Return the way to the log-in page, for a request without a valid log-in."""
+        """Return a redirect to the log-in page, for a request without a valid log-in."""
         if request.headers.get("HX-Request"):  # the page reloads itself, and then comes here
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
         here = own_path(request)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
-            # Behind a link of another site, the browser sends the log-in with the next request only.
+            # After a link from another site, the browser sends the log-in only with the next request.
             return self._answers.lone(request, "again.html", {"title": "One moment", "here": here})
         wanted = here.removeprefix(quoted(request.root_path) if request.root_path else "")
         return redirect(
@@ -257,7 +257,7 @@ class Login:
         )
 
     def log_out(self, client: Client, session_id: str, urls: MapAdapter) -> Response:
-        """End the session, and return the way to the log-in page."""
+        """End the session, and return a redirect to the log-in page."""
         self._sessions.end(session_id)
         response = redirect(urls.build(LOG_IN), code=303, Response=Response)
         client.delete_cookie(response, COOKIE)
@@ -291,9 +291,9 @@ _TITLES = {
     405: "Not possible this way",
     413: "Too much at once",
     415: "Not understood",
-    429: "Too many tries",
+    429: "Too many attempts",
     500: "The dashboard failed",
-    503: "The database does not answer",
+    503: "The database is not responding",
 }
 _SENTENCES = {
     404: "This page does not exist.",
@@ -323,7 +323,7 @@ class Problems:
 
     def worked(self) -> None:
         """Note that a page was made, so an outage is over."""
-        self._outage.worked("the dashboard reaches the database again")
+        self._outage.worked("the dashboard can reach the database again")
         self._locks.worked("the dashboard no longer waits for a lock")
 
     def problem(self, error: Exception, path: str) -> Problem:
@@ -342,7 +342,7 @@ class Problems:
                 | TooSlow()
                 | DBAPIError(connection_invalidated=True)
             ):
-                self._outage.failed("the dashboard does not reach the database", error)
+                self._outage.failed("the dashboard cannot reach the database", error)
                 return _problem(503, "The log of the dashboard says why. Load the page again in a moment.", soon)
             case errors.NotPermitted():
                 self._refusals.failed(refused, error)
@@ -350,7 +350,7 @@ class Problems:
             case DBAPIError() if _takes_no_writes(error):
                 self._refusals.failed(refused, error)
                 sentence = "It only follows another server. Start the dashboard with the URL of the primary server."
-                return _problem(503, sentence, title="The database takes no writes")
+                return _problem(503, sentence, title="The database does not accept writes")
             case errors.FileUnusable() | errors.ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)
                 return _problem(503, str(error), soon, title="The database cannot be used")

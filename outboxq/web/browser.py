@@ -104,7 +104,7 @@ def check_form(request: Request, browser: Browser) -> None:
     if any("\0" in value for _, value in request.form.items(multi=True)):
         raise BadRequest("A field of the form contains NUL.")
     if not browser.accepts(request.form):
-        raise Forbidden("This form is too old, or belongs to another person. Load its page and send it again.")
+        raise Forbidden("This form is too old, or belongs to another person. Load its page again and resend the form.")
 
 
 def is_from_here(request: Request, client: Client) -> bool:
@@ -137,7 +137,9 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a text is neither."""
+    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError for a string that is
+    neither.
+    """
     try:
         return tuple(ip_network(text.strip(), strict=False) for text in texts)
     except ValueError as error:
@@ -194,7 +196,7 @@ class Client:
 
     @property
     def network(self) -> str:
-        """The address for counting tries; for IPv6, the network of one customer."""
+        """The address under which attempts are counted; for IPv6, the network of one customer."""
         if not self.address:
             return ""
         found = ip_address(self.address)
@@ -331,7 +333,7 @@ def derived(key: bytes, *parts: str) -> bytes:
 
 
 def matches(given: str, right: str) -> bool:
-    """Return whether the texts are equal. The time does not depend on the position of a difference."""
+    """Return whether the strings are equal. The time taken does not depend on where they differ."""
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), right.encode("utf-8", "surrogateescape"))
 
 
@@ -342,7 +344,7 @@ def sealed(key: bytes, value: object, *, seconds: int) -> str:
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that was passed to `sealed`. None: the text was changed, is too old, or has another key."""
+    """Return the value that was passed to `sealed`. None: the string was changed, is too old, or has another key."""
     first, _, second = text.partition(".")
     try:
         content, signature = _decoded(first), _decoded(second)

@@ -1,7 +1,7 @@
 """The charts of the dashboard: their range of time, and what the templates draw as SVG, in numbers and words.
 
-A plot is `WIDTH` by `HEIGHT` units. The page stretches the plot to its own width. The labels stand outside the plot and are not
-stretched.
+A plot is `WIDTH` by `HEIGHT` units. The page stretches the plot to its own width. The labels are outside the plot and
+are not stretched.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def axis_of(name: str, now: datetime) -> Axis:
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
-    """Return the charts of ended tasks, of waiting tasks, and of the times that tasks wait and run."""
+    """Return the charts of ended tasks, of waiting tasks, and of how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
@@ -234,7 +234,9 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
     for one, column in zip(series, columns, strict=True):
         known = [value for value in column if value is not None]
         last = words(known[-1]) if known else "–"
-        is_recent = not known or any(value is not None for value in column[-2:])  # the last step may have only begun
+        is_recent = not known or any(
+            value is not None for value in column[-2:]
+        )  # the last step may have only just begun
         legend.append(Legend(name=one.name, words=last if is_recent else f"– (last {last})"))
         extremes = f"{last} at the end, {words(max(known))} at most" if known else "unknown"
         summary.append(f"{one.name} {extremes}")

@@ -42,7 +42,9 @@ log = logging.getLogger("outboxq.web")
 _LARGEST_FORM: Final = 64 * 1024
 """Bytes of a form."""
 _PATIENCE: Final = 1.0
-"""Seconds of retries while the database does not answer. A worker waits longer; here, waiting would keep a thread from others."""
+"""Seconds of retries while the database is not responding. A worker waits longer; here, waiting would keep a thread
+from others.
+"""
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
 """Maximum time of a statement, as for all statements that read single tasks."""
 _LONGEST_TEXT: Final = 500
@@ -67,7 +69,7 @@ def application(
 ) -> Dashboard:
     """Return the dashboard of an outbox, for a WSGI server or for mounting in an application.
 
-    Without `token`, `authorize` and `trust_header`, only programs of this machine can see it.
+    Without `token`, `authorize` and `trust_header`, only programs on this machine can see it.
 
     Args:
         outbox: The outbox whose tasks are shown.
@@ -153,11 +155,11 @@ class Dashboard:
         try:
             return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
         except DBAPIError as error:
-            # Only here: viewers of the dashboard alone may learn who has the lock.
+            # Only here, because only viewers of the dashboard may learn who holds the lock.
             raise self._outbox.store.why_locked(error) or error from error
 
     def _for_everyone(self, request: Request) -> Response | None:
-        """Return the answer to a request that everyone may make; None for any other request."""
+        """Return the response to a request that everyone may make; None for any other request."""
         is_read = request.method in {"GET", "HEAD"}
         if request.path.startswith(STATIC):
             if not is_read:
@@ -232,7 +234,7 @@ HEADERS: Final[Mapping[str, str]] = {
 
 
 def secure(response: Response) -> None:
-    """Add the headers. By default no cache may keep a page, since it may show what only this viewer may see."""
+    """Add the headers. By default, caches must not keep a page, since it may show what only this viewer may see."""
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
 
@@ -250,20 +252,21 @@ class Probes:
         self._registry: CollectorRegistry | None = None
 
     def health(self) -> Response:
-        """Return 200 if the database answers, otherwise 503, and whether tables are locked. Everyone may ask, so it says no more.
+        """Return 200 if the database is responding, otherwise 503; and whether tables are locked. Everyone may ask, so
+        it says no more.
 
-        It uses a connection of its own, and does not wait for a lock.
+        It uses its own connection, and does not wait for a lock.
         """
         try:
             locked = self._freshness.shared("healthz", self._look)
         except Exception as error:  # noqa: BLE001
-            self._outage.failed("the dashboard does not reach the database", error)
-            return _text("the database does not answer\n", status=503)
-        self._outage.worked("the dashboard reaches the database again")
+            self._outage.failed("the dashboard cannot reach the database", error)
+            return _text("the database is not responding\n", status=503)
+        self._outage.worked("the dashboard can reach the database again")
         return _text("ok, but another session has locked the tables: no page can be shown\n" if locked else "ok\n")
 
     def _look(self) -> bool:
-        """Return whether the tables are locked; raises if the database does not answer."""
+        """Return whether the tables are locked; raises if the database is not responding."""
         store = self._outbox.store
         store.ensure_file()  # a connection would make an empty file
         try:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
-"""Seconds for which one read of the mark, and one rendered page, serve all requests."""
+"""Seconds for which a single read of the mark, and a single rendered page, serve all requests."""
 AGES: Final = 30
 """Seconds after which a page is rendered again although the tables are unchanged, because it shows ages."""
 LONGEST_WAIT: Final = 5.0
@@ -44,7 +44,7 @@ class Freshness:
         *,
         longest_wait: float = LONGEST_WAIT,
     ) -> None:
-        """`read_mark` reads the tables, and returns a different text after each change."""
+        """`read_mark` reads the tables, and returns a different string after each change."""
         self._read_mark, self._clock, self._longest_wait = read_mark, clock, longest_wait
         self._lock = threading.Lock()
         self._making: dict[Hashable, _Making] = {}

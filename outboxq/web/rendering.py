@@ -43,7 +43,7 @@ class Marks:
 
 
 class Templates:
-    """Renders pages. One text serves all browsers of a viewer; the parts that differ are filled in afterwards."""
+    """Renders pages. One rendering serves all of a viewer's browsers; the parts that differ are filled in afterwards."""
 
     def __init__(self) -> None:
         self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
@@ -138,7 +138,8 @@ def number(value: int | None) -> Markup | str:
 def breakable(value: object) -> Markup:
     """Return `plain_text` that a browser may break after dots, slashes, dashes, colons and underscores, and every 24 characters.
 
-    The style sheet breaks names nowhere else. An invisible name is replaced by a description, so that its link can be found.
+    The style sheet does not break names anywhere else. An invisible name is replaced by a description, so that its link
+    can be found.
     """
     text = plain_text(value)
     if value is not None and not text.strip():

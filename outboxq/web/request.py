@@ -71,9 +71,9 @@ class Redirect:
 
 
 PAYLOAD: Final = ("args", "headers", "result")
-"""Fields of a task that hold JSON of the application."""
+"""Fields of a task that hold the application's JSON."""
 
 
 def without(record: object, *names: str) -> dict[str, Any]:
-    """Return the fields of a record as JSON has them, without these."""
+    """Return the fields of a record in their JSON form, without these."""
     return {name: value for name, value in as_json(record).items() if name not in names}

@@ -1,4 +1,4 @@
 """The worker: claims tasks, runs them, writes how they ended, recovers those of dead workers, and waits for more.
 
-Its modules are imported by their names: `outboxq worker --help` needs only the options, not the code that runs tasks.
+Import its modules individually: `outboxq worker --help` needs only the options, not the code that runs tasks.
 """

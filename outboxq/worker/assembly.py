@@ -1,4 +1,4 @@
-"""The parts of a worker. Each is made here with the parts that it needs, and not started."""
+"""The parts of a worker. Each is made here with the parts that it needs, but is not started."""
 
 from __future__ import annotations
 
@@ -195,16 +195,16 @@ class Parts:
 
 
 class Connections:
-    """Three stores on the worker's own connections, since handlers may occupy all of the application's.
+    """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three, so that none of them waits for the work of another.
+    There are three so that none of them waits for another's work.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
         """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
-        """For heartbeats, and for writes that are as urgent."""
+        """For heartbeats, and for equally urgent writes."""
         self.claims = store.reserved(stopping)  # a claim that waits for the database must not delay a stop
 
     def watch(self, on_loss: Callable[[], object]) -> None:
@@ -227,7 +227,7 @@ def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> 
     """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
     try:
         release = version("outboxq")
-    except PackageNotFoundError:  # outboxq runs without having been installed
+    except PackageNotFoundError:  # outboxq is not installed as a package
         release = None
     return {
         "host": socket.gethostname(),

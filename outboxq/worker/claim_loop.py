@@ -33,16 +33,18 @@ _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(s
 """The shortest and the longest time between the due times of suspects that are given back. Between these two, it is the time for
 which the present suspect has run."""
 _SATURATED_AFTER = 0.05
-"""Seconds without an idle handler after which the worker need not be notified of tasks."""
+"""Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""Seconds without the end of a handler after which the claims that wait for one are given back."""
+"""Seconds after which claims that wait for a handler are given back, if no handler has ended in that time."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while they fail."""
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
-"""The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But few of them mean
-small claims: with 2, a surviving worker ran recovered tasks at a quarter of the rate of fresh ones, with 16 at two thirds."""
+"""The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
+a low number makes claims small: with 2, a surviving worker ran recovered tasks at a quarter of the rate of fresh ones,
+with 16 at two thirds.
+"""
 
 
 @dataclass(eq=False, repr=False)
@@ -69,17 +71,22 @@ class ClaimLoop(threading.Thread):
         self._cursor = ClaimCursor()
         self._tasks_left = self.settings.max_tasks
         self._handled, self._handled_at = -1, 0.0
-        """The pool's count of ended handlers when it last changed, and when that was (`time.monotonic()`)."""
+        """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
+        """
         self._suspects = _Suspects(self.leases)
         self.denied: str | None = None
-        """The sentence that names the right that the worker's role lacks. None: claims do not fail for lack of a right."""
+        """A sentence that names the privilege that the worker's role lacks. None: claims do not fail for lack of a
+        privilege.
+        """
         self._found_recovered = False
-        """The last claim that found tasks found a recovered one. Then only a few tasks may wait for a handler: if this worker died,
-        each of them would needlessly become a suspect.
+        """True if the last claim that found any tasks found a recovered one. Then only a few tasks may wait for a
+        handler: if this worker died, each of them would needlessly become a suspect.
         """
 
     def expect_recovered(self) -> None:
-        """Make the next claim a small one, since it may find recovered tasks. Then none of them has to be given back."""
+        """Make the next claim a small one, since it may find recovered tasks, so that none of them has to be given
+        back.
+        """
         self._found_recovered = True
 
     def run(self) -> None:
@@ -95,7 +102,7 @@ class ClaimLoop(threading.Thread):
             raise
 
     def _claim_until_over(self) -> bool:
-        """Claim until the worker stops, or has finished its `max_tasks` or its burst.
+        """Claim until the worker stops or has finished its `max_tasks` or its burst.
 
         Returns False if the SQLite file is unusable. `on_thread_failure` has then been called.
         """
@@ -114,7 +121,7 @@ class ClaimLoop(threading.Thread):
                 failures += 1
                 self.denied = str(error) if isinstance(error, NotPermitted) else None
                 failing.failed("claiming failed; no task was started", error)
-                pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is no float
+                pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is too large for a float
                 self.stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
         return True
 
@@ -163,7 +170,7 @@ class ClaimLoop(threading.Thread):
         pool = self.pool
         self._release_stalled_prefetch()
         while not self.completer.can_write.is_set() and not self.stopping.wait(_CHECK_EVERY):
-            pass  # the outcome of a task that ended now would only wait for the database
+            pass  # if a task ended now, its outcome would only wait for the database
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
@@ -177,7 +184,7 @@ class ClaimLoop(threading.Thread):
 
     @property
     def _prefetch_limit(self) -> int:
-        """The number of claims that may wait for busy handlers."""
+        """The number of claims that may wait while all handlers are busy."""
         limit = self.pool.prefetch_limit
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
@@ -193,12 +200,14 @@ class ClaimLoop(threading.Thread):
             self._give_back(pool.cancel_queued(), "the handlers before it are slow")
 
     def keep_tasks(self) -> None:
-        """Ignore tasks that are declared from now on, if child processes are about to be forked: those would not know them."""
+        """Ignore tasks that are declared from now on if child processes are about to be forked, which would not know
+        such tasks.
+        """
         if self.settings.isolation is Isolation.PROCESS:
             self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
-        """Hold the claims and pass them to the handlers: suspects one at a time, but no unknown tasks."""
+        """Hold the claims and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         known = [
             context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log)
@@ -224,15 +233,15 @@ class ClaimLoop(threading.Thread):
         if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        self._give_back(too_many, "its worker died before, so it does not wait for a busy handler")
+        self._give_back(too_many, "its worker died before, so it must not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 
     def _start_suspect(self, suspects: Sequence[ActiveClaim]) -> None:
-        """Start one suspect, unless one runs in this process already, and give the others back."""
+        """Start one suspect, unless one is already running in this process, and give the others back."""
         first, others = self._suspects.in_turn(suspects)
         for active, delay in others:
-            self._give_back([active], "another task like it runs in this process", delay=delay)
+            self._give_back([active], "another task like it is running in this process", delay=delay)
         if self.burst and others:
             self._suspects.expect(others)
         if first is not None:
@@ -242,7 +251,7 @@ class ClaimLoop(threading.Thread):
         """Wait until there may be more to claim. A burst waits only for the worker's own tasks and for what they enqueue."""
         if self.burst:
             while not self.pool.wait_until_at_most(0, _STUCK_AFTER) and not self.stopping.is_set():
-                pass  # the job of a thread that died never ends, and the last wake may have come before this wait
+                pass  # if a thread died, its job never ends, and the last wake may have come before this wait
             self.completer.flush()
             if self._suspects.are_to_come():
                 self.stopping.wait(_SUSPECT_MIN_DELAY.total_seconds())
@@ -252,7 +261,7 @@ class ClaimLoop(threading.Thread):
         self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
 
     def _is_idle(self) -> bool:
-        """Return whether no handler runs and every outcome is written. A claim then finds every task that exists."""
+        """Return whether no handler is running and every outcome is written. A claim then finds every task that exists."""
         written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
         return written and not self.completer.has_locked
 
@@ -282,24 +291,25 @@ class ClaimLoop(threading.Thread):
 class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
-    A suspect was running each of the last times that its worker died, and may be the cause. If one process ran two of them, the
-    guilty one would bring the innocent one to the limit of recoveries. Other tasks may run beside a suspect.
+    A suspect is a task that was running every time its worker died recently, and may be the cause. If one process ran
+    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run beside a
+    suspect.
     """
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
         self._last: Claim | None = None
-        """The suspect that was last started here, and when it was (`time.monotonic()`)."""
+        """The suspect that was last started here, and the time of its start (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
         """The suspects that a burst gave back and still expects, unless another worker gets them."""
         self._last_due = 0.0
-        """About when the last of them is due (`time.monotonic()`)."""
+        """The approximate time at which the last of them is due (`time.monotonic()`)."""
 
     def in_turn(
         self, suspects: Sequence[ActiveClaim]
     ) -> tuple[ActiveClaim | None, list[tuple[ActiveClaim, timedelta]]]:
-        """Return the suspect that starts now (None if one runs already), and the others with their delays."""
+        """Return the suspect to start now (None if one is already running), and the others with their delays."""
         now, first = time.monotonic(), None
         if self._last is None or not self._leases.holds(self._last):
             first, *suspects = suspects
@@ -308,7 +318,7 @@ class _Suspects:
         return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
 
     def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
-        """Expect these suspects, which were given back with their delays, to be due again."""
+        """Expect these suspects, which were given back with these delays, to become due again."""
         self._to_come.update(active.claim.id for active, _ in suspects)
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 

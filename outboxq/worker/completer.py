@@ -1,6 +1,7 @@
-"""Writes the outcomes of claims: a single one at once, and all that came during a write in the next statement.
+"""Writes the outcomes of claims: a single one at once, and those that arrive during a write together in the next
+statement.
 
-When a worker's time is over, `Handback` gives back the claims that it still holds.
+When a worker has run out of time, `Handback` gives back the claims that it still holds.
 """
 
 from __future__ import annotations
@@ -34,30 +35,34 @@ log = logging.getLogger("outboxq.worker")
 _BATCH_LIMIT = 1000
 _RETRY_AFTER = 0.5
 _LONGEST_PAUSE = 5.0
-"""The longest pause between two tries, in seconds, while the database has no room."""
+"""The longest pause between attempts, in seconds, while the database is full."""
 _CHECK_EVERY = 0.1
 _RELEASE_AGAIN_AFTER = 0.02
-"""Seconds between two tries to give back a locked task. A heartbeat holds such a lock for a few milliseconds."""
+"""Seconds between attempts to give back a locked task. A heartbeat holds such a lock for a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
-"""Seconds for which a suspect waits until earlier outcomes are written, since they must not be lost if it kills the process."""
+"""Seconds for which a suspect waits for earlier outcomes to be written, since they must not be lost if it kills the
+process.
+"""
 _MOST_LOCKED = 10_000
 """The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is killed, the work of
 their tasks is lost."""
 _MAX_REFUSED = 3
-"""The number of consecutive outcomes that the database refuses for good before the worker stops: the cause is then not a single
-task."""
+"""The number of consecutive outcomes that the database must refuse for good to stop the worker: the cause is then not a
+single task.
+"""
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """Named once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
-"""The ids of the tasks whose leases were lost, and the ids of the tasks that a lock keeps from ending, each with the batch whose row is
-locked. None: the task itself is locked."""
+"""The ids of the tasks whose leases were lost, and the ids of the tasks that a lock prevents from ending, each with the
+batch whose row is locked. None: the task itself is locked.
+"""
 _NONE: Mapping[UUID, UUID | None] = {}
 
 
 @dataclass(eq=False, repr=False)
 class _SetAside:
-    """Outcomes that wait for one lock, apart from the others."""
+    """Outcomes that wait for the same lock, separately from the others."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
@@ -71,9 +76,10 @@ class Completer(threading.Thread):
     Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the database
     answers.
 
-    An outcome whose task is locked by another transaction waits apart from the others. So do all outcomes of a batch whose row is
-    locked. The first of them has waited for that row as long as outcomes wait for a lock (`postgresql_session.py`). From then
-    on the batch is tried by itself every half second, for a moment, in turn with new outcomes, until it succeeds.
+    An outcome whose task is locked by another transaction waits separately from the others. So do all outcomes of a
+    batch whose row is locked. The first of them waits for that row until its lock timeout (`postgresql_session.py`).
+    After that, the batch is tried by itself every half second, each time briefly and in turn with new outcomes, until
+    it succeeds.
     """
 
     store: Store
@@ -82,7 +88,7 @@ class Completer(threading.Thread):
     on_unblocked: Callable[[], None] = lambda: None
     """Called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
-    """Called when the failure of a task of a batch was written, since the other tasks may have to be cancelled."""
+    """Called after the failure of a task in a batch was written, since the other tasks may have to be cancelled."""
     durable: bool = True
     """False: a crash of the server may undo the most recent writes."""
 
@@ -92,9 +98,9 @@ class Completer(threading.Thread):
         """Set while outcomes can be written and not too many wait for locks. Otherwise the worker claims no tasks."""
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
-        """The outcomes to write, events to set once all before them are written, and None for the end."""
+        """The outcomes to write; events to set after everything before them is written; and None at the end."""
         self._locked: dict[UUID | None, _SetAside] = {}
-        """The outcomes that wait for a lock, by the batch whose row they need. None: their tasks are locked."""
+        """The outcomes that wait for a lock, by the batch whose row they need. The key None: their tasks are locked."""
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
@@ -114,7 +120,7 @@ class Completer(threading.Thread):
             self.put(released(active.claim, reason, delay=delay), active)
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Count a completion that the task's transaction has committed, so that no outcome is left to write."""
+        """Count a completion that the task's own transaction has committed, so there is no outcome left to write."""
         self.leases.meter.ended([outcome], [active.timing])
         self._notify_unblocked([outcome.claim])
 
@@ -124,17 +130,19 @@ class Completer(threading.Thread):
         self.leases.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
-        """Write that a suspect begins, after the outcomes before it. Returns whether its claim still holds."""
+        """Record that a suspect begins, after writing the earlier outcomes. Returns whether its claim still holds."""
         self.flush(_SUSPECT_FLUSH_TIMEOUT)
         return self.store.begin(claim)
 
     @property
     def has_locked(self) -> bool:
-        """Return whether an outcome waits for a row that another transaction has locked."""
+        """Return whether any outcome waits for a row that another transaction has locked."""
         return bool(self._locked)
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Wait until each outcome put so far is written, has failed, or waits for a lock. Returns False after `timeout` seconds."""
+        """Wait until each outcome submitted so far is written, has failed, or waits for a lock. Returns False after
+        `timeout` seconds.
+        """
         written = threading.Event()
         self._outcomes.put(written)
         deadline = math.inf if timeout is None else time.monotonic() + timeout
@@ -144,7 +152,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write the outcomes put so far, and end. The caller joins the thread."""
+        """Write the outcomes submitted so far, and end. The caller joins the thread."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -191,7 +199,7 @@ class Completer(threading.Thread):
             log.warning(text, waiting)
 
     def _pause(self) -> float:
-        """Return the seconds until locked outcomes are tried again."""
+        """Return the number of seconds until locked outcomes are tried again."""
         due = min(waiting.retry_at for waiting in self._locked.values())
         return max(0.0, due - time.monotonic())
 
@@ -212,7 +220,7 @@ class Completer(threading.Thread):
             self._write(outcomes)
 
     def _write_locked(self) -> None:
-        """Try the outcomes again that wait for one lock."""
+        """Retry the outcomes that wait for one lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
         waiting = self._locked[batch]
         tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]
@@ -255,7 +263,7 @@ class Completer(threading.Thread):
         self.leases.on_failpoint(Failpoint.AFTER_FINISH)
 
     def _notify_unblocked(self, claims: Iterable[Claim]) -> None:
-        """Wake the claim loop if the end of one of these claims may let other tasks start."""
+        """Wake the claim loop if any of these ended claims may let other tasks start."""
         if any(claim.makes_way for claim in claims):
             self.on_unblocked()
 
@@ -274,10 +282,10 @@ class Completer(threading.Thread):
         return frozenset(again)
 
     def _write_until_answered(self, outcomes: Sequence[Outcome], *, skip_locked: bool) -> _Written:
-        """Write the outcomes, once the database has answered or the worker's time is over.
+        """Write the outcomes. Returns when the database has answered or the worker has run out of time.
 
-        Returns the tasks whose leases were lost, and those that a lock keeps from ending. With `skip_locked`, the write waits for
-        a lock only for a moment. Raises FileUnusable, since no other outcome could be written either.
+        Returns the tasks whose leases were lost, and those that a lock prevents from ending. With `skip_locked`, the
+        write waits only briefly for a lock. Raises FileUnusable, since no other outcome could be written either.
         """
         tries = 0
         while True:
@@ -295,7 +303,7 @@ class Completer(threading.Thread):
                     skip_locked = True
                 elif self._wait_to_retry(error, tries, len(outcomes)):
                     tries += 1
-                    skip_locked = True  # this also finds the outcomes of a try whose COMMIT was not answered
+                    skip_locked = True  # this also finds outcomes that an earlier, unanswered COMMIT wrote
                 else:
                     return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
@@ -306,9 +314,11 @@ class Completer(threading.Thread):
                 return lost, dict.fromkeys(locked)
 
     def _divide(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write outcomes that one lock keeps from being written together, without waiting for that lock again and again.
+        """Write outcomes that a lock prevents from being written together, without waiting for that lock again and
+        again.
 
-        Outcomes that need no row of a batch are written first. Those of each batch are set aside, to be tried by themselves.
+        Outcomes that do not need a batch's row are written first. Each batch's outcomes are set aside, to be tried by
+        themselves.
         """
         batches = {_batch_of(outcome) for outcome in outcomes}
         if len(batches) == 1 and (len(outcomes) == 1 or None not in batches):
@@ -331,7 +341,7 @@ class Completer(threading.Thread):
         return lost, locked
 
     def _wait_to_retry(self, error: Exception, tries: int, outcomes: int) -> bool:
-        """Return whether the same outcomes may be written later, after a pause."""
+        """Return whether writing the same outcomes may succeed after a pause."""
         if self.store.gone.is_set():
             return False
         if self.store.may_pass(error):
@@ -374,7 +384,9 @@ class Completer(threading.Thread):
         return lost, _NONE
 
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
-        """Count the outcomes that the database has answered, while the leases, which have their times, are held."""
+        """Count the outcomes that the database has answered, before their leases, which hold their timings, are
+        dropped.
+        """
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
         self.leases.meter.ended(answered, self.leases.timings(answered), lost=lost)
 
@@ -386,13 +398,15 @@ def _batch_of(outcome: Outcome) -> UUID | None:
 
 
 def _needs_batch(outcome: Outcome) -> bool:
-    """Return whether the outcome changes the row of its batch. If it makes the task Ready, only a cancel request can make it do so."""
+    """Return whether the outcome changes its batch's row. One that makes the task Ready does so only if there is a
+    cancel request.
+    """
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
 
 
 @dataclass(eq=False, repr=False)
 class Handback:
-    """Releases the claims that a worker still holds when its time is over."""
+    """Releases the claims that a worker still holds when it has run out of time."""
 
     store: Store
     leases: Leases
@@ -401,8 +415,8 @@ class Handback:
     def give_back(self, timeout: float) -> int:
         """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
 
-        This takes at most `timeout` seconds, since the database may not answer. Only one call runs at a time: a second one would
-        skip rows that the first has locked, and the process might end before the first has committed.
+        This takes at most `timeout` seconds, since the database may not be responding. Only one call runs at a time: a
+        second one would skip rows that the first has locked, and the process might end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
@@ -421,7 +435,7 @@ class Handback:
             return given_back - sum(ended)
 
     def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
-        """Write the releases, and try locked ones again until `over` is set. Returns how many tasks had ended meanwhile."""
+        """Write the releases, and retry locked ones until `over` is set. Returns how many tasks had ended meanwhile."""
         ended = 0
         with releasing(outcomes, self.leases.on_failpoint):
             while True:
@@ -438,9 +452,11 @@ class Handback:
         return ended
 
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """Write the releases. Returns the ids of the tasks that had ended, and of those that a lock keeps from being released.
+        """Write the releases. Returns the ids of the tasks that had ended, and of those that a lock prevents from being
+        released.
 
-        The release of a task with a cancel request ends that task, and so waits for the row of its batch. The others are released.
+        Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The others are
+        released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

@@ -1,4 +1,6 @@
-"""Runs the function of a task for a claim, and returns the outcome. Only this module calls users' functions. It uses no database."""
+"""Runs the function of a task for a claim, and returns the outcome. Only this module calls users' functions. It does
+not use a database.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from .timeouts import TimeLimit
 _ERROR_BYTES = 1000
 _TRACEBACK_BYTES = 8192
 SHORTEST_SNOOZE = timedelta(seconds=1)
-"""The shortest delay of a Snooze. A handler that asked each time to run again at once would write hundreds of events per second."""
+"""The shortest delay of a Snooze. A handler that always asked to run again at once would write hundreds of events per
+second.
+"""
 _COMPLETED = EventType.COMPLETED
 """Named once, as in `task_runner.py`."""
 _LONGEST = timedelta(days=3650)  # keeps now + delay within the range of datetime
@@ -32,9 +36,10 @@ _LONGEST = timedelta(days=3650)  # keeps now + delay within the range of datetim
 def context_of(
     claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
 ) -> TaskContext:
-    """Return the context for the claim's handler. The worker keeps it, and tells the handler through it what happens meanwhile.
+    """Return the context for the claim's handler. The worker keeps it, and uses it to tell the handler what happens
+    meanwhile.
 
-    `keeps_log`: the lines that the handler logs are kept for the event of its end.
+    `keeps_log`: the lines that the handler logs are saved to be stored with the event that records how it ended.
     """
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
@@ -56,7 +61,7 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
         outcome = _run(task, context, limit)
         # Skipped for a handler without notes: this call was 1 % of the calls of a task.
         return outcome if context.handler_log is None and context.reported is None else with_notes(outcome, context)
-    except BaseException as error:  # noqa: BLE001 - an exception of the user's that cannot even be described
+    except BaseException as error:  # noqa: BLE001 - a user's exception may fail even when it is described
         return _failed_for_good(context, error)
     finally:
         context.ended = time.monotonic()
@@ -88,9 +93,10 @@ def wants_context(function: Callable[..., Any]) -> bool:
 
 
 _WANTING: WeakKeyDictionary[FunctionType, bool] = WeakKeyDictionary()
-"""True for the functions of steps that take the context. The keys are weak because such a function may be a closure of one run.
+"""True for step functions that take the context. The keys are weak because such a function may be a closure created in
+one run.
 
-Without it, a step of a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s "from
+Without it, a step in a module with `from __future__ import annotations` took 56 us longer (`python -m timeit -s "from
 outboxq.task.task import takes_context" -s "from outboxq import TaskContext" -s "def f(ctx: 'TaskContext'): ..."
 "takes_context(f)"`).
 """
@@ -112,7 +118,7 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             decide = partial(task.retry.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts)
             delay = decide(elapsed=elapsed)
             if delay is None and task.retry.has_stop and context.step_runner is not None:
-                # Asked only now, since sleeps may have to be read.
+                # Not read earlier, since sleeps may have to be read from the database.
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
     except ConfigurationError as broken:  # an error of the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
@@ -130,12 +136,14 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Return the outcome that gives a task back. No attempt is used, and another worker may claim the task after the delay."""
+    """Return the outcome that gives a task back. It uses no attempt, and another worker may claim the task after the
+    delay.
+    """
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
 
 def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
-    """Return the outcome with the reported progress and the handler log of the attempt, for its event."""
+    """Return the outcome with the attempt's reported progress and handler log, for its event."""
     if context.handler_log is None and context.reported is None:
         return outcome
     notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()
@@ -165,11 +173,11 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         call = task.function if limit is None else partial(limit.call, task.function)
         result = _called(call, (context,) if task.takes_context else (), arguments)
         if isinstance(result, Snooze | Cancel | Retry):
-            raise result  # returned or raised, it means the same
+            raise result  # it means the same whether it is returned or raised
         try:
             stored = dump_result(result, name=task.name)
         except PayloadError as error:
-            # The handler did its work and would repeat it: a retry cannot help, and completing would lose the result.
+            # The handler has done its work, and a retry would only repeat it; completing would lose the result.
             return _failed_for_good(context, error)
         return Outcome(claim=claim, event_type=_COMPLETED, result=stored)
     except Asleep as request:
@@ -216,7 +224,9 @@ def _failed_for_good(context: TaskContext, error: BaseException, **more: str) ->
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Return the texts of an error for its event: without local variables, cut to size, in characters that databases accept."""
+    """Return the strings that describe an error in its event: without local variables, cut to size, in characters that
+    databases accept.
+    """
     kind = type(error)
     try:
         message = str(error)

@@ -1,10 +1,11 @@
-"""Keeps the last lines that a handler logs, for the event of its end: the handler log.
+"""Keeps the last lines that a handler logs, to be stored with the event that records how it ended: the handler log.
 
-The worker adds one `LogKeeper` to Python's root logger if logging is configured, which means that the root logger has another
-handler. Without one, the keeper would prevent `logging.basicConfig()` from configuring logging, and Python from printing warnings.
+The worker adds one `LogKeeper` to Python's root logger if logging is configured, that is, if the root logger has
+another handler. If the keeper were the only handler, `logging.basicConfig()` would do nothing and Python would not
+print warnings.
 
-A line belongs to the task whose handler runs in the same `contextvars` context: in the handler's thread, or in a thread that runs
-in a copy of that context.
+A line belongs to the task whose handler runs in the same `contextvars` context: in the handler's thread, or in a thread
+with a copy of that context.
 """
 
 from __future__ import annotations
@@ -27,21 +28,22 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""Held while the keeper that all workers of the process share is added, removed, or given another user."""
+"""Held while the keeper, which all workers in the process share, is added, removed, or given another user."""
 
 
 class LogKeeper(logging.Handler):
-    """A logging handler that keeps the records that handlers of tasks log, at INFO and above.
+    """A logging handler that keeps the records that task handlers log, at INFO and above.
 
-    A worker adds one to the root logger, unless there is one. Add one yourself to a logger that does not propagate; or to the root
-    logger, with a filter that removes secrets from the records. It may be added to several loggers: each record is kept once.
+    A worker adds one to the root logger unless it already has one. Add one yourself to a logger that does not
+    propagate; or to the root logger, with a filter that removes secrets from the records. It may be added to several
+    loggers: each record is kept once.
     """
 
     def __init__(self, level: int | str = logging.INFO) -> None:
         super().__init__(level)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record if a handler of a task logs it. Threads do not wait for each other."""
+        """Keep the record if a task's handler logs it. Threads do not wait for each other."""
         if current.get() is None:  # as for most records of a worker
             return False
         found: Any = self.filter(record)  # since Python 3.12 a filter may return another record
@@ -62,21 +64,21 @@ class LogKeeper(logging.Handler):
                     context.handler_log = HandlerLog()
         try:
             context.handler_log.add(record, _line_of)
-        except Exception:  # noqa: BLE001 - as every handler of Python's does
+        except Exception:  # noqa: BLE001 - as every handler in Python's logging does
             self.handleError(record)
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds. The workers of a process share it, since two keepers would keep some lines twice."""
+    """The keeper that a worker adds. The workers in a process share it, since two keepers would keep some lines twice."""
 
     def __init__(self) -> None:
         super().__init__()
         self.places: set[KeeperPlace] = set()
-        """The places of the workers that use it."""
+        """The registrations of the workers that use it."""
 
 
 class KeeperPlace:
-    """One worker's use of the keeper on the root logger, which is there as long as a worker uses it."""
+    """One worker's use of the keeper on the root logger. The keeper stays there as long as any worker uses it."""
 
     def __init__(self) -> None:
         self.root = logging.getLogger()
@@ -114,7 +116,7 @@ class KeeperPlace:
 
 
 def _renew_locks() -> None:
-    """Make new locks. A process that was forked while another thread held one would wait for it for ever."""
+    """Make new locks. If another thread held one at the fork, the child process would wait for it for ever."""
     global _making, _sharing
     _making, _sharing = threading.Lock(), threading.Lock()
 
@@ -136,7 +138,7 @@ def keeping() -> Iterator[None]:
 def _line_of(record: logging.LogRecord) -> LogLine:
     try:
         text = record.getMessage()
-    except Exception:  # noqa: BLE001 - its arguments do not fit, so Python's own handlers print a traceback
+    except Exception:  # noqa: BLE001 - its arguments do not match, so Python's own handlers print a traceback
         text = str(record.msg)
     if record.exc_text:  # written by the formatter of another handler
         text = f"{text}\n{record.exc_text}"

@@ -29,8 +29,9 @@ log = logging.getLogger("outboxq.worker")
 BEATS_PER_LEASE = 3
 _LONGEST_PAUSE = 60.0
 _RETRY_AFTER = 0.5
-"""Seconds until a heartbeat that failed or found a row locked is sent again. Recovery waits longer before it takes a worker for
-dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first."""
+"""Seconds until a heartbeat that failed or found a row locked is sent again. Recovery waits longer before it considers
+a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat comes first.
+"""
 
 
 class ClaimState(Enum):
@@ -39,9 +40,11 @@ class ClaimState(Enum):
     HELD = auto()
     """It waits for a handler, or its handler runs."""
     ENDING = auto()
-    """Its transaction is about to commit its completion, or has been interrupted. The loss of its lease is not reported any more."""
+    """Its transaction is about to commit its completion, or has been interrupted. The loss of its lease is no longer
+    reported.
+    """
     COMMITTED = auto()
-    """Its transaction has committed its completion, so no outcome is left to write."""
+    """Its transaction has committed its completion, so there is no outcome left to write."""
     HANDED_OVER = auto()
     """The completer has its outcome, and drops the claim once the outcome is written."""
 
@@ -57,23 +60,27 @@ class ActiveClaim:
     """When the claim was sent (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     claimed_again_at: float = -math.inf
-    """When this worker claimed it again, after a crash of the server (`time.monotonic()`). Answers to earlier questions do not count."""
+    """When this worker claimed it again, after a server crash (`time.monotonic()`). Answers to earlier queries do not
+    count.
+    """
     child: int | None = None
     """The id of the child process that runs its handler. None: a thread runs it."""
     is_limited: bool = False
     """The worker enforces its timeout."""
     warned_late: bool = False
-    """The log has the warning that its handler runs past its timeout."""
+    """The warning that its handler runs past its timeout has been logged."""
     was_locked: bool = False
     """Its last heartbeat found its row locked, so the next heartbeat for it is separate."""
     warned_unreachable: bool = False
-    """The log has the warning that its lease ended before the database could be reached."""
+    """The warning that its lease expired before the database could be reached has been logged."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote, or that could not be written."""
 
     @property
     def timing(self) -> Timing:
-        """Return how long the task waited from its due time to the start of its handler, and how long the handler ran."""
+        """Return how long the task waited between its due time and the start of its handler, and how long the handler
+        ran.
+        """
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
             return UNKNOWN
@@ -107,19 +114,21 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Says whether the lease of a claim still holds, and takes note of its end."""
+    """Tells whether the lease of a claim still holds, and notes when it ends."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity: as long as a transaction has the only lock."""
+        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity: as long as a transaction holds the
+        only lock.
+        """
 
     def ending(self, active: ActiveClaim) -> None:
         """Note that the claim is about to end. The loss of its lease is not reported from now on."""
 
     def mark_lost(self, claim: Claim) -> None:
-        """Tell the handler that the database has ended this lease."""
+        """Tell the handler that this lease has ended in the database."""
 
 
 @dataclass(eq=False, repr=False)
@@ -151,7 +160,7 @@ class Leases:
         new = []
         for context in contexts:
             claim = context.claim
-            # Counted from before the claim was sent, so that the lease never ends later here than in the database.
+            # Counted from before the claim was sent, so that the lease never expires later here than in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(
                 ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim), sent=sent)
@@ -165,10 +174,12 @@ class Leases:
         self.broke_at = time.monotonic()
 
     def hold_on(self, claim: Claim, *, sent: float) -> bool:
-        """Keep a claim that this worker has claimed again after a crash of the server. Returns False if this process does not hold it.
+        """Keep a claim that this worker has acquired again after a server crash. Returns False if this process does not
+        hold it.
 
-        Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A handler that
-        has learnt of the loss is not told: it may have stopped half-way, so its outcome does not count (`is_void`).
+        Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A
+        handler that has learnt of the loss is not told: it may have stopped halfway, so its outcome does not count
+        (`is_void`).
         """
         with self._lock:
             one = self._find(claim)
@@ -190,8 +201,8 @@ class Leases:
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome must not count, even if the database accepts it.
 
-        After a crash of the server, this worker may have the same claim again. But a handler that has learnt that its lease was
-        lost may have stopped half-way.
+        After a server crash, this worker may have the same claim again. But a handler that has learnt that its lease
+        was lost may have stopped halfway.
         """
         return context.was_lost and self.broke_at > -math.inf
 
@@ -202,17 +213,21 @@ class Leases:
         active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
-        """Return the claims whose handlers run now. It takes no lock, so a signal handler may call it."""
+        """Return the claims whose handlers are running. This takes no lock, so a signal handler may call it."""
         known = list(self._held.values())
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
 
     def in_children(self) -> list[tuple[Claim, int]]:
-        """Return the claims whose handlers run in child processes now, with the ids of the processes. It takes no lock."""
+        """Return the claims whose handlers are running in child processes, with the ids of the processes. This takes no
+        lock.
+        """
         known = list(self._held.values())
         return [(one.claim, child) for one in known if (child := one.child) is not None]
 
     def holds(self, claim: Claim | Lease) -> bool:
-        """Return whether this process holds the claim: it waits, it runs, or its outcome is not written yet."""
+        """Return whether this process holds the claim: its task is waiting or running, or its outcome is not written
+        yet.
+        """
         with self._lock:
             return self._find(claim) is not None
 
@@ -224,7 +239,7 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now: a clock was set, so other workers may believe that these leases have ended."""
+        """Send the next heartbeat now: a clock was set, so other workers may believe that these leases have expired."""
         for one in self.held():
             one.next_beat = -math.inf
         self.beat_moved.set()
@@ -254,7 +269,9 @@ class Leases:
                 self._mark_lost(one)
 
     def _mark_lost(self, one: ActiveClaim) -> bool:
-        """Tell the handler that its lease was lost, and count that. Returns False if it knows already. The caller has the lock."""
+        """Tell the handler that its lease was lost, and count that. Returns False if it already knows. The caller has
+        the lock.
+        """
         if one.context.was_lost:
             return False
         one.context.was_lost = True
@@ -275,13 +292,15 @@ class Leases:
             return list(self._held.values())
 
     def pause(self) -> float:
-        """Return the seconds until the next heartbeat is due."""
+        """Return the number of seconds until the next heartbeat is due."""
         now = time.monotonic()
         due = min((one.next_beat for one in self.held()), default=now + _LONGEST_PAUSE)
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease is lost only if the database says so, and not while it does not answer."""
+        """Send one heartbeat for all claims. A lease is lost only if the database says so, not while the database is
+        not responding.
+        """
         held = self._claims_to_beat()
         if not held:
             return
@@ -332,7 +351,7 @@ class Leases:
         except Exception as error:
             if self.store.may_pass(error) or self.store.cannot_write_now(error):
                 raise
-            say(log, logging.WARNING, "the progress of running tasks could not be written, and is left out", error)
+            say(log, logging.WARNING, "the progress of running tasks could not be written and is left out", error)
             for one in held:
                 one.written = reported[one.claim.id]
             return self.store.heartbeat(claims)
@@ -343,7 +362,9 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether its handler learns of that now."""
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether the claim's handler learns that
+        only now.
+        """
         with self._lock:
             if one.claimed_again_at > asked:
                 return False
@@ -363,7 +384,9 @@ class Leases:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
-        """Warn, once per outage, that a lease has expired by this worker's clock. Whether it was lost, only the database can say."""
+        """Warn, once per outage, that a lease has expired by this worker's clock. Only the database knows whether it
+        was lost.
+        """
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(

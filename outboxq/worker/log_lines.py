@@ -1,12 +1,12 @@
-"""The log lines of a worker's start and of each attempt's end.
+"""The lines that are logged when a worker starts and when an attempt ends.
 
-The line of the start answers the first questions about a task that does not run.
+The line at the start answers the first questions about a task that does not run.
 
-The line of a failure names its exception. An exception's message may contain personal data. Its traceback contains the messages
-of all exceptions that led to it, and one from the database contains the statement with its parameters. So the line has only the
-type and the first line of the message, in which libraries name the mistake and not the values. The whole exception is in
-`exc_info`, as in every Python program that logs an error: error trackers need it, and the application's formatter decides
-whether to print it.
+The line about a failure names its exception. An exception's message may contain personal data. Its traceback contains
+the messages of all exceptions that led to it, and a database error contains the statement with its parameters. So the
+line has only the type and the first line of the message, in which libraries describe the mistake without the values.
+The whole exception is in `exc_info`, as usual in Python when an error is logged: error trackers need it, and the
+application's formatter decides whether to print it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ log = logging.getLogger("outboxq.worker")
 
 _LEVELS = {EventType.RETRY_SCHEDULED: logging.WARNING, EventType.FAILED: logging.ERROR}
 _LONGEST = 300
-"""The largest number of characters of a message in the line."""
+"""The maximum number of characters of a message in a line."""
 _MOST = 10
-"""The largest number of names in a line."""
+"""The maximum number of names in a line."""
 
 
 def introduce(
@@ -39,7 +39,7 @@ def introduce(
 ) -> None:
     """Log that the worker has started, with its database, its queues, and how it notices new tasks.
 
-    The record has the same values as fields, for programs that read the log.
+    The record also has these values as fields, for programs that read the log.
     """
     queues, topics, url = settings.queues, settings.topics, store.bound_engine.url
     where = store.dialect.place(url, lambda: None)
@@ -66,21 +66,22 @@ def fields_of_worker(worker_id: UUID, label: str) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class EndLog:
-    """Logs the ends of attempts: a failure at WARNING if another attempt follows and otherwise at ERROR, any other end at INFO.
+    """Logs how attempts end: a failure at WARNING if another attempt follows, otherwise at ERROR; any other outcome at
+    INFO.
 
-    Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. The record of a failure also has
+    Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. A failure's record also has
     `exception`, a dict of `type` (module and name) and `message` (its first line).
     """
 
     tracebacks: bool | None = None
-    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, and at the level DEBUG
-    all.
+    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, or all at
+    level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""
 
     def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Log the end of an attempt that ran for this many seconds. `context.error` is the exception that it raised."""
+        """Log how an attempt that ran for this many seconds ended. `context.error` is the exception that it raised."""
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
         if not log.isEnabledFor(level):
@@ -118,7 +119,7 @@ def _following(outcome: Outcome) -> str:
 
 
 def _message(outcome: Outcome) -> str:
-    """Return the first line of the message, without the name of the type before it in `outcome.error`."""
+    """Return the first line of the message, without the type name that precedes it in `outcome.error`."""
     line = _first_line(outcome.error or "")
     name, _, message = line.partition(":")
     return message.strip() if str(outcome.data.get("exception", "")).endswith(f".{name}") else line

@@ -1,7 +1,7 @@
-"""Counts, in memory, the ends and durations of attempts, claims, recoveries and lost leases of a worker.
+"""Counts, in memory, a worker's attempts by outcome and duration, its claims, recoveries and lost leases.
 
-No statement is sent for it. The numbers only grow from the start of the worker on. For the numbers of a period, read them at its
-beginning and at its end, and subtract.
+This sends no statements. The numbers start at zero with the worker and only grow. For the numbers of a period, read
+them at its beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ TASK_BOUNDS: Final = tuple(2**power for power in range(11))
 
 
 class AttemptEnd(StrEnum):
-    """The end of an attempt, as it is counted: once per attempt."""
+    """The way in which an attempt ended, as it is counted: once per attempt."""
 
     COMPLETED = "completed"
     RETRIED = "retried"
     """It failed, and another attempt follows."""
     FAILED = "failed"
-    """It failed, and no other attempt follows."""
+    """It failed, and no further attempt follows."""
     CANCELLED = "cancelled"
     SNOOZED = "snoozed"
     RELEASED = "released"
@@ -46,11 +46,11 @@ class AttemptEnd(StrEnum):
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
-"""The end of most attempts, named once as in `task_runner.py`."""
+"""The way in which most attempts end, named once as in `task_runner.py`."""
 
 
 class ClaimResult(StrEnum):
-    """The result of one try to claim."""
+    """The result of one attempt to claim."""
 
     SOME = "some"
     NONE = "none"
@@ -67,22 +67,22 @@ UNKNOWN: Final[Timing] = (None, None)
 
 @dataclass(slots=True)
 class ClaimCounts:
-    """The tries to claim with one result."""
+    """The attempts to claim that had the same result."""
 
     claims: int = 0
     seconds: float = 0.0
-    """The sum over all these tries."""
+    """The sum over all these attempts."""
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of tries by their seconds."""
+    """For each bucket of `model.histograms`, the number of attempts that took so many seconds."""
     by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
-    """For each bucket of `TASK_BOUNDS`, the number of tries by the tasks that they found."""
+    """For each bucket of `TASK_BOUNDS`, the number of attempts that found so many tasks."""
 
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The ticks of one schedule whose tasks have begun for the first time."""
+    """The ticks of one schedule whose tasks have started for the first time."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
@@ -106,10 +106,10 @@ class Meter:
     def ended(
         self, outcomes: Sequence[Outcome], timings: Sequence[Timing] | None = None, *, lost: Collection[UUID] = ()
     ) -> None:
-        """Count the ends of attempts, once the database has written or refused them.
+        """Count how attempts ended, after the database has written or refused their outcomes.
 
-        `timings` has the timing of each attempt; None: they are unknown. `lost` has the ids of the tasks whose outcomes were
-        discarded because their leases were lost.
+        `timings` has the timing of each attempt; None: they are unknown. `lost` contains the ids of the tasks whose
+        outcomes were discarded because their leases were lost.
         """
         with self._lock:
             for outcome, timing in zip(outcomes, timings or [UNKNOWN] * len(outcomes), strict=True):
@@ -132,24 +132,24 @@ class Meter:
             self._count(claim, AttemptEnd.LOST, timing)
 
     def lease_lost(self, queue: str) -> None:
-        """Count a lease that has ended or that another worker has taken, when this worker learns of it."""
+        """Count a lease that has expired or that another worker has taken, when this worker learns of it."""
         with self._lock:
             self._leases_lost[queue] += 1
 
     def claimed(self, tasks: int, seconds: float) -> None:
-        """Count a try to claim that found this many tasks."""
+        """Count an attempt to claim that found this many tasks."""
         with self._lock:
             counts = self._tried(ClaimResult.SOME if tasks else ClaimResult.NONE, seconds)
             counts.tasks += tasks
             counts.by_tasks[bisect_left(TASK_BOUNDS, tasks)] += 1
 
     def claim_failed(self, seconds: float) -> None:
-        """Count a try to claim that ended in an error."""
+        """Count an attempt to claim that ended in an error."""
         with self._lock:
             self._tried(ClaimResult.ERROR, seconds)
 
     def recovered(self, queues: Iterable[str]) -> None:
-        """Count recovered tasks of dead workers by their queues."""
+        """Count tasks recovered from dead workers by their queues."""
         with self._lock:
             self._recovered.update(queues)
 
@@ -158,12 +158,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the ends of attempts by queue and task name."""
+        """Return a copy of the counts of attempts by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the tries to claim by their result."""
+        """Return a copy of the counts of attempts to claim by result."""
         with self._lock:
             return deepcopy(self._claims)
 
@@ -203,7 +203,7 @@ class Meter:
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
-        """Count the first start of a tick's task, which waited for this many seconds."""
+        """Count the first start of a tick's task, which was this many seconds after the tick."""
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])

@@ -1,4 +1,4 @@
-"""The options of a worker: the form in which callers give them, and their meanings, defaults and limits."""
+"""The options of a worker: how callers write them, and their meanings, defaults and limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAST_PORT = 65_535
 
 
 class Isolation(StrEnum):
-    """The place in which a worker runs handlers."""
+    """The place where a worker runs handlers."""
 
     THREAD = "thread"
     """A thread of the worker."""
@@ -99,13 +99,15 @@ def _host(value: object, name: str) -> str:
 class WorkerSettings:
     """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
 
-    A `check` is called with a value other than the default and with the option's name, and returns the value to keep.
+    A `check` is called with the option's name and any value other than the default, and returns the value to keep.
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
     """The queues to work on. None: all."""
     topics: Sequence[str] | None = field(default=None, metadata={"check": _names})
-    """Run only tasks that handle events of these topics, exact or as patterns (``order.*``). None: all tasks."""
+    """Run only tasks that handle events of these topics, given as exact names or patterns (``order.*``). None: all
+    tasks.
+    """
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
@@ -116,13 +118,15 @@ class WorkerSettings:
     notifications: bool = True
     """Wait for notifications of new tasks. False: only poll."""
     listen_url: str | None = None
-    """The address of the server itself, if the engine's leads to a pooler. None: the engine's."""
+    """The address of the server itself, if the engine's address leads to a pooler. None: the engine's."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
     """The time from the timeout of a handler with ``timeout_action="kill"`` until the handler is ended with its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
-    """The place of the handlers: ``"thread"``, in threads of this process; or ``"process"``, each in a child process."""
+    """The place where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child
+    process.
+    """
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
     """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
@@ -138,16 +142,19 @@ class WorkerSettings:
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None: never."""
     relaxed_durability: bool = False
-    """Write outcomes without waiting until the database has flushed them to disk. After a crash of the server (SQLite: of the
-    machine), the most recent tasks may then run again, except transactional tasks."""
+    """Write outcomes without waiting until the database has flushed them to disk. After the server (SQLite: the
+    machine) crashes, the most recent tasks may then run again, except transactional tasks.
+    """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, and at the level DEBUG all;
-    True: all; False: none. Messages and tracebacks may contain personal data."""
+    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, or all at
+    level DEBUG; True: all; False: none. Messages and tracebacks may contain personal data.
+    """
     handler_log: bool = True
-    """Store the last lines that a handler logs, at INFO and above, with the end of its attempt: up to 200 lines and 64 KiB. They may
-    contain personal data. False: store none."""
+    """Store the last lines that a handler logs in an attempt, at INFO and above, with the attempt's outcome: up to 200
+    lines and 64 KiB. They may contain personal data. False: store none.
+    """
     label: str | None = None
-    """The worker's name for people. None: host name and process id."""
+    """The worker's name, for people to read. None: host name and process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})
     """The port on which the worker serves `/metrics` to Prometheus. 0: a free port, which the log names. None: no port. Needs the
     extra `prometheus`."""
@@ -182,7 +189,7 @@ class WorkerSettings:
 
 
 def with_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with each option in place of its last parameter, ``**options``, for help()."""
+    """Return the signature with each option instead of the last parameter, ``**options``, for help()."""
     kinds = get_type_hints(WorkerOptions)
     options = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])

@@ -1,4 +1,6 @@
-"""The metrics of a worker for Prometheus. Imported only if `prometheus_client` is installed and metrics are wanted."""
+"""The metrics of a worker for Prometheus. It is imported only if `prometheus_client` is installed and metrics are
+requested.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 FRESH_FOR: Final = 5.0
-"""Seconds for which the gauges, once read from the database, answer all scrapes."""
+"""Seconds for which gauges that were read from the database serve all scrapes."""
 PATIENCE: Final = 2.0
 """Seconds for which a scrape waits for the database."""
 
@@ -49,7 +51,7 @@ class Kind(StrEnum):
     """The kind of a metric, as Prometheus calls it."""
 
     COUNTER = "counter"
-    """Grows from the start of the process on."""
+    """Grows from the start of the process."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -58,9 +60,9 @@ class Source(StrEnum):
     """The origin of a metric's numbers."""
 
     PROCESS = "process"
-    """This process's memory. Add them up over all processes."""
+    """This process's memory. Add the numbers up over all processes."""
     DATABASE = "database"
-    """The database, so that they are the same in every process. Take the maximum over all processes."""
+    """The database, so the numbers are the same in every process. Take the maximum over all processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,10 +112,12 @@ WAIT_SECONDS: Final = _histogram(
     help="Seconds from the due time of the task to the start of its handler.",
 )
 CLAIMS: Final = _counter(
-    "outboxq_claims_total", "result", help="Tries to claim by result: some tasks, none, or an error."
+    "outboxq_claims_total", "result", help="Attempts to claim by result: some tasks, no tasks, or an error."
 )
-CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Seconds of a try to claim.")
-CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks that a try to claim found.")
+CLAIM_SECONDS: Final = _histogram(
+    "outboxq_claim_seconds", "result", help="Duration of an attempt to claim, in seconds."
+)
+CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by an attempt to claim.")
 THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
 LISTENING: Final = _gauge(
     "outboxq_worker_listening", help="1: the worker notices new tasks at once. 0: it finds them by polling only."
@@ -144,15 +148,15 @@ TABLE_BYTES: Final = _database_gauge(
 TABLE_DEAD_ROWS: Final = _database_gauge(
     "outboxq_table_dead_rows",
     "table",
-    help="Dead rows of the table that are not vacuumed yet, as estimated by PostgreSQL.",
+    help="Dead rows in the table that are not vacuumed yet, as estimated by PostgreSQL.",
 )
 
 
 class DatabaseCollector(Collector):
-    """Collects only the gauges of a database, in a process without a worker, under the names that workers use."""
+    """Collects only the gauges from a database, in a process without a worker, under the names that workers use."""
 
     def __init__(self, store: Store) -> None:
-        """`store` reads the gauges of the database: ``outbox.store``."""
+        """`store` reads the gauges from the database: ``outbox.store``."""
         self._cache = GaugeCache(lambda: Gauges.read(store))
 
     def describe(self) -> Iterable[Family]:
@@ -160,15 +164,15 @@ class DatabaseCollector(Collector):
         return [_family(one) for one in METRICS if one.source is Source.DATABASE]
 
     def collect(self) -> Iterator[Family]:
-        """Yield the metrics with their numbers, or nothing if the database does not answer in time."""
+        """Yield the metrics with their numbers, or nothing if the database does not respond in time."""
         yield from _of_database(self._cache.read())
 
 
 class WorkerCollector(DatabaseCollector):
     """Collects the metrics of one worker: its own counts, and gauges of its database.
 
-    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it does not answer, its gauges are left out.
-    For your own HTTP server or registry: ``registry.register(WorkerCollector(worker, outbox.store))``.
+    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it is not responding, its gauges
+    are left out. For your own HTTP server or registry: ``registry.register(WorkerCollector(worker, outbox.store))``.
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
@@ -194,18 +198,18 @@ class Gauges:
 
     @classmethod
     def read(cls, store: Store) -> Self:
-        """Read them. Statistics of a short window are the cheapest."""
+        """Read them. Statistics for a short window are the cheapest."""
         return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
 
 
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    If no worker has planted in time, this is the first tick that is not planted.
+    If no worker has planted ticks in time, this is the first tick that is not planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
-        with suppress(InvalidArgument):  # a time zone that is unknown on this machine, which planting logs
+        with suppress(InvalidArgument):  # the time zone is unknown on this machine; planting logs that
             tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
             if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):
                 found[one.name] = tick.timestamp()
@@ -213,7 +217,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The last gauges that were read from the database. A thread reads them, so that a scrape does not wait for ever."""
+    """The latest gauges from the database. A thread reads them, so that a scrape does not wait for ever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -224,7 +228,7 @@ class GaugeCache:
         self._reading: threading.Event | None = None
 
     def read(self) -> Gauges | None:
-        """Return the gauges if they are fresh or can be read in time. None: the database does not answer."""
+        """Return the gauges if they are fresh or can be read in time. None: the database is not responding."""
         with self._lock:
             if self._clock() - self._at < FRESH_FOR:
                 return self._found
@@ -243,9 +247,9 @@ class GaugeCache:
         found = None
         try:
             found = self._read()
-            self._failing.worked("the gauges of the database can be read again")
+            self._failing.worked("the database's gauges can be read again")
         except Exception as error:  # noqa: BLE001
-            self._failing.failed("the gauges of the database could not be read, so /metrics leaves them out", error)
+            self._failing.failed("the database's gauges could not be read, so /metrics leaves them out", error)
         finally:
             with self._lock:
                 self._found, self._at, self._reading = found, self._clock(), None
@@ -333,7 +337,7 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
 
 
 def _of_database(gauges: Gauges | None) -> Iterator[Family]:
-    """Yield the gauges of the database, or nothing if it did not answer."""
+    """Yield the database's gauges, or nothing if it did not respond."""
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}

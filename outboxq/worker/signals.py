@@ -1,14 +1,16 @@
-"""Signals. The first stop signal asks a process to stop politely, the next one to stop at once.
+"""Signals. The first stop signal asks a process to stop gracefully, the next one to stop at once.
 
-The rule: each process counts only the signals that it receives itself, and never those that another process of outboxq has
-counted. The first signal asks for a polite stop. Another one asks for a stop at once if it comes more than a tenth of a second
-after the first. SIGQUIT always asks for a stop at once. A supervisor does not pass signals on: it writes its order, "stop" or "at
-once", into the lifeline of each worker (`cli/serving/stop_requests.py`). A worker obeys that order, and does not count it.
+The rule: each process counts only the signals that it receives itself, never those that another outboxq process has
+counted. The first signal asks for a graceful stop. Another one asks for a stop at once if it comes more than a tenth of
+a second after the first. SIGQUIT always asks for a stop at once. A supervisor does not forward signals: it writes its
+order, "stop" or "at once", to each worker's lifeline (`cli/serving/stop_requests.py`). A worker obeys that order, but
+does not count it as a signal.
 
-So a worker need not distinguish a person's second signal from an echo of its supervisor, which may come at any later time:
+So a worker need not distinguish a person's second signal from its supervisor's echo of the first, which may come at any
+later time:
 
 * A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each counts one signal, and
-  the supervisor's "stop" finds its workers already stopping politely.
+  the supervisor's "stop" finds its workers already stopping gracefully.
 * A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the supervisor. It
   counts two and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two.
@@ -33,16 +35,20 @@ from typing import Final
 from ..model.forks import in_children
 
 _ECHO = 0.1
-"""Seconds within which several signals count as one, since a wrapper forwards a Ctrl-C that its child has received too."""
+"""Seconds within which several signals count as one, since a wrapper may forward a Ctrl-C that its child has received
+too.
+"""
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which alone reaches a process group."""
+"""The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), the only one that reaches a
+process group.
+"""
 STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
 """The signal that asks a process to print the stacks of its threads. None: this system has no such signal."""
 
 
 class SignalCounter:
-    """Counts the signals that a process receives. It takes no lock, so a signal handler may use it."""
+    """Counts the signals that a process receives. This takes no lock, so a signal handler may use it."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -86,14 +92,15 @@ def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]
 
 
 _handlers: list[Callable[[int, FrameType | None], None]] = []
-"""The signal handlers of the current blocks of `handle_stop_signals`."""
+"""The signal handlers of the active `handle_stop_signals` blocks."""
 
 
 def _die_of_stop_signals() -> None:
-    """Reset the stop signals to the default in a forked child: the claims belong to its parent, and so does the order to stop.
+    """Reset the stop signals to their defaults in a forked child: the claims belong to its parent, and so does the
+    order to stop.
 
-    A handler in Python could not end the child while that is in C code. On Python 3.13.0 it would never run in a child that was
-    forked by another thread than the main one, such as a thread that runs tasks.
+    A handler in Python could not end the child while the child is running C code. On Python 3.13.0 it would never run
+    in a child that was forked by a thread other than the main one, such as a thread that runs tasks.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) in _handlers:
@@ -116,16 +123,16 @@ class StackPrinter:
 def print_in_child() -> None:
     """Make this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does so.
 
-    C code prints them, so it works even while a handler is in C code and keeps Python's lock. The system restarts the calls that
-    the signal interrupts, since the handler runs in the thread that gets it.
+    C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
+    restarts the calls that the signal interrupts, since the handler runs in the thread that gets it.
     """
     if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)
 
 
 def survives(pid: int) -> bool:
-    """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end it. Only Linux can say; elsewhere it is
-    assumed.
+    """Return whether a process has a handler for `STACKS_SIGNAL`, which would otherwise end the process. Only Linux can
+    tell; elsewhere it is assumed to have one.
     """
     if STACKS_SIGNAL is None:
         return False

@@ -36,13 +36,13 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """A function, its positional arguments and its keyword arguments."""
 _LONGEST_SLEEP = timedelta(days=3650)
 _OWN_LOCK = (
-    "; SQLite has one lock for all writers, which an open Session of the handler holds even if it only reads; end its "
-    "transaction before the step"
+    "; SQLite has one lock for all writers, which a Session left open by the handler holds even if it only reads; end "
+    "its transaction before the step"
 )
 _LAST_PATIENCE = 2.0
-"""Seconds for which the end of a killed attempt waits for a database that is away."""
+"""Seconds for which recording the end of a killed attempt waits for a database that is down."""
 _RETRY_AFTER = 0.5
-"""Seconds between two tries to store a result while the database does not answer."""
+"""Seconds between attempts to store a result while the database is not responding."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -58,26 +58,26 @@ class StepRows(Protocol):
 
 @dataclass(eq=False, repr=False)
 class HandlerSteps:
-    """The steps of a task, as far as its present handler knows them."""
+    """The steps of a task, as far as its current handler knows them."""
 
     stored: dict[str, Step]
     """The steps that were completed before this handler began."""
     count: int
-    """The highest number of a step of the task."""
+    """The highest step number in the task."""
     used: set[str] = field(default_factory=set)
     """The names that this handler has used."""
     running: str | None = None
-    """The step whose function runs now."""
+    """The step whose function is running."""
 
 
 @dataclass(eq=False, repr=False)
 class Steps:
-    """Runs the steps of all handlers of a worker. Each handler's context holds the state of that handler's steps."""
+    """Runs the steps of all handlers in a worker. Each handler's context holds the state of that handler's steps."""
 
     store: Store
     """The application's store: transactional steps write on its connections."""
     own: Store
-    """The worker's store, for everything else: the handler may occupy every connection of the application's."""
+    """The worker's store, for everything else: handlers may occupy all of the application's connections."""
     rows: StepRows
     """The stored steps: `own.steps`, except in a test."""
     integration: Integration
@@ -85,7 +85,7 @@ class Steps:
     on_failpoint: OnFailpoint
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        """Return the stored result of a step. Without one, call the function, store its result, and return that.
+        """Return the stored result of a step. If there is none, call the function, store its result, and return that.
 
         The handler's TaskTimeout can be raised in the function, and otherwise only after the step has ended.
         """
@@ -93,24 +93,26 @@ class Steps:
             return self._run(context, name, call, transactional=transactional)
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        """Return if the sleep of this name is over. Otherwise begin it, unless it has begun already, and raise Asleep."""
+        """Return if the sleep with this name is over. Otherwise begin it, unless it has already begun, and raise
+        Asleep.
+        """
         with self._holding_back(context):
             self._sleep(context, name, delay)
 
     def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the present claim. Never raises."""
+        """Return how long the task slept between the start of its first attempt and the current claim. Never raises."""
         claim = context.claim
         if claim.started_at <= claim.first_started_at:
             return timedelta(0)
         try:
             if context.steps is not None:
                 steps = context.steps.stored.values()
-            elif context.was_killed:  # the timeouts of other tasks wait for this thread, which ends its process
+            elif context.was_killed:  # other tasks' timeouts wait for this thread, which ends its process
                 with patience(_LAST_PATIENCE):
                     steps = self.rows.of_claim(claim)
             else:
                 steps = self._known(context).stored.values()
-        except Exception as error:  # noqa: BLE001 - the attempt has failed already, and that outcome must stand
+        except Exception as error:  # noqa: BLE001 - the attempt has already failed, and that outcome must be kept
             text = "%s: its sleeps could not be read, so its retry policy counts them as running time: %s"
             log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
             return timedelta(0)
@@ -157,13 +159,15 @@ class Steps:
         known.used.add(name)
 
     def _holding_back(self, context: TaskContext) -> AbstractContextManager[None]:
-        """Keep the handler's TaskTimeout out of the block. A call from another thread is refused, so it holds nothing back."""
+        """Keep the handler's TaskTimeout out of the block. A call from another thread is refused, so there it holds
+        nothing back.
+        """
         if context.limit is None or threading.get_ident() != context.thread:
             return nullcontext()
         return context.limit.holding_back()  # type: ignore[no-any-return]
 
     def _begin(self, context: TaskContext, name: Any) -> HandlerSteps:
-        """Return the handler's steps. Raises StepRefused if the handler may not begin a step of this name."""
+        """Return the handler's steps. Raises StepRefused if the handler may not begin a step with this name."""
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
             raise _refused(
                 context, f"the name of a step must be a string of 1 to {LONGEST_NAME} characters, not {name!r:.100}"
@@ -173,8 +177,8 @@ class Steps:
         if threading.get_ident() != context.thread:
             raise _refused(
                 context,
-                f"step {name!r} was called in another thread than the handler's; call the steps one after the other in the "
-                "handler, and start threads inside the function of a step",
+                f"step {name!r} was called in a thread other than the handler's; call the steps one after the other in "
+                "the handler, and start threads inside the function of a step",
             )
         known: HandlerSteps | None = context.steps
         if known is not None and known.running is not None:
@@ -185,7 +189,7 @@ class Steps:
             )
         if context.unit is not None:
             raise StepRefused(
-                f"{context.task_name} is declared transactional=True, so everything that it writes is one commit, and no step "
+                f"{context.task_name} is declared transactional=True, so all its writes are one commit, and no step "
                 "can be stored earlier; remove that, and call ctx.step(…, transactional=True)"
             )
         if known is None:
@@ -274,7 +278,9 @@ class Steps:
         return result
 
     def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> None:
-        """Keep the lease until the transaction ends, which has the only lock. Raises LeaseLost if another worker has the lease."""
+        """Keep the lease until the transaction, which holds the only lock, ends. Raises LeaseLost if another worker has
+        the lease.
+        """
         if context.lost and not self._extend(context.claim, unit):
             raise self._lost(context)
         self.leases.hold_until(context, math.inf)
@@ -284,7 +290,7 @@ class Steps:
         return bool(self.store.heartbeat([claim], using=unit.target))
 
     def _write(self, context: TaskContext, known: HandlerSteps, new: NewStep) -> Written | Step:
-        """Store a step, or return the step that is stored already. Raises LeaseLost if the claim no longer holds."""
+        """Store a step, or return the step if it is already stored. Raises LeaseLost if the claim no longer holds."""
         written = self._until_answered(context, lambda: self.rows.complete(context.claim, new))
         if written is None:
             return self._after_all(context, known, new.name)
@@ -294,7 +300,7 @@ class Steps:
     def _after_all(self, context: TaskContext, known: HandlerSteps, name: str) -> Step:
         """Return the stored step that prevented a write. Raises LeaseLost if the claim no longer holds.
 
-        An earlier COMMIT of this handler, which was not answered, may have stored the step after all.
+        An earlier COMMIT by this handler, which was not answered, may have stored the step after all.
         """
         claim = context.claim
         if self._until_answered(context, lambda: self.own.heartbeat([claim])):
@@ -310,7 +316,8 @@ class Steps:
         return LeaseLost(f"{context.claim}: its lease was lost, so this worker stores no more of its steps")
 
     def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
-        """Return the database's answer. While the database is away, ask again, as long as the claim and the worker last.
+        """Return the database's answer. While the database is down, ask again, as long as the claim and the worker
+        last.
 
         Raises TimeoutError if SQLite's lock is not free before the lease ends: the handler itself may hold it.
         """
@@ -323,7 +330,7 @@ class Steps:
                 if not (is_busy or self.own.cannot_write_now(error)) or context.was_lost or self.own.gone.is_set():
                     raise
                 if hint and is_busy and time.monotonic() >= context.deadline:
-                    raise TimeoutError(f"a step waited for the database until its lease ended{hint}") from error
+                    raise TimeoutError(f"a step waited for the database until its lease expired{hint}") from error
                 if not has_warned:
                     has_warned = True
                     text = "%s: a step waits for the database: %s%s"
@@ -332,7 +339,7 @@ class Steps:
 
 
 def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
-    """Return whether an error from outside ended this transaction, or kept it from beginning.
+    """Return whether an error from outside ended this transaction or prevented it from beginning.
 
     `is_ours`: the error came from the worker's statements around the user's function, not from the function.
     """
@@ -342,10 +349,12 @@ def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, 
 
 
 class StepCall:
-    """A call of a step's function, and its result as JSON and back."""
+    """A call to a step's function, and the conversion of its result to JSON and back."""
 
     def __init__(self, name: str, call: Call, context: TaskContext) -> None:
-        """Raises StepRefused for an async function, a generator, or a return annotation that cannot be used for reading."""
+        """Raises StepRefused for an async function, a generator, or a return annotation that cannot be used to read a
+        result.
+        """
         self.name, self._call = name, call
         self._what = what = f"{context.task_name}: step {name!r}"
         function = call[0]
@@ -366,7 +375,7 @@ class StepCall:
                 raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
 
     def run(self, context: TaskContext) -> tuple[str | None, Any]:
-        """Call the function. Returns its result as JSON, and as the annotation reads that. Raises StepRefused."""
+        """Call the function. Returns its result as JSON, and as read back by the annotation. Raises StepRefused."""
         value = call_step(self._call, context)
         if inspect.iscoroutine(value):
             value.close()
@@ -380,7 +389,7 @@ class StepCall:
             raise StepRefused(str(error)) from None
 
     def load(self, text: str | None) -> Any:
-        """Return a stored result, read by the return annotation. Raises PayloadError if it does not fit."""
+        """Return a stored result, as read by the return annotation. Raises PayloadError if it does not match."""
         return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
 
 
@@ -410,7 +419,7 @@ def _plain_function(function: Callable[..., Any]) -> Callable[..., Any] | None:
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(inspect.unwrap(function), "__globals__"):
-        function = getattr(type(function), "__call__", function)  # noqa: B004 - an object that can be called
+        function = getattr(type(function), "__call__", function)  # noqa: B004 - a callable object
     try:
         inspect.signature(function)
     except (ValueError, TypeError):

@@ -35,41 +35,46 @@ from .timeouts import TimeLimit, Timeouts, run_with_timeout
 
 log = logging.getLogger("outboxq.worker")
 
-_LOST_BEFORE = "%s: its lease was lost before it began"
+_LOST_BEFORE = "%s: its lease was lost before the task started"
 _RETRY_AFTER = timedelta(seconds=1)
 _ASK, _COMMITTED, _HANDED_OVER = TimeoutAction.ASK, ClaimState.COMMITTED, ClaimState.HANDED_OVER
 _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
-"""Members that each task needs, named once: Python 3.11 takes 0.1 us to look one up in its class
-(`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
+"""Enum members that each task needs, named once: Python 3.11 takes 0.1 us to look one up in its class (`python -m
+timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is away before it is given back, since a stop must not wait for it."""
+"""Seconds for which a claim waits for a database that is down before the claim is given back, since a stop must not
+wait for it.
+"""
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
-"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to return."""
+"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to
+come back.
+"""
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
-"""The events of an attempt that has failed."""
+"""The events that record a failed attempt."""
 _CAUSE_BYTES = 500
 _HOOK_TIMEOUT = 1.0
-"""Seconds for which hooks may delay the end of a process with a handler that does not end."""
+"""Seconds for which hooks may delay the exit of a process whose handler is not stopping."""
 
 
 @dataclass(eq=False, repr=False)
 class TaskRunner:
-    """Checks that each claim still holds, has its handler run, and drops the claim unless its outcome is being written."""
+    """Checks that each claim still holds, runs its handler, and drops the claim unless its outcome is being written."""
 
     own: Store
-    """The worker's store: the question whether a claim holds must not wait until a handler returns a connection."""
+    """The worker's store: checking whether a claim holds must not wait until a handler returns a connection."""
     leases: Leases
     outcomes: Outcomes
     begin: Callable[[Claim], bool]
-    """Records that a suspect begins. Returns whether its claim still holds."""
+    """Records that a suspect begins. Returns whether the suspect's claim still holds."""
     attempt: Callable[[ActiveClaim], object]
     """Runs the handler of a claim, and passes its outcome on."""
 
     def run(self, active: ActiveClaim) -> None:
-        """Run one claim. Drop it here if `outcomes` does not get its outcome, since heartbeats would otherwise keep it for ever.
+        """Run one claim. If `outcomes` does not get its outcome, drop the claim here, since heartbeats would otherwise
+        keep it for ever.
 
-        A thread that dies does not drop its claim: the worker then gives that back.
+        A thread that dies does not drop its claim: the worker then gives the claim back.
         """
         try:
             self.leases.on_failpoint(_BEFORE_START)
@@ -79,7 +84,7 @@ class TaskRunner:
             self._drop_unless_handed_over(active)
             raise
         finally:
-            active.context.error = None  # its traceback holds the handler's frames, and those the context
+            active.context.error = None  # its traceback holds the handler's frames, which hold the context
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
@@ -98,21 +103,23 @@ class TaskRunner:
         if context.was_lost:
             self._note_lost(active)
             return False
-        if context.lost:  # the database has not answered for that long, and decides whether this counts
-            self.outcomes.put(released(claim, "its lease ended before it began"), active)
+        if context.lost:  # the database has not been responding; it decides whether the loss counts
+            self.outcomes.put(released(claim, "its lease expired before the task started"), active)
             return False
         if self.leases.broke_at > active.sent and not self._still_holds(active):
             return False
         return claim.recovery_attempts < SUSPECT or self._record_start(active)
 
     def _still_holds(self, active: ActiveClaim) -> bool:
-        """Return whether the claim has survived the loss of a connection: claims are not flushed, so a crash undoes them."""
+        """Return whether the claim has survived the loss of a connection: claims are not flushed to disk, so a crash
+        undoes them.
+        """
 
         def ask() -> object:
             with patience(_VERIFYING):
                 return self.own.heartbeat([active.claim])
 
-        unknown = "whether its claim outlived the loss of a connection is not known"
+        unknown = "it is not known whether its claim survived the loss of a connection"
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
@@ -121,16 +128,16 @@ class TaskRunner:
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
-        """Return whether the database says that the claim holds. If it does not answer, the claim is given back.
+        """Return whether the database confirms that the claim holds. If it does not respond, the claim is given back.
 
-        The log then names the `trouble`, and the event has the `reason`.
+        The log then names the `trouble`, and the event contains the `reason`.
         """
         claim = active.claim
         try:
             if ask():
                 return True
             self._note_lost(active)
-        except Exception as error:  # noqa: BLE001 - whatever the error is, another try may succeed
+        except Exception as error:  # noqa: BLE001 - whatever the error is, another attempt may succeed
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
             say(log, logging.ERROR, f"{claim}: {trouble}; it is given back", error, fields=fields)
             self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
@@ -154,11 +161,13 @@ class Application:
 
 @dataclass(eq=False, repr=False)
 class HandlerRunner:
-    """Runs the handlers of claims, in a thread of the worker, in a child process or in a test, and passes the outcomes on."""
+    """Runs the handlers of claims, in a worker's thread, in a child process or in a test, and passes the outcomes on."""
 
     application: Application
     own: Store
-    """The worker's store, for statements that must not wait until a handler returns a connection of the application's."""
+    """The worker's store, for statements that must not wait until a handler returns one of the application's
+    connections.
+    """
     steps: StepRunner
     leases: LeaseView
     outcomes: Outcomes
@@ -169,9 +178,12 @@ class HandlerRunner:
     timeouts: Timeouts | None = None
     """Enforces the timeouts of tasks that ask for it. None: they are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
-    """The time between a timeout and the forced end of the attempt. None: this process forces no ends."""
+    """The time between a timeout and the forced end of the attempt. None: this process never forces an attempt to end.
+    """
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called with an attempt that was ended while its handler still runs, and with the ident of the handler's thread."""
+    """Called when an attempt was ended while its handler is still running, with the attempt and the ident of the
+    handler's thread.
+    """
 
     def __post_init__(self) -> None:
         given = self.application
@@ -187,8 +199,8 @@ class HandlerRunner:
     def _attempt(self, active: ActiveClaim) -> None:
         """Run the task inside the framework's context manager, and pass its outcome on.
 
-        An error of the framework after the handler does not change the outcome. No outcome is passed on if the task's transaction
-        has committed it, or if the lease is lost.
+        An error in the framework after the handler does not change the outcome. The outcome is not passed on if the
+        task's transaction has committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
@@ -221,7 +233,7 @@ class HandlerRunner:
             # Skipped for a handler without notes: this call was 1 % of the calls of a task.
             is_bare = context.handler_log is None and context.reported is None
             self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)
-        # From here on, an error of a log handler cannot cost the outcome.
+        # From here on, an error in a log handler cannot lose the outcome.
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
@@ -235,8 +247,8 @@ class HandlerRunner:
         self.ends.write(outcome, context, seconds)
 
     def _unless_interrupted(self, context: TaskContext, outcome: Outcome) -> Outcome:
-        """Return the outcome of the claim: not a failure if the handler only passed on the error from outside that ended the
-        transaction of a step.
+        """Return the outcome of the claim. It is not a failure if the handler only passed on an error from outside that
+        ended a step's transaction.
         """
         error = context.interruption
         if error is None or context.error is not error or outcome.event_type not in _FAILURES:
@@ -262,7 +274,7 @@ class HandlerRunner:
         return limit
 
     def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
-        """End an attempt whose handler does not end. Its thread cannot be ended, so the process must."""
+        """End an attempt whose handler is not stopping. Its thread cannot be ended, so the process has to exit."""
         context = active.context
         context.ended = time.monotonic()
         seconds = context.ended - (context.began or context.ended)
@@ -274,7 +286,8 @@ class HandlerRunner:
         self.on_kill(active, limit.thread)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
-        """Run the handler inside a transaction that also commits its completion. Any other outcome rolls the transaction back.
+        """Run the handler inside a transaction that also commits its completion. Any other outcome rolls the
+        transaction back.
 
         Returns None if the lease is lost.
         """
@@ -308,7 +321,7 @@ class HandlerRunner:
         except Exception as error:  # noqa: BLE001 - `_outcome_of_failed_transaction` decides
             if rolled_back is None:
                 return self._outcome_of_failed_transaction(active, task, error, unit, ours=ours)
-            # Also if the connection was lost before the rollback.
+            # Even if the connection was lost before the rollback.
             if interruption is not None and (given_back := self._outcome_of_interruption(active, interruption)):
                 return given_back
             return rolled_back
@@ -317,15 +330,15 @@ class HandlerRunner:
     def _outcome_of_failed_transaction(
         self, active: ActiveClaim, task: Task[..., Any], error: Exception, unit: UnitOfWork | None, *, ours: bool
     ) -> Outcome:
-        """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed: because of
-        a constraint that is checked at commit, or a lost connection.
+        """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
+        (because of a constraint that is checked at commit, or a lost connection).
 
         `ours`: the error came from the worker's statements around the handler. An error from rows that the handler's session had
         not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
         if unit is None and is_outside:  # the handler was not called: no attempt is used
-            return released(active.claim, "no transaction could be begun", delay=_RETRY_AFTER)
+            return released(active.claim, "a transaction could not be started", delay=_RETRY_AFTER)
         if is_outside and (outcome := self._outcome_of_interruption(active, error)):
             return outcome
         return failed(task, active.context, error)
@@ -347,7 +360,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report the end of an attempt whose handler was not awaited: to the hooks and then in the log, in one thread as after any end.
+    """Report how an attempt ended whose handler was not awaited: to the hooks and then in the log, in one thread as
+    after any attempt.
 
     An error tracker that listens to both then gets one event. If a hook does not return in time, this thread writes the log line.
     """
@@ -384,9 +398,9 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
     """Return the release of a claim whose transaction was ended from outside by `error`.
 
-    No attempt is used, and the delay grows each time. The sixth time in a row counts as a failed attempt, and None is returned:
-    the task itself may break its connection, for instance by a pause that the server takes for idleness. Waits up to half a
-    minute for the database.
+    No attempt is used, and the delay grows each time. The sixth time in a row counts as a failed attempt, and None is
+    returned: the task itself may break its connection, for instance by pausing so long that the server considers it
+    idle. Waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

@@ -16,10 +16,12 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait for busy handlers: enough until the next claim returns, and little to give back."""
+"""Seconds of work that may wait for busy handlers: enough to last until the next claim returns, yet little to give
+back.
+"""
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
-"""Seconds after which a stop notices that it need not wait for a thread any more."""
+"""Seconds after which a stop notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
 """Seconds of the whole pool's work over which its pace is averaged: long enough that a single job that the machine delayed does not
 shrink the next claims."""
@@ -43,16 +45,16 @@ class HandlerPool(Generic[T]):
     def __post_init__(self) -> None:
         self.handled = 0
         self.in_flight = 0
-        """The number of jobs that run or wait."""
+        """The number of jobs that are running or waiting."""
         self._given_up: set[int] = set()
-        """The idents of threads whose jobs do not end."""
+        """The idents of threads whose jobs are not ending."""
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._is_shut_down = False
         self._awaited_limit = -1
         """A thread waits until at most this many jobs are in flight. -1: no thread waits."""
         self._recent_jobs = self._recent_seconds = 0.0
-        """The number of recent jobs and the seconds they took, both decaying."""
+        """The number of recent jobs and the seconds that they took, both decaying over time."""
         self._threads = [
             threading.Thread(target=self._work, name=f"outboxq-handler-{number}", daemon=True)
             for number in range(self.size)
@@ -65,12 +67,12 @@ class HandlerPool(Generic[T]):
 
     @property
     def busy(self) -> int:
-        """The number of threads that handle a job."""
+        """The number of threads that are handling a job."""
         return max(0, min(self.size, self.in_flight - self.queued))
 
     @property
     def prefetch_limit(self) -> int:
-        """The number of jobs that may wait for busy threads now."""
+        """The number of jobs that may currently wait for busy threads."""
         if self.prefetch is not None:
             return self.prefetch
         if not self._recent_jobs:  # their pace is not known yet
@@ -98,7 +100,9 @@ class HandlerPool(Generic[T]):
         return jobs
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
-        """Wait until at most this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether so few are."""
+        """Wait until at most this many jobs are in flight, until `wake()`, or for `timeout` seconds. Returns whether at
+        most this many are in flight.
+        """
         with self._changed:
             if self.in_flight > jobs:
                 self._awaited_limit = jobs
@@ -107,13 +111,13 @@ class HandlerPool(Generic[T]):
             return self.in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
-        """Assume that a job takes at least this long, although none has ended yet. No jobs are then prefetched."""
+        """Assume that a job takes at least this long, although no job has ended yet. Jobs are then not prefetched."""
         with self._changed:
             known = self._recent_seconds / self._recent_jobs if self._recent_jobs else 0
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
 
     def give_up(self, thread: int) -> None:
-        """Count the job of this thread as ended, and never wait for the thread again, since its job does not end."""
+        """Count this thread's job as ended, and never wait for the thread again, since its job is not ending."""
         self._given_up.add(thread)
         self._account(-1)
 

@@ -1,11 +1,12 @@
-"""Timeouts that do not depend on the handler: TaskTimeout is raised in its thread, and an attempt that still goes on is ended.
+"""Timeouts that do not depend on the handler: TaskTimeout is raised in its thread, and an attempt that continues even
+then is ended.
 
-The end of the module has time limits for other calls that may never return.
+The last part of the module has time limits for other calls that may never return.
 
-An exception for another thread is put into a slot of that thread, and raised there at a later line. By then the thread may have
-ended the handler, and may run another one. So a handler ends in a fixed order (`TimeLimit.call`): first a store, after which no
-exception is sent; then a wait for an exception that is being sent; then the slot is emptied. This takes no lock, since the
-exception may come in the middle of it, and a lock would then stay locked.
+An exception for another thread is put into a slot of that thread, and raised there at a later line. By then the thread
+may have ended the handler, and may run another one. So a handler ends in a fixed order (`TimeLimit.call`): first a
+store, after which no exception is sent; then a wait for an exception that is being sent; then the slot is emptied. This
+takes no lock, since an exception that arrived while the lock was held would leave it locked.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _AGAIN_EVERY = 1.0
-"""Seconds between two exceptions for a handler that does not end."""
+"""Seconds between two exceptions for a handler that is not stopping."""
 _LINES_UNTIL_RAISED = 1000
-"""The number of lines of Python within which a thread has raised the exception in its slot. It needs one or two."""
+"""The number of lines of Python within which a thread raises the exception in its slot. It needs one or two."""
 _NOT_YET = 0.01
 """Seconds until the next look at a handler that is about to begin."""
 
@@ -51,9 +52,9 @@ class TimeLimit:
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""
     grace: float
-    """The seconds from then until the attempt is ended without its handler. Infinity: never."""
+    """The seconds from then until the attempt is ended without waiting for its handler. Infinity: never."""
     on_kill: Callable[[], object]
-    """Called, in another thread, when the attempt was ended without its handler."""
+    """Called, in another thread, when the attempt was ended without waiting for its handler."""
     timeouts: Timeouts
 
     def __post_init__(self) -> None:
@@ -66,16 +67,18 @@ class TimeLimit:
         self._has_sent = False
         """An exception was sent, so one may still wait in the thread's slot."""
         self._is_held_back = False
-        """The worker's code runs in the handler's thread, and no exception may interrupt it."""
+        """The worker's code is running in the handler's thread, and must not be interrupted by an exception."""
         self._is_owed = False
-        """An exception came due meanwhile, and is raised at the end of that code."""
+        """An exception came due meanwhile, and will be raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The one that ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same value."""
+        """The one that ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same
+        value.
+        """
 
     @property
     def was_killed(self) -> bool:
-        """True if the attempt was ended without its handler, whose later result or error is discarded."""
+        """True if the attempt was ended without waiting for its handler, whose later result or error is discarded."""
         return self._ended_by.get("by") == "worker"
 
     @property
@@ -84,7 +87,9 @@ class TimeLimit:
         return self._thread
 
     def overrun(self) -> TaskTimeout:
-        """Return the error of an attempt that was ended without its handler. Its traceback shows where the handler is now."""
+        """Return the error for an attempt that was ended without waiting for its handler. Its traceback shows where the
+        handler is now.
+        """
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not end within the grace of {self.grace:g} s "
             "either, and was ended with its process"
@@ -96,7 +101,7 @@ class TimeLimit:
         return error.with_traceback(trace)
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function. TaskTimeout may be raised in the function, and not after this call has ended."""
+        """Call the function. TaskTimeout may be raised in the function, but not after this call has ended."""
         self._thread = threading.get_ident()
         self.due = time.monotonic() + self.seconds
         self._kill_at = self.due + self.grace
@@ -106,7 +111,7 @@ class TimeLimit:
                 self._may_raise = True
                 result = function(*args, **kwargs)
             finally:
-                # Two exceptions can still come: the one in the slot, and one whose sender looked before this store.
+                # Two exceptions can still arrive: the one in the slot, and one whose sender looked before this store.
                 self._may_raise = False
                 try:
                     self._settle()
@@ -139,8 +144,8 @@ class TimeLimit:
     def holding_back(self) -> Iterator[None]:
         """Keep TaskTimeout out of the block, which is the worker's own code. If it comes due, it is raised at the end of the block.
 
-        Otherwise it could break a connection of the worker's, or come between the return of a function and the storing of its
-        result.
+        Otherwise it could break one of the worker's connections, or arrive after a function has returned but before its
+        result is stored.
         """
         self._hold_back()
         try:
@@ -176,10 +181,10 @@ class TimeLimit:
             raise TaskTimeout
 
     def _empty_slot(self) -> None:
-        """Put an exception into the slot, in place of any that is there, and catch it.
+        """Put an exception into the slot, replacing any that is there, and catch it.
 
-        Removing the exception instead would leave Python's flag that there is one (3.11 and 3.12). Each thread would then look for
-        it again and again, and a profiler or debugger of 3.11 would never return.
+        Removing the exception instead would leave Python's flag that there is one set (3.11 and 3.12). Each thread
+        would then look for it again and again, and a profiler or debugger in 3.11 would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)
@@ -189,7 +194,9 @@ class TimeLimit:
             pass
 
     def act(self) -> float:
-        """Raise TaskTimeout or end the attempt, if that is due. Returns when to call this again (`time.monotonic()`). Only one thread calls it."""
+        """Raise TaskTimeout or end the attempt, if that is due. Returns the time at which to call this again
+        (`time.monotonic()`). Only one thread calls it.
+        """
         now = time.monotonic()
         if self._has_ended or now < min(self.due, self._kill_at):
             return min(self.due, self._kill_at)
@@ -225,7 +232,7 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread looks next (`time.monotonic()`). Infinity: when it is woken."""
+        """When the thread looks next (`time.monotonic()`). Infinity: not until it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -240,7 +247,7 @@ class Timeouts:
             self._wake.set()
 
     def forget(self, limit: TimeLimit) -> None:
-        """Stop enforcing the limit. May be repeated."""
+        """Stop enforcing the limit. May be called repeatedly."""
         self._limits.pop(limit, None)
 
     def stop(self) -> None:
@@ -258,7 +265,7 @@ class Timeouts:
         try:
             while not self._is_stopped:
                 self._wake.clear()
-                self._next = math.inf  # a limit that comes during the look wakes this thread
+                self._next = math.inf  # a limit that is added during the look wakes this thread
                 self._next = due = min((limit.act() for limit in list(self._limits)), default=math.inf)
                 self._wake.wait(None if due == math.inf else max(0.0, due - time.monotonic()))
         except BaseException as error:

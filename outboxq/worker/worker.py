@@ -41,11 +41,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds that a worker whose time is over may take to give back its running tasks, since the database may not answer."""
+"""Seconds that a worker that has run out of time may take to give back its running tasks, since the database may not be
+responding.
+"""
 _SIGNAL_CHECK = 0.1
-"""Seconds between two wakes of the main thread. Only then does Python handle a signal that another thread received."""
+"""Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
-"""Seconds that Python may take to exit while a handler does not end."""
+"""Seconds that Python may take to exit while a handler is not stopping."""
 
 
 class Worker:
@@ -67,22 +69,25 @@ class Worker:
     ) -> None:
         """Prepare a worker. `WorkerSettings` describes the options.
 
-        Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer than two
-        heartbeats, since one late heartbeat would lose it.
+        Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer
+        than two heartbeats, since one late heartbeat would lose the lease.
 
         Args:
             store: The outbox's store.
             tasks: The outbox's tasks.
-            integration: The adapter for the outbox's framework. None: without a framework.
+            integration: The adapter for the outbox's framework. None: no framework.
             hooks: The outbox's hooks.
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self.id: UUID = uuid4()  # new at each start: a restarted worker must not send heartbeats for its predecessor
+        self.id: UUID = (
+            uuid4()
+        )  # new at each start, since a restarted worker must not send heartbeats for its predecessor
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
-        """True: the first log line names the database, the queues and the way in which the worker notices tasks. False: it names only the
-        worker."""
+        """True: the first log line names the database, the queues and how the worker notices tasks. False: it names
+        only the worker.
+        """
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
         self._pid = os.getpid()
@@ -108,11 +113,12 @@ class Worker:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the end of the drain timeout
         gives them back.
 
-        With `burst`, the worker ends once no task can be claimed; tasks that its tasks enqueue run too. Must be called in the main
-        thread. Raises what `start` raises.
+        With `burst`, the worker ends when no task can be claimed; tasks that its tasks enqueue run too. Must be called
+        in the main thread. Raises what `start` raises.
 
-        Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75 if the
-        process must end because a handler with ``timeout_action="kill"`` does not. Start the worker again after 75.
+        Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75
+        if the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. Start the worker
+        again after 75.
         """
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
@@ -129,7 +135,9 @@ class Worker:
         self._ending.request()
 
     def stop_at_once(self) -> None:
-        """Give back the running tasks and end the process with exit code 1, whatever its threads do. A second signal does the same."""
+        """Give back the running tasks and end the process with exit code 1, whatever its threads are doing. A second
+        signal does the same.
+        """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._ending.is_abandoned = True  # before a handler can notice, since `run` may then end first
         self._stopping.set()
@@ -146,14 +154,15 @@ class Worker:
 
     @property
     def is_healthy(self) -> bool:
-        """False once a thread of the worker has died, or the database refuses to record outcomes. The worker then claims no more
-        tasks, and should be stopped. Also False while its role lacks a right that claims need. `health.error` gives the reason.
+        """False once a thread of the worker has died, or the database refuses to record outcomes. The worker then
+        claims no more tasks, and should be stopped. Also False while its role lacks a privilege required to claim
+        tasks. `health.error` gives the reason.
         """
         return self._ending.error is None and self._parts.claim_loop.denied is None
 
     @property
     def may_start_again(self) -> bool:
-        """False if a new process in this one's place would destroy the SQLite file by opening it."""
+        """False if a new process that replaces this one would destroy the SQLite file by opening it."""
         error = self._ending.error
         return not isinstance(error, FileUnusable) or error.may_start_again
 
@@ -177,21 +186,25 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """The number of handlers that run now."""
+        """The number of handlers that are running."""
         return max(0, self._parts.pool.in_flight - self._parts.pool.queued)
 
     @property
     def running_tasks(self) -> list[Claim]:
-        """The claims of the tasks whose handlers run now. Reading it takes no lock, so a signal handler may use it."""
+        """The claims of the tasks whose handlers are running. Reading it takes no lock, so a signal handler may use it."""
         return self._parts.leases.running()
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that run in child processes now, with the ids of the processes. Reading it takes no lock."""
+        """The claims of the tasks that are running in child processes, with the ids of the processes. Reading it takes
+        no lock.
+        """
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
-        """Make the child process with this id print the stacks of its threads on stderr, if the worker does so at a signal."""
+        """Make the child process with this id print the stacks of its threads on stderr, if a signal makes the worker
+        do so.
+        """
         if (children := self._parts.children) is not None:
             children.server.print_stacks(child)
 
@@ -283,12 +296,12 @@ class Worker:
     def stop(self, timeout: timedelta | float | None = None) -> bool:
         """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and give back the rest.
 
-        Returns whether all running tasks finished. A handler that still runs is fenced: its outcome is discarded.
+        Returns whether all running tasks finished. A handler that is still running is fenced: its outcome is discarded.
 
-        The order has reasons. Claiming stops first, since this worker would otherwise claim again the tasks that it gives back.
-        Tasks that have not begun go back next, since another worker may be idle. Outcomes are written before the rest is given
-        back, since a release fences its handler. Heartbeats go on until then, since a task may drain for longer than its lease.
-        Connections close last, since every step needs them.
+        There are reasons for the order. Claiming stops first, since this worker would otherwise claim again the tasks
+        that it gives back. Tasks that have not begun go back next, since another worker may be idle. Outcomes are
+        written before the rest is given back, since a release fences its handler. Heartbeats go on until then, since a
+        task may drain for longer than its lease. Connections are closed last, since every step needs them.
         """
         parts = self._parts
         self._stopping.set()
@@ -314,7 +327,9 @@ class Worker:
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
-        """Give back the tasks that have not begun, and again once the claim loop has ended, which may have claimed more."""
+        """Give back the tasks that have not begun, and do so again when the claim loop, which may have claimed more,
+        has ended.
+        """
         parts = self._parts
         parts.pool.wake()
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
@@ -322,7 +337,9 @@ class Worker:
         parts.completer.give_back(parts.pool.cancel_queued(), STOPPED)
 
     def _write_outcomes(self, deadline: float) -> None:
-        """Wait for the completer to write all outcomes: until the deadline, or only for a moment if a handler still runs."""
+        """Wait for the completer to write all outcomes: until the deadline, or only briefly if a handler is still
+        running.
+        """
         parts = self._parts
         parts.completer.finish()
         longest = 0.0 if parts.pool.in_flight else deadline - time.monotonic()
@@ -352,8 +369,8 @@ class Worker:
         self._parts.connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
-        """Stop the worker: the handler in this thread does not end, and only the end of the process ends it."""
-        text = "%s: its handler does not end, so this process must; it claims no more tasks, and lets the others finish"
+        """Stop the worker: the handler in this thread is not stopping, and only exiting the process can end it."""
+        text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets the others finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
         self._parts.pool.give_up(thread)
@@ -379,12 +396,12 @@ class Worker:
 
 @dataclass(eq=False, repr=False)
 class Ending:
-    """The end of one worker. Any thread may request it."""
+    """The stopping of one worker. Any thread may request it."""
 
     error: BaseException | None = None
     """The first reason why the worker no longer works. None: it works, or was told to stop."""
     has_killed: bool = False
-    """A handler did not end, so the process must."""
+    """A handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False
     """The worker was told to stop at once, and gave back its running tasks."""
     _requests: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
@@ -394,7 +411,7 @@ class Ending:
         self._requests.put(None)
 
     def wait(self) -> None:
-        """Wait until the end is requested. Signals are handled meanwhile."""
+        """Wait until the stop is requested. Signals are handled meanwhile."""
         while True:
             with suppress(queue.Empty):
                 self._requests.get(timeout=_SIGNAL_CHECK)
@@ -403,7 +420,7 @@ class Ending:
     def code(self, *, clean: bool) -> int:
         """Return the exit code of a worker that has stopped. `clean`: every running task has finished."""
         if self.has_killed and not self.is_abandoned:
-            # The handler that does not end may hold a lock that Python waits for when it exits.
+            # The handler that is not stopping may hold a lock that Python waits for when it exits.
             end_process_after(_END_TIMEOUT, EXIT_KILLED)
             return EXIT_KILLED
         return 0 if clean and self.error is None and not self.is_abandoned else 1

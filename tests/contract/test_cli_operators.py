@@ -128,7 +128,7 @@ def test_a_waiting_task_is_run_now_and_given_another_priority(database):
     )
     assert database.claim(store=database.store) == []
     assert outboxq(database, "task", "run-now", handle.id).stdout == f"task {handle.id} is due now\n"
-    assert outboxq(database, "task", "run-now", handle.id).stdout == f"task {handle.id} was due already\n"
+    assert outboxq(database, "task", "run-now", handle.id).stdout == f"task {handle.id} was already due\n"
     (claim,) = database.claim(store=database.store)
     assert (claim.id, claim.priority) == (handle.id, -9)
     for command in (("run-now", handle.id), ("priority", handle.id, 1)):

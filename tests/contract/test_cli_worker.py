@@ -596,7 +596,7 @@ def test_a_changed_file_starts_the_worker_anew(sqlite):
 
         def changed():  # nobody says from when on the files are watched
             Path("app.py").write_text(APPLICATION.replace("os.getpid()", "1234567") + f"# {os.urandom(4).hex()}\n")
-            return "it is started anew" in log()
+            return "it is started again" in log()
 
         until(changed, every=0.2)
         handles.append(sqlite.add(sqlite.store, task_name="tests.pid"))

@@ -105,7 +105,7 @@ def test_the_callers_transaction_is_read_if_asked(database):
         (("task", "show"), f"id\t{TASK}\n"),
         (("task", "explain"), "no live worker"),
         (("task", "priority", 5), "priority 5"),
-        (("task", "run-now"), "was due already"),
+        (("task", "run-now"), "was already due"),
         (("task", "cancel"), "was cancelled"),
     ],
     ids=lambda one: " ".join(map(str, one)) if isinstance(one, tuple) else "",

@@ -634,7 +634,7 @@ def test_a_claim_whose_lease_was_lost_before_it_began_is_not_begun(outbox, work,
     until(lambda: "another worker may run it" in caplog.text)
     gate.set()
     ended(outbox, slow)
-    until(lambda: "its lease was lost before it began" in caplog.text)
+    until(lambda: "its lease was lost before the task started" in caplog.text)
     assert begun == []
 
 

@@ -77,7 +77,7 @@ def test_a_task_that_was_claimed_ahead_does_not_begin_if_another_worker_has_it(c
         runs.gate.set()
         worker.stop()
     assert runs.numbers == [0]
-    assert caplog.text.count("its lease was lost before it began") == 2
+    assert caplog.text.count("its lease was lost before the task started") == 2
     assert set(statuses(outbox, handles)) == {TaskStatus.RUNNING}
 
 

@@ -133,7 +133,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         until(lambda: "it is replaced in 0.0 s" in log.read_text())
         after.upgrade(url)
         running.enqueue()
-        until(lambda: "cannot start again and is tried later" in log.read_text())
+        until(lambda: "cannot start again and will be retried later" in log.read_text())
         assert NEWER_REFUSED in log.read_text()
         for code, said in today.commands(url, *ASKING, ("upgrade", url)):
             assert (code, said) == (4, f"outboxq: {called(url)}{NEWER_REFUSED}")
@@ -144,7 +144,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         engine = make_engine(url)
         until(lambda: {task.status for task in Store(engine).tasks(limit=1000)} == {"Completed"}, every=0.1)
         engine.dispose()
-        assert "so all stop" not in log.read_text()
+        assert "so all processes stop" not in log.read_text()
     finally:
         fleet.terminate()
         fleet.wait(60)

@@ -156,7 +156,10 @@ def test_a_run_of_another_task_is_no_rerun():
 
 @pytest.mark.parametrize(
     ("reason", "excuse"),
-    [(INTERRUPTED, "its transaction was interrupted, with all it did"), ("its lease ended before it began", None)],
+    [
+        (INTERRUPTED, "its transaction was interrupted, with all it did"),
+        ("its lease expired before the task started", None),
+    ],
 )
 def test_an_interrupted_transaction_excuses_and_no_other_release_does(reason, excuse):
     events = story(EventType.RELEASED)

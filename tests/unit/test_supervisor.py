@@ -240,7 +240,7 @@ def test_a_burst_is_over_when_all_processes_are_done(supervise):
 @pytest.mark.parametrize("code", [2, 4, 77])
 def test_a_process_that_can_never_start_ends_all(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
-    assert f"ended with exit code {code}; it cannot start, so all stop" in caplog.text
+    assert f"ended with exit code {code}; it cannot start, so all processes stop" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
@@ -259,8 +259,8 @@ def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code
         f"if mkdir two || mkdir three; then touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
     )
     assert supervise(script, meanwhile, processes=3, recycles=True) == code
-    assert caplog.text.count("cannot start again and is tried later, the others continue") == 1
-    assert "so all stop" not in caplog.text
+    assert caplog.text.count("cannot start again and will be retried later; the others continue") == 1
+    assert "so all processes stop" not in caplog.text
 
 
 def test_a_process_that_can_start_again_does_not_show_in_the_exit_code(supervise, monkeypatch):
@@ -302,9 +302,11 @@ def test_processes_that_cannot_start_are_logged_once_in_a_while(supervise, monke
         for pid in files("working"):
             os.kill(pid, signal.SIGKILL)
         until(lambda: len(begun()) >= 12)
-        assert "are tried again:" not in caplog.text
+        assert "are being retried:" not in caplog.text
         monkeypatch.setattr(supervisor, "REMIND_EVERY", 0.0)
-        until(lambda: "cannot start and are tried again: 1 (exit code 4), 2 (exit code 4); 0 run" in caplog.text)
+        until(
+            lambda: "cannot start and are being retried: 1 (exit code 4), 2 (exit code 4); 0 are running" in caplog.text
+        )
         tell()
 
     assert supervise(script, meanwhile) == 4
@@ -320,7 +322,7 @@ def test_the_pause_grows_for_processes_that_cannot_start(supervise, monkeypatch)
 def test_a_burst_goes_on_without_a_process_that_cannot_start_any_more(supervise, caplog):
     script = "mkdir one && until [ -e two ]; do sleep 0.02; done && kill -KILL $$; mkdir two && exit 0; exit 4"
     assert supervise(script, burst=True, processes=2) == 4
-    assert "cannot start again, the others continue" in caplog.text
+    assert "cannot start again; the others continue" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
@@ -528,7 +530,7 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
         tell()
 
     assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps=STOPPING, reloads=True) == 0
-    assert "ended with exit code 0; it is started anew" in caplog.text
+    assert "ended with exit code 0; it is started again" in caplog.text
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 69])
@@ -536,7 +538,7 @@ def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervis
     def meanwhile(one):
         until(Path("one").exists)
         one.reload()
-        until(lambda: f"exit code {code}; it is started again when a file changes" in caplog.text)
+        until(lambda: f"exit code {code}; it will be started again when a file changes" in caplog.text)
         one.reload()
         until(lambda: len(begun()) == 3)
         tell()

@@ -1,4 +1,4 @@
-"""`outboxq demo`: a shop at work, with failures on purpose, and checks that nothing was lost."""
+"""`outboxq demo`: a shop at work, with deliberate failures, and checks that nothing was lost."""
 
 from __future__ import annotations
 

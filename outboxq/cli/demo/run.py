@@ -1,4 +1,4 @@
-"""One run of the demo: a shop at work, with failures on purpose, and checks that nothing was lost."""
+"""One run of the demo: a shop at work, with deliberate failures, and checks that nothing was lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Day:
     rolled_back: list[int] = field(default_factory=list)
     tasks: list[UUID] = field(default_factory=list)
     undone_tasks: list[UUID] = field(default_factory=list)
-    """Tasks of the orders that were rolled back. None of them may exist."""
+    """Tasks for the orders that were rolled back. They must not exist."""
     killed: int | None = None
     exit_codes: list[int] = field(default_factory=list)
     seconds: float = 0.0
@@ -106,7 +106,7 @@ def _place_order(number: int, day: Day) -> None:
 
 
 def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> None:
-    """Kill the worker that packs the heavy parcel with SIGKILL, as a loss of power would."""
+    """Use SIGKILL to kill the worker that is packing the heavy parcel, as a power failure would."""
     if day.killed is None:
         with shop.engine().connect() as connection:
             pid = connection.execute(select(shop.packers.c.pid)).scalar()
@@ -138,7 +138,7 @@ def _counts() -> Statistics:
 
 
 def _completed() -> int:
-    """Return the number of Completed tasks, which the statistics only contain ten seconds later."""
+    """Return the number of Completed tasks, which appears in the statistics only ten seconds later."""
     done = select(func.count()).where(TaskExecution.queue == shop.QUEUE, TaskExecution.status == TaskStatus.COMPLETED)
     with Session(shop.engine()) as session:
         return session.scalar(done) or 0

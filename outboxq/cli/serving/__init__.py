@@ -1,1 +1,1 @@
-"""The commands that go on until they are told to stop: workers, their supervisor, and the dashboard."""
+"""The commands that run until they are told to stop: workers, their supervisor, and the dashboard."""

@@ -50,8 +50,8 @@ def configure(
 def open_closed_streams() -> None:
     """Open /dev/null in place of each closed standard stream (`2>&-`).
 
-    Otherwise the next socket would get its number, and printed text would go to the database. A number that is already in use,
-    because a framework has loaded the application before, is left alone.
+    Otherwise the next socket would get its number, and printed text would go to the database. A number that is already
+    in use, because a framework has loaded the application earlier, is left alone.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number
@@ -158,7 +158,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
-    """Update the line during the block, unless the application has removed the handler to log by itself."""
+    """Update the line during the block, unless the application has removed the handler to do its own logging."""
     if handler not in logging.getLogger().handlers:
         yield
         return

@@ -1,7 +1,8 @@
-"""Requests to stop a command: signals, and the orders of a supervisor, which arrive by a lifeline.
+"""Requests to stop a command: signals, and a supervisor's orders, which arrive through a lifeline.
 
-The lifeline is a socket between a supervisor and one worker process. Its end is an order too. The supervisor does not give orders by
-signals, because the sender of its own signal may have signalled the worker as well. The rule is in `outboxq/worker/signals.py`.
+The lifeline is a socket between a supervisor and one worker process. Closing it is an order too. The supervisor does
+not use signals to give orders, because the sender of the supervisor's signal may have signalled the worker as well. The rule
+is in `outboxq/worker/signals.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _EXIT_TIMEOUT = 5.0
-"""Seconds after the work for which signals are ignored, while the process ends."""
+"""Seconds after the work during which signals are ignored while the process exits."""
 _LISTENING = b"l"
 """The only message of a worker process: it reads orders from now on."""
 
@@ -49,12 +50,12 @@ def interrupt_main_thread() -> None:
 def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]:
     """Handle stop signals before and after work that has its own signal handlers.
 
-    A signal before the work is a clean stop, because nothing was begun. A signal after the work is ignored, because a second
-    request to stop must not change the exit code of a clean stop. One handler serves both, so that a handler is always set. It stays
-    set, because a process takes a while to end.
+    A signal before the work causes a clean stop, because no work has begun. A signal after the work is ignored, because
+    a second request to stop must not change the exit code of a clean stop. One handler serves both, so that a handler
+    is always set. It stays set, because a process takes a while to end.
 
-    Yield a function that exits if a signal came and did not end the process: Python ignores an exception inside a weak reference's
-    callback, and imports run many of them.
+    Yield a function that exits if a signal came and did not end the process: Python ignores exceptions raised in
+    weakref callbacks, and an import runs many such callbacks.
     """
     numbers = unignored_stop_signals()
     ended, stop_requested = math.inf, False
@@ -98,7 +99,7 @@ class Order(Enum):
 
 
 class Lifeline:
-    """The supervisor's end of the lifeline. It closes when the supervisor ends in any way."""
+    """The supervisor's end of the lifeline. It closes when the supervisor ends, for whatever reason."""
 
     def __init__(self) -> None:
         self._supervisor_end, self._worker_end = socket.socketpair()
@@ -119,7 +120,7 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Give an order. Return whether the process listens; if it does not yet, it needs a signal.
+        """Give an order. Return whether the process is listening; if it is not listening yet, it needs a signal.
 
         A process that has just begun to listen may get both. This is harmless, because it has no task yet.
         """
@@ -128,8 +129,8 @@ class Lifeline:
         return self.listens()
 
     def listens(self) -> bool:
-        """Return whether the process reads orders. Its signal handlers are set then."""
-        with suppress(OSError):  # it does not listen yet, or has ended
+        """Return whether the process is reading orders. If it is, its signal handlers are set."""
+        with suppress(OSError):  # it is not listening yet, or has ended
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening
 
@@ -167,7 +168,7 @@ class Orders:
                 worker.request_stop()
 
     def _listen(self, descriptor: int) -> None:
-        with suppress(OSError):  # the supervisor has gone already
+        with suppress(OSError):  # the supervisor is already gone
             os.write(descriptor, _LISTENING)
         while word := _read(descriptor):
             self._obey(Order(word))
@@ -205,10 +206,10 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
     """Print the stacks of all threads on stderr after each SIGUSR1 during the block, then the running tasks, and then the stacks of the
     child processes that run them.
 
-    The main thread prints them at its next step, at most a tenth of a second later, unless a handler in C code blocks Python.
-    `faulthandler.register(chain=True)` would print them even then, but lost a concurrent SIGTERM in one of six runs. A child process
-    gets no SIGTERM, so it uses that. A handler of the host application for this signal is kept, whether it is set before or during
-    the block. The signal interrupts no task.
+    The main thread prints them at its next step, at most a tenth of a second later, unless a handler that is running C
+    code blocks Python. `faulthandler.register(chain=True)` would print them even then, but lost a concurrent SIGTERM in
+    one of six runs. A child process does not get SIGTERM, so it uses `faulthandler.register`. A handler of the host
+    application for this signal is kept, whether it is set before or during the block. The signal interrupts no task.
     """
     if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield

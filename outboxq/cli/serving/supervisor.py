@@ -24,7 +24,9 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""The environment variable of a process that does not log its database and tasks, because another process does. Not for users."""
+"""The environment variable that tells a process not to log its database and tasks, because another process does so. Not
+for users.
+"""
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
 """The environment variable with the number of a process, from 1. Its successors have the same number. Not for users."""
@@ -51,9 +53,10 @@ class Environment:
 class Supervisor:
     """Runs `command` in several processes until it is told to stop, or until they are done.
 
-    `command` takes the descriptor of the process's lifeline. A process that does not listen there gets signals. Each of the
-    `environments` gets `processes` processes. `burst`: a process that ends with exit code 0 is done. `recycles`: such a process is
-    replaced at once, like a process that ends with EXIT_KILLED. `reloads`: `reload()` starts all other ended processes again.
+    `command` takes the descriptor of the process's lifeline. A process that is not listening there gets signals. Each
+    of the `environments` gets `processes` processes. `burst`: a process that ends with exit code 0 is done. `recycles`:
+    such a process is replaced at once, like a process that ends with EXIT_KILLED. `reloads`: `reload()` starts all
+    other ended processes again.
     """
 
     def __init__(
@@ -148,14 +151,18 @@ class Supervisor:
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:
-        """Make all processes print the stacks of their threads. A process without its handler yet would die of the signal."""
+        """Make all processes print the stacks of their threads. A process that has not set its handler yet would be
+        killed by the signal.
+        """
         assert STACKS is not None
         for child in self._children:
             if child.process is not None and child.lifeline is not None and child.lifeline.listens():
                 child.process.send_signal(STACKS)
 
     def _send_to_all(self, order: Order, number: int) -> None:
-        """Give all running processes this order, or the signal if they do not listen. No process is started afterwards."""
+        """Give all running processes this order, or the signal if they are not listening. No process is started
+        afterwards.
+        """
         for child in self._children:
             child.due = None
             child.send(order, number)
@@ -165,7 +172,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Return the seconds until the next start. None: no start is planned."""
+        """Return the number of seconds until the next start. None: no start is planned."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -226,12 +233,12 @@ class Supervisor:
             self._exit_codes.append(self._exit_code_of(code))
         elif child.reloading:
             child.reloading = False
-            log.info("%s; it is started anew", how)
+            log.info("%s; it is started again", how)
             child.due = time.monotonic()
         elif code == 0 and self._burst:
             log.info("%s; it is done", how)
         elif self._can_never_start(child, code):
-            log.error("%s; it cannot start, so all stop", how)
+            log.error("%s; it cannot start, so all processes stop", how)
             self._fatal_exit_code = code
             self._send_to_all(Order.STOP, signal.SIGTERM)
         elif refused and not self._reloads:
@@ -240,8 +247,8 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return the exit code of a process for the supervisor's own. The signal of a graceful stop only kills a process that has not
-        begun to work, so it counts as 0.
+        """Return what a process's exit code contributes to the supervisor's. The signal for a graceful stop only kills
+        a process that has not begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
@@ -265,24 +272,24 @@ class Supervisor:
         child.refused = code
         child.failures += 1
         if self._burst:
-            log.error("%s; it cannot start again, the others continue", how)
+            log.error("%s; it cannot start again; the others continue", how)
             return
         child.due = time.monotonic() + pause_after(child.failures)
         if is_news:
-            log.error("%s; it cannot start again and is tried later, the others continue", how)
+            log.error("%s; it cannot start again and will be retried later; the others continue", how)
         elif time.monotonic() - self._reminded_at < REMIND_EVERY:
             return
         else:
             out = ", ".join(f"{one.number} (exit code {one.refused})" for one in self._children if one.refused)
             running = sum(one.process is not None for one in self._children)
-            log.error("these worker processes cannot start and are tried again: %s; %d run", out, running)
+            log.error("these worker processes cannot start and are being retried: %s; %d are running", out, running)
         self._reminded_at = time.monotonic()
 
     def _replace(self, child: _WorkerProcess, code: int, how: str) -> None:
         recycled = (code == 0 and self._recycles) or code == EXIT_KILLED
         child.failures = 0 if recycled or child.lived > SETTLED_AFTER else child.failures + 1
         if self._reloads and not recycled:
-            log.warning("%s; it is started again when a file changes", how)
+            log.warning("%s; it will be started again when a file changes", how)
             child.due = math.inf
             return
         pause = pause_after(child.failures)
@@ -297,13 +304,15 @@ class Supervisor:
                 child.due = time.monotonic()
             elif (
                 not child.reloading
-            ):  # a process that does not listen takes a second signal as an order to stop at once
+            ):  # a process that is not listening takes a second signal as an order to stop at once
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
-    """Return the seconds before the next start after this many failures in a row. They vary, because many processes may fail together."""
+    """Return the number of seconds before the next start after this many failures in a row. It varies, because many
+    processes may fail together.
+    """
     if failures == 0:
         return 0.0
     return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures - 1, 10)) * random.uniform(0.5, 1.0)  # noqa: S311
@@ -320,7 +329,7 @@ class _WorkerProcess:
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """The time of its next start (`time.monotonic()`). None: it runs, or has ended for good."""
+    """The time of its next start (`time.monotonic()`). None: it is running, or has ended for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
@@ -329,11 +338,11 @@ class _WorkerProcess:
     refused: int = 0
     """The exit code of its last failed start. 0: it is not known to fail."""
     refusal: float = 0.0
-    """Seconds of the longest failed start. A process that lives for twice as long has started."""
+    """Duration of the longest failed start, in seconds. A process that lives for twice as long has started."""
     reloading: bool = False
 
     def send(self, order: Order, number: int) -> None:
-        """Give the process this order if it runs; by the signal if it does not listen yet."""
+        """Give the process this order if it is running; by the signal if it is not listening yet."""
         if self.process is not None and self.lifeline is not None and not self.lifeline.send(order):
             self.process.send_signal(number)
 

@@ -119,7 +119,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def _own_names(host: str) -> list[str]:
-    """Return the names of the server, in addition to its addresses and localhost."""
+    """Return the server's names, in addition to its addresses and localhost."""
     name = socket.gethostname() if host in _EVERY_ADDRESS else host
     return [] if ":" in name else [name]
 
@@ -145,7 +145,7 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
     from ...web.dashboard import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
-        """Answers health checks although all page threads may wait for a lock."""
+        """Answers health checks even if all page threads are waiting for a lock."""
 
         def __init__(self) -> None:
             super().__init__()

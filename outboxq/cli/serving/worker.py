@@ -54,7 +54,9 @@ _LOOKS = {"list": "List the live workers.", "show": "Show a worker, with what it
 
 
 class Rerunnable(click.Command):
-    """A command that remembers its arguments as they were typed, for the processes that it starts."""
+    """A command that remembers its arguments as they were typed, so that it can pass them to the processes that it
+    starts.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = tuple(args)
@@ -102,8 +104,8 @@ _OPTIONS = (
         multiple=True,
         envvar="OUTBOXQ_DATABASE_URLS",
         show_envvar=True,
-        help="Work on this database instead of APP's own. May be repeated; each database gets --processes. The variable, with "
-        "URLs separated by spaces, hides passwords.",
+        help="Work on this database instead of APP's own. May be repeated; each database gets its own --processes "
+        "processes. To keep passwords off the command line, set OUTBOXQ_DATABASE_URLS to a space-separated list of URLs.",
     ),
     click.option(
         "-q", "--queue", "queues", multiple=True, callback=none_if_empty, help="Queue. May be repeated. Default: all."
@@ -116,7 +118,7 @@ _OPTIONS = (
         help="Run only tasks for events of this topic or pattern, such as order.*. May be repeated. Default: all tasks.",
     ),
     number_option("-c", "--concurrency", help="Handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Tasks to claim ahead. Default: the work of 50 ms.", least=0),
+    number_option("--prefetch", help="Tasks to claim ahead. Default: the work for 50 ms.", least=0),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
@@ -378,7 +380,7 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
                 found.listen()
         except OSError as error:
             why, cure = error.strerror or error, "free that port or choose others with --metrics-port"
-            fail(f"no metrics can be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
+            fail(f"metrics cannot be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Django's admin of an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
 
-The pages of a list only contain the newest rows, so a page costs the same in tables of any size. No form changes a row. The actions
-of the lists change rows through the store.
+The pages of a list only contain the newest rows, so a page costs the same in tables of any size. Forms do not change
+rows. The actions in the lists change rows through the store.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LEFT_OUT = {"reason", "force", "take_key_back"}
 
 
 def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
-    """Return the verbs without required values that are offered in one of these states."""
+    """Return the verbs that have no required values and are offered in one of these states."""
     simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
@@ -69,7 +69,7 @@ def permission_of(verb: Verb) -> str:
 
 
 def _action(verb: Verb) -> Callable[..., None]:
-    """Return the verb as an action of Django's."""
+    """Return the verb as a Django action."""
 
     @admin.action(description=verb.label)
     def act(shown: OutboxAdmin, request: Any, rows: Any) -> None:
@@ -106,7 +106,7 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by a name of one of the newest rows, or by any other name in the URL."""
+    """A filter by a name that one of the newest rows has, or by any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
@@ -191,7 +191,7 @@ class OutboxAdmin(admin.ModelAdmin):
         try:
             return super().response_action(request, queryset, **where)
         except ValidationError:  # one of the keys is not a UUID
-            self.message_user(request, "The selection names no row, so nothing was changed.", messages.WARNING)
+            self.message_user(request, "The selection does not name any row, so nothing was changed.", messages.WARNING)
             return None
 
     def act_on(self, request: Any, verb: Verb, rows: Any) -> None:
@@ -235,7 +235,7 @@ class OutboxAdmin(admin.ModelAdmin):
 
 
 class NewestAdmin(OutboxAdmin):
-    """An admin of rows with the name of a task, of which there may be millions."""
+    """An admin of rows with a task name, of which there may be millions."""
 
     search_fields = ("task_name",)
     search_help_text = f"The whole id of any task, or the beginning of a task name among the newest {NEWEST:,}."
@@ -259,7 +259,7 @@ class TaskExecutionAdmin(NewestAdmin):
     hidden: re.Pattern[str] | None = HIDDEN
     """Pattern of the names whose values are shown as asterisks, at any depth of the arguments. None hides nothing.
 
-    Messages of exceptions are shown unchanged.
+    Exception messages are shown unchanged.
     """
 
     ordering = ("-id",)
@@ -279,7 +279,7 @@ class TaskExecutionAdmin(NewestAdmin):
     actions = tuple(map(_action, verbs))
 
     def now(self, task: Any) -> str:
-        """Return why the task does not run, or its activity."""
+        """Return why the task is not running, or what it is doing."""
         with suppress(TaskNotFound), present_transaction(self.alias, mode="DEFERRED") as using:
             return plain_text(outboxes[self.alias].store.explain(task.pk, using=using).sentence)
         return ""
@@ -391,7 +391,7 @@ admin.site.register(TaskSchedule, TaskScheduleAdmin)
 
 
 def local_time(moment: datetime | None) -> str:
-    """Return an aware datetime in Django's active time zone, which it names; empty for None."""
+    """Return an aware datetime as text in Django's active time zone, followed by the zone's name; empty for None."""
     if moment is None:
         return ""
     try:

@@ -37,7 +37,9 @@ class OutboxqConfig(AppConfig):
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:
-        """Register checks and signal receivers. Tasks are not imported here: a worker imports all, other processes some."""
+        """Register checks and signal receivers. Tasks are not imported here: a worker imports all of them, other
+        processes some.
+        """
         from .operations import check_settings, check_tables
 
         register(check_settings, "outboxq")

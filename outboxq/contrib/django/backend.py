@@ -73,9 +73,9 @@ class OutboxqBackend(BaseTaskBackend):
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Enqueue the task in the transaction of Django's connection; outside `atomic()` in a separate one, as `save()` does.
 
-        Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for a task
-        that no worker can find, TypeError for arguments that do not fit the function or are not JSON, and PayloadError for
-        arguments that cannot be stored. Nothing is written then.
+        Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for
+        a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
+        PayloadError for arguments that cannot be stored. Nothing is written then.
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
@@ -139,7 +139,9 @@ class OutboxqBackend(BaseTaskBackend):
         return found if isinstance(found, TaskAdapter) else None
 
     def _result(self, execution: TaskExecution, *, using: object) -> Any:
-        """Return the result with the task as it was enqueued, or as much of it as is known if the code no longer has it."""
+        """Return the result with the task as it was enqueued, or as much of the task as is known if it is no longer in
+        the code.
+        """
         if (call := Call.parse(execution.args)) is None:
             raise TaskResultDoesNotExist(str(execution.id))
         adapter = self._adapter(execution.task_name)

@@ -1,6 +1,6 @@
 """The names of `django.tasks` in Django 6, or of the backport `django_tasks`.
 
-Only the installed packages decide between the two, so a type checker sees Any.
+The choice between the two depends on the installed packages, so a type checker sees Any.
 """
 
 from __future__ import annotations

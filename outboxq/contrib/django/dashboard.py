@@ -80,13 +80,13 @@ def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
 
 
 def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer) -> HttpResponse:
-    """Return the dashboard's answer to a request of Django's, on WSGI and ASGI."""
+    """Return the dashboard's response to a Django request, under WSGI or ASGI."""
     body = request.body
     root = request.path[: len(request.path) - len(page)].rstrip("/")
     environ: dict[str, Any] = {
         **request.META,
         "REQUEST_METHOD": request.method,
-        "HTTP_HOST": request.get_host(),  # as the settings trust it, behind a proxy too
+        "HTTP_HOST": request.get_host(),  # as trusted by the settings, also behind a proxy
         "SCRIPT_NAME": _bytes_as_text(root),
         "PATH_INFO": _bytes_as_text(request.path[len(root) :]),
         "CONTENT_LENGTH": str(len(body)),

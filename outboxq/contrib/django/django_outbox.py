@@ -62,7 +62,8 @@ class DjangoOutbox(Outbox):
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks that the settings name. They are imported at first use, because their modules may need the project's models.
+        """The hooks named in the settings. They are imported at first use, because their modules may need the project's
+        models.
 
         Raises ConfigurationError for a path that does not lead to a hook.
         """
@@ -216,7 +217,7 @@ def setting(name: str) -> Any:
 
 
 def hooks_of_settings() -> list[Hook]:
-    """Return the hooks that the settings name. Raises ConfigurationError for a path that does not lead to a hook."""
+    """Return the hooks named in the settings. Raises ConfigurationError for a path that does not lead to a hook."""
     paths = setting("HOOKS")
     if isinstance(paths, str) or not all(isinstance(path, str) for path in paths):
         raise ConfigurationError("OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'")

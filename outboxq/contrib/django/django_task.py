@@ -27,9 +27,9 @@ _DECLARED = [
     for name in TaskSettings.__annotations__
     if name not in {"name", "queue", "priority", "subscribe", "check_types"}
 ]
-"""The options of `Outbox.task` that a task of Django's has under the same names, and a backend for all its tasks."""
+"""The options of `Outbox.task` that a Django task has under the same names, and a backend for all its tasks."""
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
-"""The options of `Task.using` that a task of Django's has in addition to Django's own."""
+"""The options of `Task.using` that a Django task has in addition to Django's own."""
 
 
 def _none_of(name: str, options: Sequence[str], *bases: type) -> Any:
@@ -126,7 +126,7 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
     """
 
     def chosen(name: str) -> Any:
-        given = getattr(task, name, None)  # a plain Task of Django's has none
+        given = getattr(task, name, None)  # a plain Django Task has none
         return getattr(defaults, name) if given is None else given
 
     given = {name: value for name in _DECLARED if (value := chosen(name)) is not None}
@@ -207,7 +207,7 @@ def aware(moment: datetime) -> datetime:
 
 
 def local(moment: datetime | None) -> datetime | None:
-    """Return a datetime as Django has it: naive with USE_TZ = False."""
+    """Return a datetime in Django's form: naive with USE_TZ = False."""
     if moment is not None and not settings.USE_TZ:
         moment = timezone.make_naive(moment, timezone.get_default_timezone())
     return moment

@@ -48,7 +48,7 @@ class DjangoIntegration(Integration):
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
-        """Give the handler usable connections: not broken, not too old, and not in a transaction of another handler."""
+        """Give the handler usable connections: not broken, not too old, and not in another handler's transaction."""
         token = _handled.set(context)
         try:
             if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
@@ -204,7 +204,9 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Execute a statement of Django's, and keep its error, because an inner `atomic()` may hide it from the caller."""
+        """Execute one of Django's statements, and keep its error, because an inner `atomic()` may hide it from the
+        caller.
+        """
         try:
             return execute(sql, params, many, context)
         except Exception as error:
@@ -221,7 +223,9 @@ class DjangoUnitOfWork:
         self._abandonment.abandon()
 
     def was_abandoned(self) -> bool:
-        """Return whether the transaction was abandoned, so that the connection must not be used again. It can no longer be abandoned then."""
+        """Return whether the transaction was abandoned, so that the connection must not be used again. After this call
+        it can no longer be abandoned.
+        """
         return self._abandonment.end()
 
     @property

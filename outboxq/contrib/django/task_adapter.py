@@ -36,7 +36,7 @@ class DjangoTaskContext(compat.TaskContext):
 
 
 class TaskAdapter(Task[..., Any]):
-    """An outboxq task that runs a task of Django's; its name is the import path of that task."""
+    """An outboxq task that runs a Django task; its name is the import path of that task."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
         self.declared = declared
@@ -123,7 +123,7 @@ class TaskAdapter(Task[..., Any]):
 
 
 def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidCall, a TypeError, for arguments that do not fit the function of a Django task."""
+    """Raise InvalidCall, a TypeError, for arguments that do not match the function of a Django task."""
     context = [None] if task.takes_context else []
     try:
         inspect.signature(task.func).bind(*context, *args, **kwargs)
@@ -134,7 +134,7 @@ def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Non
 def adapter_for(path: str, database: str) -> TaskAdapter | None:
     """Return the adapter of the Django task that is declared at this import path; None if there is none.
 
-    The module is imported if it may be imported, and its exceptions are passed on.
+    The module is imported if that is allowed, and its exceptions are passed on.
     """
     backends = list(_backends(database))
     allowed = [config.name for config in apps.get_app_configs()]
@@ -165,7 +165,7 @@ def adapter_of(declared: object, database: str) -> TaskAdapter | None:
 
 
 def _backends(database: str) -> Iterator[Any]:
-    """Yield the backends of outboxq in this database. Only they have `defaults`."""
+    """Yield outboxq's backends in this database. Only they have `defaults`."""
     for alias in compat.task_backends:
         with suppress(compat.InvalidTaskBackend):  # the system checks report it
             backend = compat.task_backends[alias]
@@ -192,7 +192,7 @@ STATUS = {
 }
 
 _UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
-"""Ends of an attempt that runs again under the same number."""
+"""The events that end an attempt that runs again with the same number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -298,7 +298,7 @@ def amend(result: Any, **values: Any) -> None:
 
 
 def error(kind: str | None, text: str | None) -> Any:
-    """Return a TaskError. `kind` is the import path of the exception's class. None: the worker gave up the task."""
+    """Return a TaskError. `kind` is the import path of the exception's class. None: the worker gave up on the task."""
     return TaskError(exception_class_path=kind or "outboxq.errors.OutboxqError", traceback=text or "")
 
 

@@ -25,7 +25,7 @@ class Route:
     """The entry of the navigation that is marked on the page: the name of another route; "": its own."""
 
 
-# Names of queues and schedules are any text, so they stand behind the question mark: as a part of the path, browsers and proxies
+# Names of queues and schedules can be any string, so they are in the query: as a part of the path, browsers and proxies
 # would change "..", "a//b" and "%2F".
 _OF_ONE: Final = {
     Noun.TASK: "/tasks/<uuid:task_id>",

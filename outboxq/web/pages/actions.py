@@ -1,4 +1,4 @@
-"""The verbs as actions of the dashboard, the answers to their forms, and the cures of problems as pages offer them."""
+"""The verbs as actions in the dashboard, the responses to their forms, and the cures for problems as pages offer them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Action:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields of the form. A form that only asks for a reason is shown only if nothing undoes the verb."""
+        """The fields of the form. A form that only asks for a reason is shown only if the verb cannot be undone."""
         asked = [one for one in self.verb.fields if one.in_form]
         return asked if self.verb.is_final or asked != [REASON] else []
 
@@ -107,11 +107,13 @@ class Offer:
     fields: Mapping[str, str] = field(default_factory=dict)
     """The hidden fields of that form."""
     is_final: bool = False
-    """True if nothing undoes the cure."""
+    """True if the cure cannot be undone."""
 
 
 def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that nothing undoes is a button only `with_final`; otherwise it is a link."""
+    """Return the offers for these cures. A cure that cannot be undone is a button only `with_final`; otherwise it is a
+    link.
+    """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
     for cure in cures:

@@ -65,7 +65,7 @@ def start(request: PageRequest) -> Redirect | View:
         wanted = _selection(request.query.get("action", ""), given, at=at)
         wanted = replace(wanted, snapshot=Snapshot.parse(request.form.get("snapshot", "")))
         if request.form.get("confirm") != "yes":
-            raise InvalidArgument("tick the box to say that you mean it")
+            raise InvalidArgument("tick the box to confirm")
     except InvalidArgument as error:
         return _refused(error)
     store, reason = request.store, reason_of(request)
@@ -73,7 +73,7 @@ def start(request: PageRequest) -> Redirect | View:
     if count.at_least or count.number > _AT_ONCE:
         bound = request.outbox.tasks.built_in[BULK].using(request.outbox, idempotency_key=wanted.digest)
         handle = bound.enqueue(wanted.as_json, reason)
-        notice = f"The task {handle.id} does it. This page shows its progress."
+        notice = f"The task {handle.id} makes the change. This page shows its progress."
         return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
     changed = wanted.run(store, reason=reason, limit=_AT_ONCE)
     counted = request.form.get("counted", "")  # the number in the question
@@ -85,8 +85,8 @@ def start(request: PageRequest) -> Redirect | View:
 def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     """Return a sentence about the changed tasks, of the number in the question. `left`: the number of tasks that still match."""
     if not changed and not left:
-        return "Nothing was done: nothing matches any more."
-    how = "; those that run were asked to stop" if action is BulkAction.CANCEL else ""
+        return "Nothing was done: there are no longer any matches."
+    how = "; running tasks were asked to stop" if action is BulkAction.CANCEL else ""
     of = f" of {number(asked)}" if changed < asked else ""
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
@@ -170,7 +170,7 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
 
 
 def _has_worker(request: PageRequest) -> bool:
-    """Return whether a live worker takes the task that changes many."""
+    """Return whether a live worker would take the task that makes a bulk change."""
     workers = request.store.workers.list()
     return any(one.works_on(BULK_QUEUE) and one.takes(None) and BULK in one.task_names for one in workers)
 

@@ -71,7 +71,9 @@ def group(request: PageRequest) -> View:
 
 
 def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
-    """Return the filters of a group. With its task and its exception, few errors have to be compared one by one."""
+    """Return the filters of a group. With the group's task and exception, only few errors have to be compared one by
+    one.
+    """
     exception = {} if group.exception is None else {"exception": group.exception}
     return {"group": group.id, "task": group.task_name, **exception}
 

@@ -51,7 +51,7 @@ class Upcoming:
 
 
 def page(request: PageRequest) -> View:
-    """Show all schedules, those in trouble first, then by their next ticks."""
+    """Show all schedules, those in trouble first, then in the order of their next ticks."""
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)

@@ -1,4 +1,4 @@
-"""The page of one task: why it does not run, what helps, its fields, its history and its attempts.
+"""The page of one task: why it is not running, what helps, its fields, its history and its attempts.
 
 All times of the history are those of the events.
 """
@@ -163,7 +163,7 @@ def _not_enqueued(request: PageRequest, given: str) -> View | None:
 
 
 def _cures_of(given: str) -> tuple[Any, ...]:
-    """Return the cures for an id that is a batch's."""
+    """Return the cures for an id that belongs to a batch."""
     try:
         link = link_of(UUID(given))
     except ValueError:
@@ -172,7 +172,7 @@ def _cures_of(given: str) -> tuple[Any, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers beside the cures. Only a redrive here can take a lost key back."""
+    """Return the verbs that the page offers beside the cures. Only a redrive on this page can take a lost key back."""
     task = detail.task
     state = State(
         status=task.status,
@@ -203,7 +203,7 @@ def _next_due(detail: TaskDetail) -> datetime | None:
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return the wait that the retry policy chose after the last failure. None: the task does not wait for that."""
+    """Return the wait that the retry policy chose after the last failure. None: the task is not waiting for a retry."""
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
         return None
     last = detail.events[-1]
@@ -235,7 +235,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.ABANDONED: ("failed", "Given up: its workers died again and again", "worker lost, given up"),
     EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
     EventType.RETRY_SCHEDULED: ("delayed", "Given another time", "failed, to be retried"),
-    EventType.SNOOZED: ("delayed", "Put off by its handler", "snoozed"),
+    EventType.SNOOZED: ("delayed", "Postponed by its handler", "snoozed"),
     EventType.RELEASED: ("", "Given back unfinished", "given back"),
     EventType.CANCELLED: ("", "Cancelled", "cancelled"),
     EventType.CANCEL_REQUESTED: ("", "Asked to stop", ""),
@@ -326,7 +326,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.REWOUND if step:
             return f"Rewound: its steps from {step} on run again"
         case EventType.SNOOZED if step:
-            return f"Put off by its sleep {step}"
+            return f"Postponed by sleep {step}"
         case EventType.STEP_COMPLETED if step:
             return f"Sleep {step} begun" if data.get("due_at") else f"Step {step} completed"
     return _KINDS[kind][1] if kind in _KINDS else str(kind)

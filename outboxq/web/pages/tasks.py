@@ -23,7 +23,7 @@ _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
 
 
 def page(request: PageRequest) -> View:
-    """Show a page of tasks, and the reason why each unfinished task waits."""
+    """Show a page of tasks, and why each unfinished task is waiting."""
     query = request.query
     filters = {name: query.get(name, "") for name in _NAMES} | {
         name: query.get(name, "").strip() for name in (*_MOMENTS, *_IDS)

@@ -94,7 +94,9 @@ def queue(request: PageRequest) -> View:
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without the consequences of others: old tasks in a queue without workers, and a pause that is named already."""
+    """Return the problems without those that follow from others: old tasks in a queue without workers, and a pause that
+    is already named.
+    """
     unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
     kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
     named = {one.subject for one in kept if one.rule is Rule.OLDEST}
@@ -159,7 +161,7 @@ def workers(request: PageRequest) -> View:
 
 
 def worker(request: PageRequest) -> View:
-    """Show one worker with the tasks that it runs. Raises NotFound."""
+    """Show one worker with the tasks that it is running. Raises NotFound."""
     worker_id = request.path["worker_id"]
     presence = request.store.workers.presence(KEPT)
     now, found = presence.at, next((one for one in presence.workers if one.id == worker_id), None)

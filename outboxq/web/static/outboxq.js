@@ -1,4 +1,4 @@
-// Refreshes the page while it is seen. Everything works without it.
+// Refreshes the page while it is visible. Everything works without it.
 (() => {
   "use strict";
 

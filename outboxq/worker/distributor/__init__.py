@@ -34,12 +34,12 @@ def create_work_distributor(
     Args:
         queues: The queues of the claims. None: all.
         topics: The topics of the claims. None: all.
-        worker_id: The worker that is registered as sleeping (PostgreSQL). None: a new id.
-        poll: The longest wait. None: 30 seconds with notifications (PostgreSQL), half a second without.
-        notifications: False: only poll, for instance because `LISTEN` cannot reach the server.
-        listen_url: The address of the server itself, if the engine's leads to a pooler.
-        commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the database's.
-        on_break: Called, in a thread of the distributor, when its connection to the server is lost (PostgreSQL).
+        worker_id: The worker that is registered as sleeping (PostgreSQL). None: a new id. poll: The longest wait. None:
+        30 seconds with notifications (PostgreSQL), half a second without. notifications: False: only poll, for instance
+        because `LISTEN` cannot reach the server. listen_url: The address of the server itself, if the engine's leads to
+        a pooler. commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the
+        database's engine. on_break: Called, in one of the distributor's threads, when its connection to the server is
+        lost (PostgreSQL).
     """
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor

@@ -22,7 +22,7 @@ POLL_BESIDE_NOTIFICATIONS = timedelta(seconds=30)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    """The way in which a distributor notices work, for people and monitors."""
+    """A description of how a distributor notices work, for people and monitors."""
 
     listening: bool
     """True: work is noticed at once. False: it is found by polling only."""
@@ -40,7 +40,7 @@ class WorkDistributor(Protocol):
 
     @property
     def means(self) -> str:
-        """The way in which the distributor is to notice work, as the predicate of a sentence about the worker."""
+        """The way in which the distributor is meant to notice work, as the predicate of a sentence about the worker."""
 
     def start(self) -> None:
         """Begin to notice work. Before that, `wait_for_work` only waits."""
@@ -53,10 +53,10 @@ class WorkDistributor(Protocol):
         """
 
     def at_work(self, *, saturated: bool = False) -> None:
-        """Note that the worker is busy and need not be notified: a claim found something, or no handler is free."""
+        """Note that the worker is busy and need not be notified: a claim found tasks, or no handler is free."""
 
     def wake(self) -> None:
-        """Make `wait_for_work` return. Several calls while no thread waits count as one, which is not lost."""
+        """Make `wait_for_work` return. Calls made while no thread is waiting are remembered, and count as one."""
 
     def close(self) -> None:
         """Wake the waiting thread, and close all connections. From then on `wait_for_work` returns at once.

@@ -41,7 +41,7 @@ _IS_PROOF = re.compile(PROOF + "[0-9a-f]{32}")
 
 
 class NotificationsBlocked(Exception):
-    """Notifications do not reach this connection, because a pooler between it and the server shares its connections."""
+    """Notifications cannot reach this connection, because a pooler between it and the server shares its connections."""
 
 
 class TriggerMissing(Exception):
@@ -69,7 +69,7 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """The number of times that listening began. If it has changed, notifications in between were missed."""
+        """The number of times that listening has begun. If it has changed, notifications in between were missed."""
         self._outbox: int | None = None
         """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""
@@ -104,7 +104,7 @@ class Listener(threading.Thread):
             self._error = self._error or "closed"
 
     def _attempt(self) -> bool:
-        """Connect, and listen until the connection breaks. Returns whether it lasted."""
+        """Connect, and listen until the connection breaks. Returns whether it lasted long enough."""
         began = math.inf
         try:
             connection = self._open()
@@ -112,7 +112,7 @@ class Listener(threading.Thread):
             self._listen(connection)
         except NotificationsBlocked:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it was, listening must not end silently
+        except Exception as error:  # noqa: BLE001 - whatever the error is, listening must not end silently
             self._report_loss(f"{type(error).__name__}: {error}".strip())
         finally:
             broken, self._connection = self._connection, None
@@ -122,7 +122,7 @@ class Listener(threading.Thread):
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
-        """End the thread, wherever it waits. Returns once it has ended, or after a second, since it may be connecting."""
+        """End the thread, wherever it waits. Returns when it has ended, or after a second, since it may be connecting."""
         self._closed.set()
         if (connection := self._connection) is not None:
             _shut_down(connection)
@@ -204,7 +204,9 @@ class Listener(threading.Thread):
 
     @contextmanager
     def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
-        """Cut the connection if the block takes too long: a frozen or unreachable peer would block this thread for ever."""
+        """Cut the connection if the block takes too long. Otherwise a frozen or unreachable peer would block this
+        thread for ever.
+        """
         timer = threading.Timer(self.answer_timeout, _shut_down, (connection,))
         timer.daemon = True
         timer.start()
@@ -215,7 +217,7 @@ class Listener(threading.Thread):
 
 
 def _shut_down(connection: psycopg.Connection[Any]) -> None:
-    """End any wait of another thread on this connection. (psycopg's close() must not be called from another thread.)"""
+    """Wake any thread that is waiting on this connection. (psycopg's close() must not be called from another thread.)"""
     if connection.closed:
         return
     with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:

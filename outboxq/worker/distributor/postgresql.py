@@ -23,7 +23,7 @@ _RATE_WINDOW = 0.1
 _BUSY_POLL = 0.005
 _FIRST_PAUSE, _LONGEST_PAUSE, _SLOW_PAUSE, _SLOW_AFTER = 0.001, 0.05, 1.0, 10.0
 _REST = 20
-"""A rest after an unsuccessful look lasts this many times as long as the look."""
+"""The duration of the rest after an unsuccessful look, as a multiple of the duration of the look."""
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
@@ -32,10 +32,10 @@ _NEGLIGIBLE = 0.05
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """Wakes when a task is committed, when the next task is due, and at the latest after the fallback poll."""
+    """Wakes when a task is committed, when the next task is due, and at the latest after the polling interval."""
 
     def __post_init__(self) -> None:
-        from .listener import Listener  # here, since it imports psycopg
+        from .listener import Listener  # imported here because it imports psycopg
 
         self._sleeping = self.store.sleeping_workers
         self._poll = (self.poll or (POLL_BESIDE_NOTIFICATIONS if self.notifications else POLL)).total_seconds()
@@ -59,10 +59,10 @@ class PostgresDistributor(DistributorSettings):
         self._written = False
         self._horizon = 0
         self._empty_returns, self._returned_at = 0, -math.inf
-        """The number of returns since a claim last found a task, each soon after the one before."""
+        """The number of returns in quick succession since a claim last found a task."""
         self._notified = False
         self._empty_notifications, self._notified_at = 0, -math.inf
-        """The number of such returns after a notification."""
+        """The number of those that followed a notification."""
         self._traffic, self._traffic_at = 0.0, 0.0
 
     @property
@@ -115,7 +115,9 @@ class PostgresDistributor(DistributorSettings):
             self._sleeping.forget(self.worker_id)
 
     def _prepare_sleep(self, end: float) -> float:
-        """Announce that the worker sleeps. Returns the number of seconds for which sleeping is safe; 0: claim now."""
+        """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
+        claim now.
+        """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
@@ -180,9 +182,9 @@ class PostgresDistributor(DistributorSettings):
         return self._traffic * math.exp((self._traffic_at - time.monotonic()) / _RATE_WINDOW) / _RATE_WINDOW
 
     def _spread_out(self) -> None:
-        """Let other workers go first after needless notifications: one task wakes all idle workers.
+        """Let other workers go first after needless notifications, since one task wakes all idle workers.
 
-        A worker that looked by itself, behind blocked keys, has not been woken needlessly.
+        A worker that looked behind blocked keys by itself was not woken needlessly.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0

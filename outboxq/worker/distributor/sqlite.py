@@ -25,13 +25,13 @@ _HINT_SECONDS = 0.02
 """For this many seconds after a commit in this process begins, the distributor looks almost without a pause."""
 _SHORTEST_PAUSE = 0.0005
 _REST_FACTOR, _LONGEST_REST = 300, 5.0
-"""Seconds of rest for each second of processor time that an unsuccessful claim took, and the longest rest.
+"""Seconds of rest per second of processor time that an unsuccessful claim took, and the longest rest.
 
 Behind 5 000 blocked keys an idle worker takes 2.6 % of a core, 2.0 of them for the watch. With 100 and 2 seconds it took 3.9 %.
 """
 
 _CommitListeners: TypeAlias = dict[object, Callable[[], None]]
-"""Callbacks by their owners. Any thread and any signal handler adds and removes entries, each in one step."""
+"""Callbacks by their owners. Any thread and any signal handler may add or remove an entry; each change is atomic."""
 
 
 @dataclass(eq=False, repr=False)
@@ -49,7 +49,7 @@ class SqliteDistributor(DistributorSettings):
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """At the last return, work seemed to be due, and no claim has found any since."""
+        """True if work seemed to be due at the last return, and no claim has found any since."""
         self._cpu_at_return = 0.0
         """The processor time of the waiting thread, in seconds, when it last returned."""
 
@@ -123,7 +123,7 @@ class SqliteDistributor(DistributorSettings):
         return woken or self._closed
 
     def _disconnect(self) -> None:
-        # A signal handler may have interrupted the thread that has the lock. That thread then disconnects.
+        # A signal handler may have interrupted the thread that holds the lock. That thread then disconnects.
         if self._lock.acquire(timeout=0.1):
             try:
                 self._commit_listeners.pop(self, None)
@@ -161,7 +161,7 @@ class SqliteDistributor(DistributorSettings):
 
 
 def _next_due(ahead: Look) -> float:
-    """Return when the next task is due (`time.monotonic()`)."""
+    """Return the time at which the next task is due (`time.monotonic()`)."""
     return math.inf if ahead.seconds is None else time.monotonic() + ahead.seconds
 
 

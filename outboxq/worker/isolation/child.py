@@ -1,7 +1,7 @@
-"""A child process. It runs handlers for a worker, one at a time, and tells the worker their outcomes.
+"""A child process. It runs handlers for a worker, one at a time, and reports their outcomes to the worker.
 
-The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction, the framework's
-context manager and the hooks, and logs its end.
+The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction,
+the framework's context manager and the hooks, and logs how it ended.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ log = logging.getLogger("outboxq.worker")
 _NOTES_EVERY = 0.5
 """Seconds until the worker learns what the handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
-"""Seconds for which a child waits until the worker knows that a claim is about to end. Then the child goes on."""
+"""Seconds for which a child waits for the worker to learn that a claim is about to end. Then the child goes on."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The present state of a claim, about which its handler may ask the worker."""
+    """The current state of a claim, about which its handler may ask the worker."""
 
     deadline: float
     was_lost: bool
@@ -80,10 +80,12 @@ class Notice(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """The child has the database's only lock, so that no other worker can take the task; or it no longer has the lock."""
+    """From the child: it has the database's only lock, so that no other worker can take the task; or it no longer has
+    the lock.
+    """
 
     deadline: float
-    """The end of the lease (`time.monotonic()`). Infinity: as long as the child has the lock."""
+    """When the lease expires (`time.monotonic()`). Infinity: not while the child has the lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,11 +102,11 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The progress and the log lines of the handler that runs. The worker writes them if the child is killed."""
+    """The progress and the log lines of the running handler. The worker writes them if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
-    """The handler log as the data of an event contains it."""
+    """The handler log in the form used in an event's data."""
 
     @classmethod
     def of(cls, context: TaskContext) -> Notes:
@@ -116,7 +118,8 @@ class Notes:
 class ChildProcess:
     """The work of one child. The handlers run in its main thread, where signals interrupt their waits.
 
-    For the code that runs the handlers, this class stands for the worker: it is the `LeaseView` and takes the `Outcomes`.
+    For the code that runs the handlers, this class represents the worker: it is both its `LeaseView` and its
+    `Outcomes`.
     """
 
     def __init__(self, application: Application, settings: WorkerSettings, info: WorkerInfo) -> None:
@@ -130,7 +133,7 @@ class ChildProcess:
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
-        """The latest news of the present or the next job."""
+        """The latest news about the current or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
         """Set when this process is about to end."""
@@ -138,7 +141,7 @@ class ChildProcess:
         """The outcome of the job, for its answer: the worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
-        """Run the jobs that come through the socket, until it ends."""
+        """Run the jobs that arrive through the socket, until it is closed."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True
@@ -146,7 +149,7 @@ class ChildProcess:
         if (engine := self._application.store.engine) is not None:
             engine.dispose(close=False)  # its connections belong to the parent
         self._connection = Connection(channel.detach())
-        # A process that a handler forks must not answer for a task, nor hide the end of this process.
+        # A process that a handler forks must not answer for a task, nor hide that this process has ended.
         in_children(self._connection.close)
         attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
@@ -184,7 +187,9 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler runs, since its claim is lost."""
+        """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler is running,
+        since its claim is lost.
+        """
         try:
             while True:
                 message: Job | News | Notice = self._connection.recv()
@@ -200,11 +205,11 @@ class ChildProcess:
                 os._exit(1)
             self._jobs.put(None)
         except BaseException:
-            log.exception("a child process could not read a message of its worker, and ends")
+            log.exception("a child process could not read a message from its worker, and ends")
             os._exit(1)
 
     def _send_notes(self) -> None:
-        """Send the notes of the handler that runs whenever they have changed."""
+        """Send the running handler's notes whenever they have changed."""
         known: tuple[TaskContext | None, Notes | None] = None, None
         while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
             with self._sending, suppress(OSError):  # the worker has ended, so `_receive` ends this process
@@ -216,7 +221,7 @@ class ChildProcess:
                 known = context, notes
 
     def _apply(self, news: News) -> None:
-        """Keep the news, and tell the handler. News may come before the handler has begun."""
+        """Keep the news, and tell the handler. News may arrive before the handler has begun."""
         with self._telling:
             self._news = news
             if news.is_stopping:
@@ -234,7 +239,7 @@ class ChildProcess:
         claim, keeps_log = job.claim, self._settings.handler_log
         context = context_of(claim, self._application.tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
         context.deadline = job.news.deadline
-        # The worker sends its heartbeats, and warns that it runs past its timeout.
+        # The worker sends its heartbeats, and warns if it runs past its timeout.
         active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
         with self._telling:
             self._tell(context, self._news or job.news)
@@ -265,7 +270,7 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
     def ending(self, active: ActiveClaim) -> None:
-        """Tell the worker that a completion is about to be committed, and wait until the worker has answered."""
+        """Tell the worker that a completion is about to be committed, and wait for its answer."""
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:

@@ -1,8 +1,9 @@
-"""The fork server: a process without threads that forks child processes for a worker, and reports their ends.
+"""The fork server: a process without threads that forks child processes for a worker, and reports how they ended.
 
-The worker itself cannot fork them: it has threads, and a child would inherit the locks that they hold. The server is forked before
-the worker has threads. It and its children end with the worker, however that ends: the server notices the end of their common
-socket, and a child whose server was killed is ended by the kernel (on Linux) or by the end of its own socket.
+The worker itself cannot fork them: it has threads, and a child would inherit the locks that they hold. The server is
+forked before the worker has threads. It and its children end with the worker, however the worker ends: the server
+notices that the socket between them has closed, and a child whose server was killed is ended by the kernel (on Linux)
+or by the closing of its own socket.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class CannotFork(Exception):
 
 
 class ForkServer:
-    """The worker's end: requests child processes, and knows how they ended."""
+    """The worker's side: requests child processes, and knows how they ended."""
 
     def __init__(self, serve: Serve, on_failure: Callable[[BaseException], object]) -> None:
         """Each child calls `serve`. `on_failure` is called if the server ends by itself."""
@@ -58,7 +59,9 @@ class ForkServer:
         """True once the server is gone, and its children with it."""
 
     def start(self) -> None:
-        """Fork the server, unless it runs. Warns of the threads of this process: a child lacks them, and may inherit their locks."""
+        """Fork the server, unless it is running. Warns about this process's threads: a child lacks them, and may
+        inherit their locks.
+        """
         if self._control is not None:
             return
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
@@ -73,7 +76,7 @@ class ForkServer:
             with suppress(Exception):
                 stream.flush()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads: see above
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads: see above
             pid = os.fork()
         if pid == 0:
             ours.close()
@@ -99,7 +102,7 @@ class ForkServer:
         return int(text), ours
 
     def kill(self, pid: int) -> None:
-        """Kill a child with the processes that it has started."""
+        """Kill a child and the processes that it has started."""
         self._order(_KILL, pid)
 
     def print_stacks(self, pid: int) -> None:
@@ -107,7 +110,9 @@ class ForkServer:
         self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:
-        """Return the exit code of a child once it has ended, or None after `timeout` seconds. A negative code is a signal."""
+        """Wait for a child to end, and return its exit code, or None after `timeout` seconds. A negative code is a
+        signal.
+        """
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
             return self._ends.pop(pid, None)
@@ -117,7 +122,7 @@ class ForkServer:
         return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:
-        """Forget this child and its end."""
+        """Forget this child and how it ended."""
         with self._changed:
             self._children.discard(pid)
             self._ends.pop(pid, None)
@@ -130,7 +135,7 @@ class ForkServer:
                 self._control.shutdown(socket.SHUT_RDWR)
 
     def _order(self, order: bytes, pid: int) -> None:
-        """Send the server an order about a child. The server knows whether the id still belongs to that child."""
+        """Send the server a command about a child. The server knows whether the id still belongs to that child."""
         with suppress(OSError):
             assert self._control is not None
             self._control.sendall(order + str(pid).encode() + b"\n")
@@ -167,7 +172,7 @@ class ForkServer:
 
 
 class _Server:
-    """The server's end. It has one thread, which never runs users' code."""
+    """The server's side. It has one thread, which never runs users' code."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve
@@ -265,9 +270,10 @@ class _Server:
 
 
 def ignore_stop_signals() -> None:
-    """Leave stop signals to the worker. Those from a terminal or a service manager reach its children too.
+    """Leave stop signals to the worker. Signals from a terminal or a service manager reach its children too.
 
-    The signals get a handler and are not ignored, since programs that a task starts would inherit that.
+    The signals get a handler instead of being ignored, since programs that a task starts would inherit that they are
+    ignored.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -279,7 +285,9 @@ def _no_action(_number: int, _frame: object) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Make the kernel kill this process when its parent has ended. Only Linux can; elsewhere the end of the socket must do."""
+    """Make the kernel kill this process when its parent has ended. Only Linux can do so; elsewhere the closed socket
+    must suffice.
+    """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -30,11 +30,11 @@ from .fork_server import CannotFork, ForkServer
 log = logging.getLogger("outboxq.worker")
 
 _NEWS_EVERY = 0.1
-"""Seconds until a handler in a child learns what the worker has learnt of its claim."""
+"""Seconds until a handler in a child learns what the worker has learnt about its claim."""
 _END_TIMEOUT = 5.0
-"""Seconds to wait for the end of a child whose socket has ended."""
+"""Seconds to wait for a child to end after its socket has closed."""
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that idle children have to end when the worker stops, since their hooks may have data to send."""
+"""Seconds that idle children are given to end when the worker stops, since their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -71,9 +71,8 @@ class Children:
         while True:
             child = self._take()
             try:
-                if (
-                    not child.connection.poll()
-                ):  # an idle child sends nothing, so a readable socket means that it has died
+                # An idle child sends nothing, so a readable socket means that it has died.
+                if not child.connection.poll():
                     child.connection.send(job)
                     child.tasks += 1
                     return child
@@ -95,12 +94,12 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child end: it does so when its socket has ended and no handler runs."""
+        """Let the child end: it does so when its socket has closed and no handler is running."""
         child.connection.close()
         self.server.forget(child.pid)
 
     def close(self) -> None:
-        """Give idle children a moment to end, and kill the others."""
+        """Give idle children a moment to end, and kill the rest."""
         idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
         for child in idle:
             child.connection.close()
@@ -114,10 +113,10 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """Its hooks are called here for attempts whose child has died; for all others, in the child."""
+    """Its hooks are called here for attempts whose child has died; for all other attempts, in the child."""
     children: Children
     steps: StepRunner
-    """Knows how long a task has slept whose child has died."""
+    """Knows how long a task has slept if its child has died."""
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
@@ -132,7 +131,7 @@ class IsolatedRunner:
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
-            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error of this code
+            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
             self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
@@ -152,7 +151,7 @@ class IsolatedRunner:
                 self._finish(active, answer)
 
     def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
-        """Return the child's answer, or None if its time is over. Raises EOFError or OSError if it dies.
+        """Return the child's answer, or None if it has run out of time. Raises EOFError or OSError if the child dies.
 
         `known`: the news that the child has.
         """
@@ -173,7 +172,7 @@ class IsolatedRunner:
                 connection.send(now)
 
     def _heed(self, message: Notes | Holding | Notice, active: ActiveClaim, connection: Connection) -> None:
-        """Act on a message from a child that runs a handler."""
+        """Act on a message from a child that is running a handler."""
         context = active.context
         if isinstance(message, Notes):
             context.reported, context.handler_log = message.progress, HandlerLog.of_data(message.log)
@@ -218,7 +217,7 @@ class IsolatedRunner:
         self._fail(active, task, error)
 
     def _died(self, child: _Child, active: ActiveClaim, task: Task[..., Any]) -> None:
-        """End the claim of a handler whose process has died. Only that handler ran there, so its attempt has failed."""
+        """End the claim of a handler whose process has died. No other handler ran there, so its attempt has failed."""
         child.connection.close()
         server, claim = self.children.server, active.claim
         code = server.end_of(child.pid, _END_TIMEOUT)
@@ -243,9 +242,9 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Return in words how a process with this exit code ended. A negative code is a signal."""
+    """Describe in words how a process with this exit code ended. A negative code is a signal."""
     if code is None:
-        return "no longer answers"
+        return "is no longer responding"
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -29,11 +29,11 @@ REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
 """The shortest time between two looks for tasks to cancel, in seconds, however many tasks of batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
-"""Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so neither pause
-makes a tick late.
+"""Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so
+neither pause makes a tick late.
 """
 WRITE_EVERY = 10.0
-"""Seconds between two writes of the counts. A killed worker loses at most the counts of this time."""
+"""Seconds between two writes of the counts. A killed worker loses at most the counts from this time."""
 SAMPLE = "sample"
 """The maintenance job of taking samples."""
 _SAMPLE_EVERY = 15.0
@@ -41,7 +41,7 @@ _SHARE = 100
 """The next sample is taken after at least this many times the duration of the last one, so samples take at most 1 % of the time."""
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
-"""The time after which another worker takes over a job, because the worker that had it has died."""
+"""The time after which another worker takes over a job, assuming that the worker that had it has died."""
 _NOTHING = AttemptCounts()
 
 
@@ -55,12 +55,12 @@ class WorkerRegistration:
     store: Store
     worker_id: UUID
     unknown_tasks: Callable[[], Collection[tuple[str, str]]]
-    """Returns the queue and the name of each unknown task that the worker has claimed lately."""
+    """Returns the queue and the name of each unknown task that the worker has recently claimed."""
     description: Mapping[str, Any]
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """Returns the present arguments of `Store.workers.describe`."""
+    """Returns the current arguments of `Store.workers.describe`."""
 
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
@@ -90,16 +90,17 @@ class WorkerRegistration:
         """
         try:
             self.store.workers.describe(self.worker_id, **self.process())
-            self._describing.worked("the description of the worker's process is stored again")
+            self._describing.worked("the description of the worker's process can be stored again")
         except FileUnusable:
             raise
         except Exception as error:  # noqa: BLE001
-            self._describing.failed("the description of the worker's process was not stored", error)
+            self._describing.failed("the description of the worker's process could not be stored", error)
 
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        If the worker has claimed unknown tasks, that note stays for a while: a worker that knows the tasks finds them by it.
+        If the worker has claimed unknown tasks, the note of that stays for a while, so that a worker that knows the
+        tasks can find them.
         """
         with self._lock:
             self._ended = True
@@ -107,7 +108,9 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the seconds until the next renewal. It is due at once if an unknown task is not registered yet."""
+        """Return the number of seconds until the next renewal. It is due at once if an unknown task is not registered
+        yet.
+        """
         if set(self.unknown_tasks()) - set(self._written_unknown):
             return 0.0
         return max(0.0, self._due - time.monotonic())
@@ -123,19 +126,21 @@ class PartitionMaker:
         self.store.time_partitions.make()
 
     def pause(self) -> float:
-        """Return the seconds until the next run: half an hour to an hour."""
+        """Return the number of seconds until the next run: half an hour to an hour."""
         return 3600 * random.uniform(0.5, 1.0)  # noqa: S311
 
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks of batches in which a task has failed, if their policy says so. It also does so for dead workers."""
+    """Cancels the other tasks of batches in which a task has failed, if the batches' policy says so. It also does so on
+    behalf of dead workers.
+    """
 
     store: Store
 
     def __post_init__(self) -> None:
         self.wake = threading.Event()
-        """Ends the pause of the thread."""
+        """Ends the thread's pause."""
         self._is_due = False
         self._looked_at = -math.inf
         """When it last looked (`time.monotonic()`)."""
@@ -146,12 +151,14 @@ class BatchCanceller:
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Look at once, or a second after the last look, since a task of a batch has failed."""
+        """Look at once, or a second after the last look, since a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the seconds until the next look. If a task of a batch has failed here, it is due a second after the last look."""
+        """Return the number of seconds until the next look. If a task in a batch has failed here, the look is due a
+        second after the last one.
+        """
         if self._is_due:
             return max(0.0, self._looked_at + _LOOK_EVERY - time.monotonic())
         return random.uniform(5.0, 15.0)  # noqa: S311
@@ -177,7 +184,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
 
-        The thread then has nothing to do at first: if it planted while the worker is stopped, it could outlive its connections.
+        The thread then has nothing to do at first: if it planted while the worker was being stopped, it could outlive
+        its connections.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -196,13 +204,14 @@ class Planting:
         return random.uniform(*self._wait)  # noqa: S311
 
     def stop(self) -> None:
-        """Plant no further page of schedules."""
+        """Plant no further pages of schedules."""
         self._stopping = True
 
     def _declare(self) -> None:
-        """Declare the schedules, unless they are declared already.
+        """Declare the schedules, unless they are already declared.
 
-        A schedule of the same name that was stored at run time does not stop the worker: this is logged once, and tried again.
+        A schedule with the same name that was stored at run time does not stop the worker: this is logged once, and
+        tried again.
         """
         if self._is_declared:
             return
@@ -218,10 +227,11 @@ class Planting:
 
 @dataclass(eq=False, repr=False)
 class MetricsWriter:
-    """Writes the counts of the meter since the last write, every ten seconds and at the end: a row for each queue and task.
+    """Writes the meter's counts since the last write, every ten seconds and when the worker stops: a row for each queue
+    and task.
 
-    Rows that could not be written are kept unchanged, with their ids, and written first the next time. So a row is written once,
-    even if the answer to its COMMIT was lost. Later counts stay in the meter meanwhile.
+    Rows that could not be written are kept unchanged, with their ids, and written first the next time. So each row is
+    written only once, even if the answer to its COMMIT was lost. Later counts stay in the meter meanwhile.
     """
 
     store: Store
@@ -230,7 +240,7 @@ class MetricsWriter:
 
     def __post_init__(self) -> None:
         self._written: Mapping[tuple[str, str], AttemptCounts] = {}
-        """The counts of the meter that the rows so far contain."""
+        """The meter's counts that are contained in the rows so far."""
         self._unwritten: Sequence[TaskMetric] = ()
         self._due = time.monotonic() + WRITE_EVERY
 
@@ -246,7 +256,7 @@ class MetricsWriter:
             self.run_once()
 
     def pause(self) -> float:
-        """Return the seconds until the next write."""
+        """Return the number of seconds until the next write."""
         return max(0.0, self._due - time.monotonic())
 
     def _write_rows(self) -> None:
@@ -265,7 +275,7 @@ class MetricsWriter:
 
 @dataclass(eq=False, repr=False)
 class StatisticsUpkeep:
-    """Takes samples of the waiting tasks, and sums up old metrics. One worker at a time does this for all."""
+    """Takes samples of the waiting tasks, and sums up old metrics. One worker at a time does this for all of them."""
 
     store: Store
     stopping: threading.Event
@@ -281,11 +291,11 @@ class StatisticsUpkeep:
         self._due = self.clock() + max(1.0, min(waits)) + random.uniform(0.0, 1.0)  # noqa: S311
 
     def pause(self) -> float:
-        """Return the seconds until one of the two jobs may be due."""
+        """Return the number of seconds until one of the two jobs may be due."""
         return max(0.0, self._due - self.clock())
 
     def _take_sample(self) -> float:
-        """Take a sample if one is due. Returns the seconds until the next one."""
+        """Take a sample if one is due. Returns the number of seconds until the next one."""
         turn = self.store.maintenance_jobs.take(SAMPLE, for_at_most=_AT_MOST)
         if not turn.is_mine:
             return min(turn.due_in.total_seconds(), _SAMPLE_EVERY)
@@ -309,7 +319,7 @@ class StatisticsUpkeep:
             close(apart.bound_engine)
 
     def _sum_up(self) -> float:
-        """Sum up old metrics, if that is due. Returns the seconds until it is due again."""
+        """Sum up old metrics, if that is due. Returns the number of seconds until it is due again."""
         if self.store.gone.is_set():
             return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
@@ -329,14 +339,14 @@ class Service(Protocol):
     def run_once(self) -> object: ...
 
     def pause(self) -> float:
-        """Return the seconds until the next run."""
+        """Return the number of seconds until the next run."""
 
 
 class ServiceThread(threading.Thread):
     """Runs a service until stopped. The service decides how long the pauses between its runs are.
 
-    After an error, which is logged, the thread goes on: the database may be away for a while. But an SQLite file that has become
-    unusable ends the thread and the worker.
+    After an error, which is logged, the thread goes on: the database may be down for a while. But an SQLite file that
+    has become unusable ends the thread and the worker.
     """
 
     def __init__(
@@ -359,7 +369,9 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before any thread does. If a thread did so while the worker is stopped, it could outlive its connections."""
+        """Run the service once, before any thread does. If a thread did so while the worker was being stopped, it could
+        outlive its connections.
+        """
         with suppress(Exception):  # the thread tries again
             self._service.run_once()
 
@@ -383,6 +395,6 @@ class ServiceThread(threading.Thread):
             raise
 
     def stop(self) -> None:
-        """Let the thread finish its present run, and end. The caller joins it."""
+        """Let the thread finish its current run, and end. The caller joins it."""
         self._stopped = True
         self._wake.set()

@@ -1,9 +1,10 @@
-"""Recovery of the tasks of dead workers, and only of dead workers.
+"""Recovery of dead workers' tasks, and only of those.
 
-An expired lease proves little: its worker may be unable to reach the database, wait for a lock, or have been paused, and the
-clock may have been set. So a worker recovers a task only after two looks that find its lease unchanged. Between them lie a write
-by this worker, and enough time for a living worker's heartbeat, which is sent again every half second while it fails. Anything
-that keeps this worker from looking or writing restarts the watch.
+An expired lease proves little: its worker may be unable to reach the database, be waiting for a lock, or have been
+paused, and the clock may have been set. So a worker recovers a task only after two looks have found its lease
+unchanged. Between the two looks there must be a write by this worker, and enough time for a living worker's heartbeat,
+which is sent again every half second while it fails. Anything that keeps this worker from looking or writing restarts
+the watch.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _WATCH_SECONDS = 2.0
 """The longest time between the two looks, in seconds. After trouble it is twice the usual time between looks. With a look every five
 seconds, the task of a dead worker is recovered within ten seconds of the end of its lease."""
 _STALL = 2.0
-"""Seconds by which a look may be late. After a longer delay, this process counts as having been paused."""
+"""Seconds by which a look may be late. After a longer delay, this process is considered to have been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
 """The time for which a recovery waits for SQLite's one lock. If that takes longer, no task is recovered, since heartbeats waited too."""
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must move against this process's to count as having been set."""
+"""Seconds by which the database's clock must move relative to this process's clock to count as having been set."""
 
 
 @dataclass(eq=False, repr=False)
@@ -48,20 +49,22 @@ class Recovery:
     """The leases of this process, which are never recovered."""
     every: timedelta
     prove_writable: Callable[[], object]
-    """Writes, and raises if the database takes no writes."""
+    """Writes, and raises if the database does not accept writes."""
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
 
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
         self._watched: dict[Lease, float] = {}
-        """Expired leases, and the start of their watch (`time.monotonic()`)."""
+        """Expired leases, and the time since which each is watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases that were written by a clock that was ahead, and when they really end (`time.monotonic()`). Their stored ends are too late."""
+        """Leases that were written by a clock that was ahead, and when they really expire (`time.monotonic()`). Their
+        stored expiry times are too late.
+        """
         self._has_corrected = False
-        """True once the rows were corrected that a clock wrote which was ahead before this process began."""
+        """True once the rows that were written by a clock that was ahead before this process began are corrected."""
         self._broken: dict[Lease, float] = {}
-        """Leases whose tasks cannot be recovered, and when recovery is tried again (`time.monotonic()`)."""
+        """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
@@ -69,7 +72,9 @@ class Recovery:
         """Seconds by which the database's clock is ahead of `time.monotonic()`."""
 
     def run_once(self) -> int:
-        """Look once, and recover a batch of the tasks that were watched for long enough. Returns the number of recovered tasks."""
+        """Look once, and recover a batch of the tasks that have been watched for long enough. Returns the number of
+        recovered tasks.
+        """
         self.store.check_file()
         try:
             return self._look()
@@ -78,7 +83,9 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the seconds until the next look. They vary, so that workers that started together do not look together."""
+        """Return the number of seconds until the next look. It varies, so that workers that started together do not
+        look together.
+        """
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
             ripe = min(self._watched.values()) + self._watch - time.monotonic()
@@ -110,7 +117,7 @@ class Recovery:
                 self._watch = min(_WATCH_SECONDS, self._every)
             return 0
         taken = self._recover_batch(ripe[:RECOVERY_BATCH])
-        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had enough time after trouble
+        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had enough time since the trouble
         self._looked_at = time.monotonic()
         return taken
 
@@ -124,7 +131,7 @@ class Recovery:
             if lease.id in taken:
                 del self._watched[lease]
             else:
-                self._watched[lease] = now  # it was locked or extended, or SQLite's lock came late
+                self._watched[lease] = now  # it was locked or extended, or SQLite's lock was acquired too late
         self.leases.meter.recovered(one.queue for one in found)
         workers = {lease.id: lease.worker_id for lease in ripe}
         for one in found:
@@ -154,7 +161,7 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Start the watch of all leases again: during trouble, living workers may have been unable to send heartbeats."""
+        """Start watching all leases again: during the trouble, living workers may have been unable to send heartbeats."""
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
@@ -172,10 +179,11 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Note when leases really end that now seem to last longer, and make tasks due that wait for the clock that was ahead.
+        """Note when leases that now seem to last longer really expire, and make tasks due that wait for the clock that
+        was ahead.
 
-        `back` None: it is unknown how far the clock was set back, since that happened before this process began. Then a lease ends
-        after the duration that its task declares, unless a heartbeat extends it.
+        `back` None: it is unknown how far the clock was set back, since that happened before this process began. A
+        lease then expires after the duration that its task declares, unless a heartbeat extends it.
         """
         look, moment = self.store.outlasting_leases(), time.monotonic()
         for lease, lasts in look.leases.items():

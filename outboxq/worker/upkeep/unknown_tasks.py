@@ -1,4 +1,6 @@
-"""Unknown tasks: a worker gives back tasks whose names it does not know, with growing delays, until a worker starts that knows them."""
+"""Unknown tasks: a worker gives back tasks whose names it does not know, with growing delays, until a worker that knows
+them starts.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,10 @@ log = logging.getLogger("outboxq.worker")
 LOG_EVERY = 60.0
 """Seconds between two log lines about one name."""
 _SPREAD = 0.25
-"""The share by which a delay varies, so that tasks that were given back together do not all come back together."""
+"""The fraction by which a delay varies, so that tasks that were given back together do not all come back together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
-"""The largest number of names to remember: a program that invents names must not fill the memory."""
+"""The maximum number of names to remember, so that a program that makes up names cannot fill the memory."""
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
@@ -50,10 +52,10 @@ class UnknownTasks:
     def __post_init__(self) -> None:
         self._longest_seconds = max(self.first_delay, self.longest_delay).total_seconds()
         self.found_new = threading.Event()
-        """Set when a name is met that `recent()` did not contain."""
+        """Set when a name is seen that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """The queue and the name of each task, and when it was last met, in the order of these times."""
+        """The queue and the name of each task, and the time at which it was last seen, in the order of these times."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
@@ -61,11 +63,13 @@ class UnknownTasks:
         """Return the outcomes of these claims."""
         self._remember(claims)
         self._log_unknown(claims)
-        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # others were never given back
+        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # the others were never given back
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return the queue and the name of each task met lately. A task that still waits has come back to some worker in that time."""
+        """Return the queue and the name of each task seen recently. A task that is still waiting has come back to some
+        worker in that time.
+        """
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
             for pair in [pair for pair, moment in self._seen_at.items() if moment < oldest]:
@@ -89,7 +93,7 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # Giving them back too early is better than keeping them until their leases end, which would count as a worker's death.
+            # Giving them back too early is better than keeping them until their leases expire, which would count as a worker's death.
             what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} given back before"
             say(log, logging.ERROR, what, error)
             return {}
@@ -115,8 +119,8 @@ class UnknownTasks:
                 continue
             count = self._unlogged.pop(name)
             log.warning(
-                "this worker does not know the task %r and gave it back (%d since this was last said); import its module "
-                "where the worker starts, or keep the task in a queue of its own",
+                "this worker does not know the task %r and gave it back (%d since the last such warning); import its "
+                "module where the worker starts, or keep the task in a queue of its own",
                 name,
                 count,
                 extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},
@@ -130,11 +134,11 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Makes tasks due that this worker knows and that wait because other workers did not know them.
+    """Makes tasks due that this worker knows and that are waiting because other workers did not know them.
 
-    It does so when the worker starts, so that no task waits for the end of a long delay after a deployment. While a live worker
-    knows the tasks, others give them back with the first delay only. After the start, once an hour is enough, for tasks that were
-    given back just then.
+    It does so when the worker starts, so that no task waits for the end of a long delay after a deployment. While a
+    live worker knows the tasks, others give them back with the first delay only. After the start, once an hour is
+    enough, to catch tasks that were given back at that moment.
     """
 
     store: Store
@@ -149,7 +153,7 @@ class KnownTasks:
 
     def run_once(self) -> None:
         """Check one page of the outbox."""
-        self._pause = _RETRY_AFTER  # if the database is away
+        self._pause = _RETRY_AFTER  # if the database is down
         following = self.store.make_known_due(
             self.task_names, queues=self.queues, topics=self.topics, after=self._after
         )
@@ -157,5 +161,5 @@ class KnownTasks:
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311
 
     def pause(self) -> float:
-        """Return the seconds until the next page."""
+        """Return the number of seconds until the next page."""
         return self._pause

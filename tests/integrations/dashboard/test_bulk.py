@@ -96,7 +96,7 @@ def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage
         late.commit()
     stage.store.cancel(mine[0])
     stage.visitor.press("Cancel 3", tick=True)
-    assert "2 of 3 were cancelled; those that run were asked to stop. 1 had ended meanwhile." in stage.visitor.text
+    assert "2 of 3 were cancelled; running tasks were asked to stop. 1 had ended meanwhile." in stage.visitor.text
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert stage.status(later) is TaskStatus.READY
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):
 def test_a_second_click_on_a_small_change_finds_nothing(stage):
     failed(stage, 2)
     stage.visitor.go("/bulk?action=redrive").again("Redrive 2")
-    assert "Nothing was done: nothing matches any more." in stage.visitor.text
+    assert "Nothing was done: there are no longer any matches." in stage.visitor.text
 
 
 def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
@@ -170,7 +170,7 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     stage.present(task_names=[WORK, BULK])
     mine = failed(stage, 5, queue="mail")
     stage.visitor.go("/bulk?action=discard&queue=mail")
-    assert "A task of the queue outboxq changes more than 500" in stage.visitor.text
+    assert "More than 500 tasks are changed by a task in the queue outboxq" in stage.visitor.text
     assert "No live worker" not in stage.visitor.text
     stage.visitor.press("Discard 5", tick=True, reason="gone")
     (task,) = bulk_tasks(stage)
@@ -196,7 +196,7 @@ def test_a_second_click_on_a_large_change_is_the_same_task(stage, few):
 def test_the_question_says_that_no_live_worker_takes_the_task(stage, few):
     failed(stage, 3)
     stage.visitor.go("/bulk?action=redrive")
-    assert "No live worker takes tasks of the queue outboxq" in stage.visitor.text
+    assert "No live worker takes tasks from the queue outboxq" in stage.visitor.text
     assert stage.visitor.page.commands == ["outboxq worker APP -q outboxq"]
     stage.visitor.press("Redrive 3")
     assert "What it changes" in stage.visitor.text

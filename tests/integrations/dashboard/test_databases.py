@@ -59,7 +59,7 @@ def test_a_role_that_may_only_look_sees_each_page_and_is_told_what_it_lacks_to_a
             assert answer.status_code == 403
             assert "The database does not permit that" in answer.text
             assert f"run: outboxq grants --role operator {role}" in answer.text
-        assert "does not answer" not in caplog.text
+        assert "is not responding" not in caplog.text
         assert len(caplog.records) == 1, "not once a request"
     finally:
         for one in postgresql.engines:
@@ -93,7 +93,7 @@ def test_a_standby_shows_each_page_and_an_action_there_is_refused_soon(server, o
     began = time.monotonic()
     answer = acted(visitor, "/queue/pause?name=mail")
     assert (answer.status_code, time.monotonic() - began < 15) == (503, True)
-    assert "The database takes no writes" in answer.text
+    assert "The database does not accept writes" in answer.text
 
 
 def test_an_outage_is_said_soon_and_is_over_by_itself(server, outbox):
@@ -128,8 +128,8 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
     assert "<b>" not in page.text
     assert (health.status_code, "another session has locked the tables" in health.text) == (200, True)
     assert str(pid) not in health.text, "everyone may ask"
-    assert "does not answer" not in page.text + caplog.text
-    assert "does not reach" not in caplog.text
+    assert "is not responding" not in page.text + caplog.text
+    assert "cannot reach" not in caplog.text
     assert visitor.get("/").status_code == 200
     assert "the dashboard no longer waits for a lock" in caplog.text
 

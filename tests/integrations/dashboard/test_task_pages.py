@@ -224,7 +224,7 @@ def test_hostile_texts_are_written_out(stage):
 def test_a_second_click_is_harmless(stage):
     task = stage.add(delay=HOUR)
     stage.page(task).again("Run it now")
-    assert f"Task {task} was due already." in stage.visitor.text
+    assert f"Task {task} was already due." in stage.visitor.text
     assert [event.event_type for event in stage.store.history(task)].count(EventType.RESCHEDULED) == 1
 
 
@@ -354,7 +354,7 @@ def test_a_tasks_page_shows_its_steps(stage):
         "charge <b>",
         '"charge": 7',
         "Sleeps until",
-        "Put off by its sleep a fortnight",
+        "Postponed by sleep a fortnight",
         "Step charge <b> completed",
     ):
         assert part in text

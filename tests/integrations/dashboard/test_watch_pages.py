@@ -94,7 +94,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
     assert "Nothing deletes old tasks by itself." in reader.words("/system")
-    assert "No live worker works on this queue." in reader.words("/queue", name="default")
+    assert "No live worker serves this queue." in reader.words("/queue", name="default")
 
 
 def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
@@ -266,8 +266,8 @@ def test_limits_per_key_are_set_by_the_same_form(database, reader):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"key_concurrency": "0"}, "At once of a key: write a whole number from 1"),
-        ({"key_starts": "5"}, "Starts of a key: a rate needs a number of starts and a number of seconds"),
+        ({"key_concurrency": "0"}, "At once per key: write a whole number from 1"),
+        ({"key_starts": "5"}, "Starts per key: a rate needs a number of starts and a number of seconds"),
         ({"concurrency": "0"}, "At once: write a whole number from 1"),
         ({"concurrency": "-1"}, "At once: write a whole number from 1"),
         ({"concurrency": "x" * 5000}, "At once: write a whole number from 1"),
@@ -375,7 +375,7 @@ def test_a_worker_that_fell_silent_is_shown_apart(database, reader):
     words = reader.words("/workers")
     assert "No worker is live." in words
     assert "Not seen lately" in words
-    assert "It was seen last 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
+    assert "It was last seen 1 h " in reader.words(f"/workers/{silent}"), "and some seconds, on a slow machine"
 
 
 def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, reader):

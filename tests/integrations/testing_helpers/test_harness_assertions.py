@@ -76,7 +76,7 @@ def test_values_are_compared_as_the_handler_is_given_them(harness, session):
 def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, 8, queue="mail", delay=5)
     assert told == (
-        "shop.receipt(order_id=8) with queue='mail', delay=5 s was not enqueued. What was, the nearest first:\n"
+        "shop.receipt(order_id=8) with queue='mail', delay=5 s was not enqueued. What was, the closest first:\n"
         "  shop.receipt(order_id=7)  queue='mail', Ready  <- order_id is 7, not 8; delay is 0 s, not 5 s\n"
         "  shop.receipt(order_id=8, copy_to='boss')  queue='slow', delay=60 s, partition_key='c:1', priority=5, Ready"
         "  <- queue is 'slow', not 'mail'; delay is 60 s, not 5 s\n"
@@ -87,7 +87,7 @@ def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
 def test_so_does_a_wrong_number(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, times=1)
     assert told.startswith(
-        "shop.receipt was enqueued twice, not once. What was, the nearest first:\n  shop.receipt(order_id=7)"
+        "shop.receipt was enqueued twice, not once. What was, the closest first:\n  shop.receipt(order_id=7)"
     )
     told = refused(harness.assert_enqueued, shop.receipt, 7, times=3)
     assert told.startswith("shop.receipt(order_id=7) was enqueued once, not 3 times.")

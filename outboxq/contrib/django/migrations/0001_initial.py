@@ -1,7 +1,7 @@
 """outboxq's tables of revision 0001.
 
-Django gets the models of the installed release. They follow from the tables, which only outboxq's own revisions change. So a later
-migration only names the revision that it reaches, and contains no state.
+Django gets the models of the installed release. They follow from the tables, which only outboxq's own revisions change.
+So a later migration only names the revision that it reaches, and does not contain any state.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class Actions(Case):
     def test_a_delayed_task_runs_now(self):
         task_id = self.add(delay=timedelta(days=1))
         assert self.take("run_now", task_id) == [f"Task {task_id} is due now."]
-        assert self.take("run_now", task_id) == [f"Task {task_id} was due already."]
+        assert self.take("run_now", task_id) == [f"Task {task_id} was already due."]
         assert self.claim().id == task_id
 
     def test_the_history_of_a_task_names_the_user(self):
@@ -370,7 +370,7 @@ class Actions(Case):
         assert self.take("redrive", running, path=LETTERS) == ["The dead letter no longer exists."]
         for path_ in (LIST, LETTERS):
             assert self.take("cancel" if path_ == LIST else "redrive", "x", path=path_) == [
-                "The selection names no row, so nothing was changed."
+                "The selection does not name any row, so nothing was changed."
             ]
         assert self.take("delete_selected", running) == ["No action selected."]
         assert not LogEntry.objects.all()

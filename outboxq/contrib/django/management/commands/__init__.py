@@ -1,4 +1,4 @@
-"""The commands of `outboxq` as commands of Django: they take the same options, from `manage.py` and from `call_command`."""
+"""The `outboxq` commands as Django commands: they take the same options, from `manage.py` and from `call_command`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StoredCommand(ClickCommand):
 
 @contextmanager
 def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
-    """Turn errors of click into CommandError; in `call_command`, also an exit code other than 0."""
+    """Turn click's errors into CommandError; in `call_command`, also an exit code other than 0."""
     try:
         with nullcontext() if out is None else redirect_stdout(out):
             yield
