@@ -225,7 +225,9 @@ class Grammar(Protocol):
         """Select one row if this server is a standby, and takes no writes."""
 
     def server(self) -> Select[Any]:
-        """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
+        """Select the database's name and version, its bytes, and the start of the oldest transaction that has a
+        snapshot.
+        """
 
     def oid(self, name: str) -> ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""

@@ -107,7 +107,7 @@ class Holder:
 
     def _doing(self) -> str:
         if self.state is None or self.query is None:
-            return "the present role may not see its statement"
+            return "the current role may not see its statement"
         statement = statement_shown(self.query)
         if self.state == "active":
             return f"running: {statement}"

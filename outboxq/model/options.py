@@ -238,17 +238,17 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     """Return the headers as they are stored; None without headers. `name` names their task or event in an error.
 
-    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of texts, for a name
-    that is reserved or longer than 100 characters, and for more than 8 KiB in all.
+    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of strings,
+    for a name that is reserved or longer than 100 characters, and for more than 8 KiB in all.
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgument(
-            f"headers of {name} must be a mapping of texts, such as {{'request-id': 'r1'}}, not {type(headers).__name__}"
+            f"headers of {name} must be a mapping of strings, such as {{'request-id': 'r1'}}, not {type(headers).__name__}"
         )
     for key, value in headers.items():
         if not is_text(key) or not 1 <= len(key) <= MAX_HEADER_NAME:
             raise InvalidArgument(
-                f"the name {key!r:.42} in headers of {name} must be a text of 1 to {MAX_HEADER_NAME} characters, without NUL or lone "
+                f"the name {key!r:.42} in headers of {name} must be a string of 1 to {MAX_HEADER_NAME} characters, without NUL or lone "
                 "surrogates"
             )
         if key.lower().startswith(RESERVED):
@@ -257,7 +257,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
             )
         if not is_text(value):
             raise InvalidArgument(
-                f"the header {key!r} of {name} must be a text without NUL or lone surrogates; write str(…)"
+                f"the header {key!r} of {name} must be a string without NUL or lone surrogates; write str(…)"
             )
     if not headers:
         return None
@@ -271,7 +271,9 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def headers_of_json(stored: str | None) -> Mapping[str, str]:
-    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of texts, which foreign SQL may have written."""
+    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of strings, which foreign SQL
+    may have written.
+    """
     if stored is None:
         return NO_HEADERS
     try:
@@ -279,5 +281,5 @@ def headers_of_json(stored: str | None) -> Mapping[str, str]:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     if not isinstance(found, dict) or not all(is_text(one) for pair in found.items() for one in pair):
-        raise ValueError("it is not a JSON object of texts")
+        raise ValueError("it is not a JSON object of strings")
     return MappingProxyType(found)

@@ -190,7 +190,7 @@ class NewTask(TaskOptions):
     """The moment at which it is due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    """One JSON object of texts; None: it has no headers."""
+    """One JSON object of strings; None: it has no headers."""
     partition_key: str | None = None
     """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
     concurrency_key: str | None = None

@@ -101,7 +101,9 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
     if every is not None:
         return f"{_EVERY} {_seconds(every)}"
     if not is_text(rule) or len(rule) > MAX_NAME:
-        raise InvalidArgument(f"a rule must be a text of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}")
+        raise InvalidArgument(
+            f"a rule must be a string of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}"
+        )
     words = rule.upper().split()
     if words[:1] == [_EVERY.upper()]:
         return f"{_EVERY} {_seconds_of(rule, words[1:])}"
@@ -339,7 +341,7 @@ class Plan:
 
 
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
-    """Return whether a schedule is planted further than the present clock can have planted it.
+    """Return whether a schedule is planted further than the current clock can have planted it.
 
     Since `updated_at`, no tick up to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the ticks
     from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the ticks up to there

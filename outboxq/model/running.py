@@ -160,7 +160,7 @@ def progress_of(data: Any) -> Progress | None:
 MAX_STEPS = 1000
 """Maximum number of steps of one task, sleeps included."""
 LONGEST_NAME = 200
-"""Maximum number of characters of a step's name."""
+"""Maximum number of characters in a step's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

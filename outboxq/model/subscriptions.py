@@ -49,7 +49,7 @@ class NewEvent:
     idempotency_key: str | None = None
     """A key for which each subscriber has one task, as long as that is kept."""
     headers: str | None = field(default=None, repr=False)
-    """The headers of all its tasks, as one JSON object of texts."""
+    """The headers of all its tasks, as one JSON object of strings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

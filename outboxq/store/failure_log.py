@@ -14,7 +14,7 @@ from ..errors import OutboxqError
 from ..model.wording import plural
 
 SAY_EVERY = 60.0
-"""Seconds between two lines about the same failure."""
+"""Seconds between lines about the same failure."""
 _LONGEST = 300
 _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
@@ -30,13 +30,13 @@ class FailureLog:
         self._logged_at: dict[str, float] = {}
         """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """Failures of each kind before the present series that no line has counted."""
+        """Failures of each kind before the current series that no line has counted."""
         self._unsaid_now: Counter[str] = Counter()
-        """Failures of each kind in the present series that no line has counted."""
+        """Failures of each kind in the current series that no line has counted."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the present failure was logged, so that its end is logged too."""
+        """True if the current failure was logged, so that its end is logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.

@@ -159,7 +159,8 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions of the present period and the `ahead` next ones; returns the number of created pairs.
+        """Create the missing partitions of the current period and the `ahead` next ones; returns the number of created
+        pairs.
 
         It does nothing on SQLite and while the tables are not partitioned. If no partition is missing, it costs one query. Only
         the owner of the tables can create partitions; for any other role it logs a warning. It tries briefly and repeatedly to

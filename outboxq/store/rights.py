@@ -98,7 +98,7 @@ class Rights:
             if lacking := lacks(target, wanted, grantee=name):
                 owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
                 raise NotPermitted(
-                    f"nothing was granted: the present role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
+                    f"nothing was granted: the current role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
                     f"of the {owned}"
                 )
             return statements

@@ -176,8 +176,8 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in an own one. Try again after errors that pass, unless `gives_up` returns
-        True.
+        """Run `work` in the caller's transaction or in one of its own. Try again after errors that pass, unless
+        `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another try, `done` reads from the tables what
         `work` returned if it was committed; None if it was not. `enqueues` marks the transaction of a producer that uses these

@@ -291,7 +291,7 @@ def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkey
             for table, key in (("task_outbox", "task_execution_id"), ("execution_events", "task_execution_id")):
                 connection.exec_driver_sql(f"DELETE FROM {table} WHERE {key} IS NOT NULL")
             connection.exec_driver_sql("DELETE FROM task_executions")
-        with pytest.raises(TaskNotFound, match="was pruned while its result was waited for"):
+        with pytest.raises(TaskNotFound, match="was pruned while its result was being awaited"):
             waited.result(PATIENCE)
 
 
@@ -710,4 +710,4 @@ def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(datab
         capture_output=True,
     )
     (letter,) = database.store.dead_letters.list()
-    assert "cannot be waited for in the thread 'mine_0' of a worker process" in letter.last_error
+    assert "the thread 'mine_0' of a worker process cannot wait for the result" in letter.last_error

@@ -37,7 +37,7 @@ def statement_timeout(longest: timedelta) -> Iterator[None]:
 
 
 def milliseconds_of_a_statement() -> int:
-    """Return the present limit as PostgreSQL takes it; 0: none."""
+    """Return the current limit as PostgreSQL takes it; 0: none."""
     return _longest.get() // timedelta(milliseconds=1)
 
 

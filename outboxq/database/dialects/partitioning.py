@@ -53,7 +53,7 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The present partitions of a database's history."""
+    """The current partitions of a database's history."""
 
     schema: str
     owner: str
@@ -82,7 +82,7 @@ class Partitioning:
         self._dialect = dialect
 
     def layout(self, execute: Execute) -> Layout | None:
-        """Return the present partitions; None for ordinary tables."""
+        """Return the current partitions; None for ordinary tables."""
         rows = self._dialect.compiled[time_partitions.found].run(execute, {})
         if not rows:
             return None

@@ -86,7 +86,7 @@ def begin_for_real(engine: Engine) -> None:
 
 
 _KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
-"""Keys in the `info` of our own connection: the durability it was made with, and the present one."""
+"""Keys in the `info` of our own connection: the durability it was made with, and the current one."""
 _NORMAL = 1
 
 
@@ -134,7 +134,7 @@ def _read_leniently(text: bytes) -> str:
 
 def real_path(file: str) -> str:
     """Return the path by which two connections to one file are recognised as connections to the same database."""
-    # A relative path goes by the present directory of the process, so it is made absolute outside of the cache.
+    # A relative path goes by the current directory of the process, so it is made absolute outside of the cache.
     return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 
 

@@ -19,7 +19,7 @@ class TaskMetricsColumns(TypedColumns):
     """
 
     id = Column(Uuid, primary_key=True)  # the worker makes it, so that a row that is sent again is not written twice
-    at = Column(BoundedInstant, nullable=False)  # the begin of the span
+    at = Column(BoundedInstant, nullable=False)  # the start of the span
     seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3 600
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)

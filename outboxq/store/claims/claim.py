@@ -178,7 +178,7 @@ class _Call:
     """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
-        """Claim in the caller's transaction, in an own one, or on PostgreSQL in an own one for each part.
+        """Claim in the caller's transaction, in one of its own, or on PostgreSQL in one of its own for each part.
 
         So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
         not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
@@ -328,7 +328,7 @@ class _Call:
         return self.store.run(work, begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
-        """Return the parameters of every statement of this call, with the present time."""
+        """Return the parameters of every statement of this call, with the current time."""
         if self.scope is None:
             self.scope = self.store.scope(target, self.queues, self.topics)
         return self.store.values(target, **self.options) | self.scope

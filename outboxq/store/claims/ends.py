@@ -143,7 +143,7 @@ def finish_unlocked(
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
-        # An earlier try may have ended them, if its COMMIT was not answered.
+        # An earlier attempt may have ended them, if its COMMIT was not answered.
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 

@@ -36,7 +36,7 @@ class Bucket:
 
     @property
     def interval(self) -> float:
-        """Seconds between two starts once the bucket is empty. A float, because it may be less than a microsecond."""
+        """Seconds between starts once the bucket is empty. A float, because it may be less than a microsecond."""
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
@@ -154,7 +154,8 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The longest due entries may all belong to keys that may not start a task. Behind them, the search goes from key to key.
+        # The entries that have been due longest may all belong to keys that may not start a task. Behind them, the
+        # search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break
@@ -174,7 +175,9 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Return the keys of the longest due entries that may start a task, and whether these entries are all that are due."""
+        """Return the keys of the entries that have been due longest that may start a task, and whether these entries
+        are all that are due.
+        """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
         places: dict[str, _Place] = {}

@@ -9,7 +9,7 @@ key's rate is a row of `key_rates`, a token bucket like that of the queue.
 
 Two statements search for tasks whose keys have limits. Both skip keys that may not start a task:
 
-* `oldest` reads the longest due entries. If these are fewer than its budget, it has found everything.
+* `oldest` reads the entries that have been due longest. If these are fewer than its budget, it has found everything.
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
 
 A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
@@ -71,7 +71,7 @@ def of_keys(g: Grammar) -> Transition:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the longest due entries of :queue whose keys may start a task, among :budget due entries.
+    """Select the entries that have been due longest of :queue whose keys may start a task, among :budget due entries.
 
     The keys come in their order, beginning behind :after. Each row has `looked_at`, the number of entries that were read. There
     is at least one row.
@@ -262,7 +262,7 @@ def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
 
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
-    """Return the longest due entries with a key, up to `budget` of each queue."""
+    """Return the entries that have been due longest with a key, up to `budget` of each queue."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)

@@ -142,7 +142,9 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire the keys with the longest due entries. A free key has a due entry, so few due entries may be all."""
+        """Acquire the keys with the entries that have been due longest. A free key has a due entry, so few due entries
+        may be all.
+        """
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
@@ -341,7 +343,9 @@ def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Tran
 
 
 def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClause:
-    """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
+    """Return the keys of the entries that have been due longest, up to `budget` entries of each queue. All keys share
+    one rotation.
+    """
     rows, entry = g.each(
         ranges, "due", lambda entry: due_of(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
     )

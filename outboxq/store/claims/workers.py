@@ -91,7 +91,7 @@ class TakenTask:
     task_name: str | None
     """Name of the task; None if the task was pruned, as in the next field."""
     status: TaskStatus | None
-    """Present status."""
+    """Current status."""
     event_type: EventType
     """Event of the recovery: RESET (the task runs again), or ABANDONED (a dead letter after too many recoveries)."""
     at: datetime

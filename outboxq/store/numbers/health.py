@@ -24,7 +24,7 @@ class Rule(StrEnum):
     SCHEDULE_OVERDUE = "schedule_overdue"
     """No worker turns the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
-    """A schedule is planted further ahead than the present clock can have planted it."""
+    """A schedule is planted further ahead than the current clock can have planted it."""
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
     BATCH_UNCLOSED = "batch_unclosed"
@@ -160,7 +160,7 @@ def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
     for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
         sentence = (
             f"the schedule {row['name']!r} is planted for the next {span_of(row['at'] - now)}, by a clock that was ahead: a live "
-            "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
+            "worker plants it by the current clock within 15 seconds; if it does not, the current clock is behind"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
 

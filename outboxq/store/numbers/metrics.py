@@ -79,7 +79,7 @@ class MetricPoint:
     """Attempts that ended in one step of time."""
 
     at: datetime
-    """Begin of the step."""
+    """Start of the step."""
     step: timedelta
     completed: int = 0
     failed: int = 0
@@ -176,7 +176,7 @@ def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the begin of the first stored span; None if there is none."""
+    """Return the start of the first stored span; None if there is none."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
@@ -241,7 +241,7 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the begin of the span of this length that contains the time."""
+    """Return the start of the span of this length that contains the time."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
@@ -286,7 +286,7 @@ def record(g: Grammar) -> Transition:
 
 
 def newest_to_sum_up(_: Grammar) -> sa.Select[Any]:
-    """Select the begin of the newest span before :before that is shorter than :seconds."""
+    """Select the start of the newest span before :before that is shorter than :seconds."""
     found = (_metric.at < _before, _metric.seconds < _seconds)
     return sa.select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
 
@@ -328,7 +328,7 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def first(_: Grammar) -> sa.Select[Any]:
-    """Select the begin of the first stored span; NULL if there is none."""
+    """Select the start of the first stored span; NULL if there is none."""
     return sa.select(sa.func.min(_metric.at).label("at"))
 
 

@@ -47,7 +47,7 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Present numbers of all queues, in total and one by one, and the problems."""
+    """Current numbers of all queues, in total and one by one, and the problems."""
 
     at: datetime
     ready: Count
@@ -60,8 +60,8 @@ class Overview:
     oldest_ready_at: datetime | None
     live_workers: int
     queues: list[Statistics]
-    """Present numbers of each queue that has tasks, dead letters, settings or a live worker, by name, without the values of a time
-    window. Retries are in `delayed`.
+    """Current numbers of each queue that has tasks, dead letters, settings or a live worker, by name, without the
+    values of a time window. Retries are in `delayed`.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Trends:
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the present numbers of all queues, and the problems by the rules of `health`.
+    """Return the current numbers of all queues, and the problems by the rules of `health`.
 
     At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, a queue has its
     last sample. It takes four statements, and a fifth for the samples.

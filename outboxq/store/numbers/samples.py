@@ -51,7 +51,7 @@ class DepthPoint:
     """
 
     at: datetime
-    """Begin of the step."""
+    """Start of the step."""
     ready: int | None = None
     delayed: int | None = None
     running: int | None = None
@@ -106,7 +106,9 @@ class Samples:
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
-        """Write a sample with the present time. A queue whose tasks have all gone since the last sample gets one row of zeros."""
+        """Write a sample with the current time. A queue whose tasks have all gone since the last sample gets one row of
+        zeros.
+        """
         rows = {one.queue: one for one in found}
 
         def work(target: Target) -> None:

@@ -85,7 +85,7 @@ class Statistics:
     by_workers: bool = False
     """True if workers have written counts in the window. Otherwise the numbers of the window are 0."""
     counted_since: datetime | None = None
-    """Begin of the counts of workers, if it is later than the begin of the window."""
+    """Start of the counts of workers, if it is later than the start of the window."""
     completed: int = 0
     """Number of tasks that workers completed in the window. All further fields are about the window too."""
     failures: int = 0
@@ -195,7 +195,7 @@ class Present:
         return cls(live=live, settings=settings, workers=live_workers(target, live.now), samples=samples)
 
     def of(self, queue: str, task_name: str | None = None) -> Statistics:
-        """Return the present numbers of a queue, or of one task name in it."""
+        """Return the current numbers of a queue, or of one task name in it."""
         row = self.live.found.get((queue, task_name), {})
         mine = self.settings.get(queue) or QueueSettings(queue=queue)
         sample = self.samples.get(queue) if any(row.get(mark) for mark in MARKS) else None

@@ -91,7 +91,7 @@ def table_sizes(store: Transactions) -> list[TableSize]:
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
     """Return an error that names the sessions with the lock for which a statement waited too long; None for any other `error`.
 
-    It asks the database on another connection for the present holders of locks.
+    It asks the database on another connection for the current holders of locks.
     """
     if store.dialect.one_writer:
         if not store.dialect.is_transient(error):
@@ -142,8 +142,8 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 
 def server(g: Grammar) -> sa.Select[Any]:
-    """Select the database's name, version and size, the begin of the oldest transaction with a snapshot, and the revision of our
-    schema with the oldest code that it admits.
+    """Select the database's name, version and size, the start of the oldest transaction with a snapshot, and the
+    revision of our schema with the oldest code that it admits.
     """
     found, schema = g.server().subquery("server"), version_table.c
     revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))

@@ -1,4 +1,4 @@
-"""Enqueue one task or thousands, in the caller's transaction or in an own one."""
+"""Enqueue one task or thousands, in the caller's transaction or in one of its own."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """Return the result of an earlier try, which wrote all of it or nothing; None if it wrote nothing."""
+    """Return the result of an earlier attempt, which wrote all of it or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
     if not handles and not target.run(unrouted, values):

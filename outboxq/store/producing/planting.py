@@ -109,7 +109,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
+        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),
@@ -158,7 +158,7 @@ def plant_page(
 
 
 def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the present time by the database's clock, inside its transaction."""
+    """Return the current time by the database's clock, inside its transaction."""
     return target.run(tasks.select_now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
 
 

@@ -151,7 +151,7 @@ class Schedules:
                     self._store, target, found[0], self._now(target), delayed=True, reason="removed"
                 )
                 target.run(schedules_sql.remove, {"name": name})
-            elif not was_there:  # otherwise an earlier try, whose COMMIT was not answered, has removed it
+            elif not was_there:  # otherwise an earlier attempt, whose COMMIT was not answered, has removed it
                 raise _not_found(name)
 
         self._run(work, using)

@@ -41,7 +41,7 @@ _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment
 
 
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule is planted further ahead than the present clock can have planted it.
+    """Return the condition that a schedule is planted further ahead than the current clock can have planted it.
 
     It equals `model.rules.stands_ahead`.
     """

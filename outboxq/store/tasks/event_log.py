@@ -327,7 +327,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the present snapshot, or that of a transaction which reads everything as of one moment."""
+        """Return the current snapshot, or that of a transaction which reads everything as of one moment."""
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))

@@ -137,7 +137,7 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of tasks that an earlier try wrote, all or none; None if it wrote none.
+    """Return the handles of tasks that an earlier attempt wrote, all or none; None if it wrote none.
 
     A try that replaced a task left its own id in the event of that task.
     """
@@ -515,7 +515,7 @@ def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
 
 
 def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...], **values: Any) -> Statement:
-    """Pass `its_key` from its present task to the given one."""
+    """Pass `its_key` from its current task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
     return (
         sa.update(idempotency_keys)
@@ -526,7 +526,7 @@ def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...
 
 
 def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:
-    """Record in the dead letter of the present holder that it loses the key."""
+    """Record in the dead letter of the current holder that it loses the key."""
     mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
     return sa.update(dead_letters).where(*mine, *where).values(lost_key=key)
 

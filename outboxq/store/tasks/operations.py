@@ -340,7 +340,7 @@ _from_ready, _from_running, _from_failed, _due_now = (
 )
 _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
-"""The new priority; NULL keeps the present one."""
+"""The new priority; NULL keeps the current one."""
 _request = sa.bindparam("request", type_=sa.Text, required=True)
 _reason = sa.bindparam("reason", None, type_=sa.Text)
 

@@ -39,7 +39,7 @@ LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
 LAST_END = last(EVENT.created_at, TRANSITION, among=_ALL)
 _CLAIM = of_claim(EVENT.worker_id, EXECUTION.id, EXECUTION.lease_token)
 CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
-"""The worker that claimed EXECUTION's task under its present token."""
+"""The worker that claimed EXECUTION's task under its current token."""
 
 
 def task_event_checks() -> Mapping[str, Check]:
@@ -220,7 +220,7 @@ def log_checks() -> Mapping[str, Check]:
 
 
 def asked_since_claim() -> Any:
-    """Select the time at which the present claim of EXECUTION's task was asked to stop; NULL if it was not."""
+    """Select the time at which the current claim of EXECUTION's task was asked to stop; NULL if it was not."""
     claim = execution_events.alias("claim").c
     begun = of_claim(claim.sequence_num, EXECUTION.id, EXECUTION.lease_token, claim)
     asked = sa.select(sa.func.max(EVENT.created_at)).where(

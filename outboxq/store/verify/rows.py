@@ -213,7 +213,7 @@ def rate_too_late(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def latest(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the present time, or that of the last event if it is later because the clock was set back since."""
+    """Return the current time, or that of the last event if it is later because the clock was set back since."""
     newest = tables.execution_events.alias("newest")
     moment = sa.select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return sa.case((moment > g.now, moment), else_=g.now)
@@ -411,8 +411,8 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "planted_by_a_clock_ahead": Check(
             meaning=(
-                "a schedule is planted further ahead than the present clock can have planted it; a worker plants it by the "
-                "present clock within 15 seconds, and if it does not, the present clock is behind"
+                "a schedule is planted further ahead than the current clock can have planted it; a worker plants it by the "
+                "present clock within 15 seconds, and if it does not, the current clock is behind"
             ),
             broken=_planted_ahead,
         ),
@@ -466,7 +466,7 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select schedules. A paused one is planted by the present clock when it is resumed."""
+    """Select schedules. A paused one is planted by the current clock when it is resumed."""
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
