@@ -164,9 +164,10 @@ class Classes:
 
 
 def orm_for(schema: str | None) -> Classes:
-    """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`; each call returns the
-    same ones. None means the classes of this module; all have the same attributes. Raises ConfigurationError for a name
-        that would need quoting.
+    """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`.
+
+    Each call returns the same ones. None means the classes of this module; all have the same attributes. Raises ConfigurationError for a name that would
+    need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:

@@ -1,4 +1,5 @@
 """Hooks: an application's own code around the sending and the handling of tasks, for traces, metrics and the like.
+
 Hooks only observe. An exception of a hook is logged, and changes neither the enqueued tasks nor the outcome of a task.
 Code that must succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
 """

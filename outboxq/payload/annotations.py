@@ -277,9 +277,10 @@ class RecordCodec(Codec):
 
 
 class ModelCodec(Codec):
-    """A pydantic model, which writes and reads itself; it is read back at once to see whether it survives. Pydantic can
-    lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is dumped as asterisks.
-        The second validation costs microseconds.
+    """A pydantic model, which writes and reads itself; it is read back at once to see whether it survives.
+
+    Pydantic can lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is
+    dumped as asterisks. The second validation costs microseconds.
     """
 
     def __init__(self, cls: Any) -> None:

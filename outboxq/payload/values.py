@@ -284,9 +284,10 @@ class Codec(ABC):
 
 
 class PlainCodec(Codec):
-    """A value that is already JSON. With `classes` or `members`, it must be what a type checker would accept for the
-    annotation, except that a bool is not a number.
-        Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
+    """A value that is already JSON.
+
+    With `classes` or `members`, it must be what a type checker would accept for the annotation, except that a bool is not a number.
+    Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
     """
 
     plain = True

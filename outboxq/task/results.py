@@ -241,8 +241,9 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
 
 
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
-    """Return the reason why the batch has not enqueued the awaited task, as a clause. With `explains`, it says why the
-    batch's first task is not running. Callers may poll, so for a large batch it only gives the number of tasks.
+    """Return the reason why the batch has not enqueued the awaited task, as a clause.
+
+    With `explains`, it says why the batch's first task is not running. Callers may poll, so for a large batch it only gives the number of tasks.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

@@ -304,8 +304,9 @@ class Poller:
 
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
-"""Seconds between polls: the first pause, the growth of each further one, and the maximum. So the end of a task is
-noticed within 5 ms or a fiftieth of the time waited, whichever is longer, and within 250 ms at most.
+"""Seconds between polls: the first pause, the growth of each further one, and the maximum.
+
+So the end of a task is noticed within 5 ms or a fiftieth of the time waited, whichever is longer, and within 250 ms at most.
 """
 SHARE, BURST = 0.035, 0.1
 """The share of a core that polls may use, and the seconds of processor time that they may use beyond it at a stretch:

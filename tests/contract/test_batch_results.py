@@ -591,7 +591,7 @@ def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
     at_once, waited = (one.result(timeout=0) for one in asked)
     assert "TimeoutError: " in at_once
     assert "is Ready" in at_once
-    assert waited.startswith(f"WaitRefused: inside the handler of ask the result of task {chain.task_ids[-1]} cannot")
+    assert waited.startswith(f"WaitRefused: ask cannot wait for the result of task {chain.task_ids[-1]}")
 
 
 # What it costs

@@ -420,7 +420,7 @@ def test_a_handler_does_not_wait_but_may_ask(tasks):
     refused = outer.using(outbox).enqueue(other.id, "wait")
     asking = outer.using(outbox).enqueue(other.id, "ask")
     tasks.work(queues=["default"])
-    with pytest.raises(TaskFailed, match="WaitRefused: inside the handler of outer the result of task .* timeout=0"):
+    with pytest.raises(TaskFailed, match="WaitRefused: outer cannot wait for the result of task .* timeout=0"):
         refused.result(PATIENCE)
     until(lambda: "task_snoozed" in [one.event_type for one in outbox.store.history(asking.id)])
     tasks.end(other)
