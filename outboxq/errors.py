@@ -133,7 +133,7 @@ class BatchNotFound(OutboxqError, LookupError):
 
 
 class BatchClosed(OutboxqError):
-    """The batch takes no more tasks: it has completed or is being cancelled; nothing was written."""
+    """The batch does not accept more tasks: it has completed or is being cancelled; nothing was written."""
 
 
 class ScheduleNotFound(OutboxqError, LookupError):

@@ -371,5 +371,5 @@ def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, ru
         late.using(batch).enqueue()
     run()
     assert errors == [
-        f"batch {batch.id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
+        f"batch {batch.id} does not accept more tasks: it has completed, is being cancelled, or is not in this database"
     ]

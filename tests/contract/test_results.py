@@ -305,7 +305,7 @@ def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
     monkeypatch.setattr(type(tasks.outbox.store), "may_pass", lambda _, error: error is away)
     with monkeypatch.context() as outage:
         outage.setattr(ResultReader, "standings", standings)
-        with pytest.raises(TimeoutError, match="the database does not answer: .*the server is away") as raised:
+        with pytest.raises(TimeoutError, match="the database is not responding: .*the server is away") as raised:
             handle.result(timeout=0.1)
         assert raised.value.__cause__ is away
         with in_threads() as pool:
@@ -519,7 +519,7 @@ def test_a_server_that_comes_back_is_asked_again(postgresql):
             proxy.refuse()
             proxy.drop()
             until(lambda: any(wait.trouble for wait in list(waiter._waits)))
-            with pytest.raises(TimeoutError, match="the database does not answer"):
+            with pytest.raises(TimeoutError, match="the database is not responding"):
                 far.result(handle.id, timeout=0.1)
             tasks.end(handle)
             proxy.accept()
