@@ -66,7 +66,7 @@ def test_no_headers_are_stored_as_nothing():
         ({"a": 7}, "the header 'a' of task 'mail.send' must be a string"),
         ({"a": None}, "must be a string"),
         ({"a": "\0"}, "must be a string without NUL"),
-        ({"a": "x" * 8192}, "are 8200 bytes as JSON, and 8192 are the limit"),
+        ({"a": "x" * 8192}, "are 8200 bytes as JSON, and the limit is 8192"),
         ({"a": "ü" * 4096}, "bytes as JSON"),
     ],
 )

@@ -237,7 +237,9 @@ class Batches:
         except Exception as error:
             if not self._store.is_locked_out(error):
                 raise
-            log.info("batch %s will be cancelled later, because one of its rows is locked: %s", batch["id"], sentence(error))
+            log.info(
+                "batch %s will be cancelled later, because one of its rows is locked: %s", batch["id"], sentence(error)
+            )
             return 0
 
     def _cancel_members(

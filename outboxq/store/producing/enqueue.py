@@ -140,7 +140,9 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
         raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
     if task.id.version != 7:
-        raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains")
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
+        )
     if not is_span(task.delay, _NOTHING):
         raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
