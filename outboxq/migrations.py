@@ -72,7 +72,7 @@ ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unkn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How long an upgrade may keep others waiting, and how long it keeps trying."""
+    """The time for which an upgrade may keep others waiting, and the time for which it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT

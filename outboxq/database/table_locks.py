@@ -53,7 +53,7 @@ It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives 
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""How long an upgrade keeps asking for tables that others have locked."""
+"""The time for which an upgrade keeps asking for tables that others have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
 """Time to wait for a lock that stops no reader and no writer. A running autovacuum stops for it, after

@@ -33,7 +33,7 @@ class AttemptCounts:
     lost: int = 0
     timed_out: int = 0
     timed_out_last: int = 0
-    """How many of `timed_out` were not followed by another attempt."""
+    """The number of `timed_out` attempts that were not followed by another."""
     wait_seconds: float = 0.0
     """The sum over the attempts that `wait` counts."""
     run_seconds: float = 0.0

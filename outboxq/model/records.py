@@ -243,9 +243,7 @@ class Sourced(Generic[R_co]):
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Return this handle, which now asks `source` for the result. Only for a handle that nobody but the caller has
-        yet.
-        """
+        """Return this handle, which now asks `source` for the result. Only for a handle that is not shared yet."""
         if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
             object.__setattr__(self, "_source", source)
         return self

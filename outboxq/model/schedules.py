@@ -67,8 +67,8 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """How long after its due time a tick's task may still be started. None: however late; with `Overlap.SKIP`, until
-    the next tick.
+    """The time after its due time during which a tick's task may still be started. None: however late; with
+    `Overlap.SKIP`, until the next tick.
     """
     jitter: timedelta | None = None
     """A tick's task is due up to this much later; the exact delay follows from the schedule's name and the tick."""

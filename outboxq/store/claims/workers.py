@@ -66,7 +66,7 @@ class LiveWorker:
     busy: int | None = None
     """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
-    """How handlers are isolated: ``thread`` or ``process``."""
+    """The isolation of handlers: ``thread`` or ``process``."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues

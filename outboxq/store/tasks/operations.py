@@ -68,8 +68,8 @@ def reschedule(
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` applies to a dead
-    letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready
+    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` applies to a
+    dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready
     or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
