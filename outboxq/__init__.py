@@ -1,7 +1,7 @@
 """outboxq: a transactional outbox and task queue in your own database.
 
-Each name is imported when it is first used: a process that only enqueues does not pay for the worker, and `outboxq --help` not
-for SQLAlchemy.
+Each name is imported when it is first used: a process that only enqueues does not pay for importing the worker, and
+`outboxq --help` does not import SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ _NAMES = {
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
-"""The module of each name."""
+"""The module that defines each name."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name
     __all__ = list(_HOMES)
@@ -143,7 +143,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             return found
         if not name.startswith("_"):
             try:
-                return import_module(f".{name}", __name__)  # `outboxq.model.records`, without an import of it
+                return import_module(f".{name}", __name__)  # `outboxq.model.records`, without importing it
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise
@@ -152,7 +152,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     def __dir__() -> list[str]:
         import datetime as dt
 
-        # freezegun reads each attribute of each module. A module imported meanwhile would keep the frozen classes, and
-        # SQLAlchemy has a table of types by class.
+        # freezegun reads each attribute of each module. A module imported during that would keep the frozen classes,
+        # and SQLAlchemy has a table of types by class.
         is_frozen = dt.datetime.__module__ != "datetime"
         return sorted(globals() if is_frozen else {*globals(), *__all__})

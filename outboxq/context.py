@@ -47,13 +47,17 @@ class UnitOfWork(Protocol):
         """The name or the file of the database; None if it is not known."""
 
     def flush(self) -> None:
-        """Write what the session still holds back, before the completion is written."""
+        """Flush the session's pending writes before the completion is written."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside ended this transaction, to judge by `error`: then the attempt is not counted."""
+        """Return whether an external error, judging by `error`, ended this transaction: the attempt is then not
+        counted.
+        """
 
     def abandon(self) -> None:
-        """Release what would block the end of the attempt. Another thread calls it if the handler still runs after its attempt was ended."""
+        """Release what would keep the attempt from ending. Called by another thread if the handler is still running
+        after that.
+        """
 
 
 class BatchTarget(Protocol):
@@ -83,11 +87,11 @@ class TaskBatch(BatchTarget, Protocol):
 
     @property
     def name(self) -> str | None:
-        """The name that the batch was given."""
+        """The name given to the batch."""
 
     @property
     def size(self) -> int:
-        """The number of its tasks. The tasks that follow it do not count."""
+        """The number of its tasks, without the tasks that follow it."""
 
     @property
     def completed(self) -> int:
@@ -103,7 +107,7 @@ class TaskBatch(BatchTarget, Protocol):
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended."""
+        """The number of its tasks that have not ended yet."""
 
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
@@ -143,7 +147,7 @@ class TaskContext:
 
     # Attributes of the class, since most attempts set none of them.
     unit: UnitOfWork | None = None
-    """The transaction of a transactional task, from its begin on."""
+    """The transaction of a transactional task, once it has begun."""
     limit: Any = None
     """The enforced timeout of this attempt; None: the handler is only asked."""
     has_died: bool = False
@@ -151,7 +155,7 @@ class TaskContext:
     steps: Any = None
     """The steps of this handler that the step runner knows; None before the first step."""
     _headers: Mapping[str, str] | None = None
-    """The headers, once they were asked for."""
+    """The headers, once they have been requested."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -168,17 +172,17 @@ class TaskContext:
         """The topic of the emitted event that this task handles; None: no event enqueued it."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in their order; None: the task waits for no other."""
+        """The key whose tasks run one at a time, in order; None: the task does not wait for any other."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1; only retries raise it."""
         self.max_attempts = max_attempts
-        """The number of the last attempt: a failure after it is final. None: the policy's `stop` decides alone."""
+        """The number of the last attempt: if it fails, the failure is final. None: only the policy's `stop` decides."""
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that died while they ran this task, since its last attempt that ended."""
+        """The number of workers that have died while running this task since an attempt last ended."""
         self.created_at: Final[datetime] = claim.created_at
         """The moment at which the task was enqueued, in UTC."""
         self.cancel_requested: bool = False
-        """True if a user asked this task to stop; `raise Cancel()` to agree."""
+        """True if a user has asked this task to stop; `raise Cancel()` to agree."""
 
         # For the worker and for the integrations with frameworks.
         self.claim: Final = claim
@@ -186,9 +190,9 @@ class TaskContext:
         self.outbox = outbox
         """The outbox that the task was declared on."""
         self.deadline: float = float("inf")
-        """End of the lease by `time.monotonic()`. The worker moves it on with each heartbeat."""
+        """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
-        """True if the database has said that the lease is over."""
+        """True if the database has reported that the lease is over."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
@@ -196,17 +200,17 @@ class TaskContext:
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
         self.interruption: BaseException | None = None
-        """The error from outside that ended the transaction of a step."""
+        """The external error that ended the transaction of a step."""
         self.thread: int | None = None
         """The thread in which the handler runs."""
         self.step_runner: StepRunner | None = None
         """The part of the worker that runs the steps; None outside of one."""
         self.reported: Progress | None = None
-        """The progress that the handler reported last."""
+        """The last progress that the handler reported."""
         self.keeps_log: bool = False
-        """The worker keeps what the handler logs."""
+        """True if the worker keeps what the handler logs."""
         self.handler_log: HandlerLog | None = None
-        """The lines that the handler logged; None if it logged none, or if they are not kept."""
+        """The lines that the handler logged; None if it did not log any, or if they are not kept."""
         self._stopping = stopping
 
     @property
@@ -249,14 +253,14 @@ class TaskContext:
             if tick is not None:
                 moment = tick_of(tick)
             return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
-        except ValueError as error:  # another program's SQL wrote it, or this machine does not know the zone
+        except ValueError as error:  # written by another program's SQL, or in a zone unknown to this machine
             text = "%s: its tick is read as %s: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key of which at most as many tasks run at once as the queue's limit per key allows; None: the task has no such key."""
+        """The key whose tasks run at once up to the queue's limit per key; None: the task has no such key."""
         return self.claim.concurrency_key
 
     @property
@@ -271,7 +275,7 @@ class TaskContext:
         Raises InvalidCall for a task without one, whose `batch_id` is None.
         """
         if self.batch_id is None:
-            raise InvalidCall(f"task {self.task_id} ({self.task_name}) is in no batch and no chain")
+            raise InvalidCall(f"task {self.task_id} ({self.task_name}) is not in a batch or a chain")
         outbox: Any = self.outbox
         found: TaskBatch = outbox.batch_of(self)
         return found
@@ -302,20 +306,20 @@ class TaskContext:
 
     @property
     def was_killed(self) -> bool:
-        """Return whether the worker ended the attempt while the handler still ran after the timeout grace, or because its child process
-        died. For hooks.
+        """Return whether the worker ended the attempt while the handler was still running after the timeout grace, or
+        because its child process died. For hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
     @property
     def is_stopping(self) -> bool:
-        """Return whether the worker stops."""
+        """Return whether the worker is stopping."""
         return self._stopping.is_set()
 
     @property
     def should_stop(self) -> bool:
-        """Return whether the handler should end as soon as it can: the worker stops, the lease is lost, the timeout has passed, or
-        a user has cancelled the task.
+        """Return whether the handler should end as soon as it can: the worker is stopping, the lease is lost, the
+        timeout has passed, or a user has cancelled the task.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
@@ -323,7 +327,8 @@ class TaskContext:
         """End the attempt here if `should_stop`. Call it in a loop that may run long.
 
         Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user asked for it, and
-        Snooze if the worker stops or the lease is lost: the task then runs again at once elsewhere, and no attempt is used.
+        Snooze if the worker is stopping or the lease is lost: the task then runs again at once elsewhere, and no
+        attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -352,7 +357,7 @@ class TaskContext:
 
     @property
     def session(self) -> Session:
-        """The Session of a transactional task, in the same transaction. Its `commit()` ends a savepoint only.
+        """The Session of a transactional task, in the same transaction. Its `commit()` only ends a savepoint.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -366,11 +371,12 @@ class TaskContext:
     def progress(self, fraction: float, note: str = "") -> None:
         """Report how much of the work is done, from 0 to 1, and a few words about it: ``ctx.progress(12 / 30, "12 of 30")``.
 
-        Nothing is written now: the worker's next heartbeat writes what was reported last, so this may be called as often as you
-        like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it changes nothing else. A
-        fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for anything but a number.
+        Nothing is written immediately: the worker's next heartbeat writes the last report, so you may call this as
+        often as you like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it
+        changes nothing else. A fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for anything but
+        a number.
         """
-        from .payload.parameters import sanitize  # a process without handlers needs none of it
+        from .payload.parameters import sanitize  # a process without handlers does not need it
 
         words = sanitize(" ".join(str(note).split()), limit=MAX_NOTE)
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
@@ -394,21 +400,21 @@ class TaskContext:
         TaskContext gets this context.
 
         With `transactional`, what the function writes by `ctx.session` or `ctx.connection` (in Django by the ORM, in Flask by
-        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is called again
-        if the process dies between its end and the commit of the result.
+        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is
+        called again if the process dies after it returns and before its result is committed.
 
-        Raises StepRefused in a task that is transactional itself, inside another step, in another thread than the handler's, for
-        a name that has been used in this run, for the step after the 1,000th, and for a result that is not JSON or larger than
-        256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
+        Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
+        handler's, for a name already used in this run, for the step after the 1,000th, and for a result that is not
+        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
     def sleep(self, name: str, delay: timedelta | float) -> None:
         """Have the task sleep for `delay` (a timedelta or seconds) once in its life; no thread waits and no attempt is used.
 
-        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from its beginning
-        at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor repeats the sleep.
-        Raises what `step` raises.
+        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from the
+        beginning at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor
+        repeats the sleep. Raises what `step` raises.
         """
         self._steps_by("sleep").sleep(self, name, delay)
 
@@ -430,7 +436,7 @@ class TaskContext:
 
 
 class Leave(Snooze):
-    """A snooze because the worker stops: the task is due at once, for another worker."""
+    """A snooze because the worker is stopping: the task is due at once, for another worker."""
 
 
 class Asleep(Snooze):
@@ -443,15 +449,16 @@ class Asleep(Snooze):
 
 
 current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=None)
-"""The context of the handler that this thread runs."""
+"""The context of the handler that this thread is running."""
 
 
 class Process:
-    """The purpose of this process, as far as a wait must know it."""
+    """The purpose of this process, as far as a wait needs to know it."""
 
     is_worker = False
-    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a worker. Then any
-    thread but the main one may be one that a handler has started, which nothing else tells: threads do not inherit `current`.
+    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a
+    worker. Then any thread but the main one may have been started by a handler, and there is no other way to tell:
+    threads do not inherit `current`.
     """
 
     @contextmanager

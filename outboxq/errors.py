@@ -1,7 +1,7 @@
 """The exceptions that outboxq raises on purpose.
 
-Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction: the
-transaction would be aborted without its owner's knowledge.
+Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction:
+the transaction would be aborted without its owner knowing.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ class SchemaOutOfDate(ConfigurationError):
     """The database lacks outboxq's tables, or has those of a release that this one cannot work with."""
 
     def __init__(self, fault: str, *, remedy: str | None = None, code_is_older: bool = False) -> None:
-        """Make the message of the fault and, if there is one, the remedy."""
+        """Make the message from the fault and, if there is one, the remedy."""
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the package must be upgraded and not the tables, which belong to a later release."""
+        """True if the package must be upgraded rather than the tables, which belong to a later release."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` brings the tables to what this release needs."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
-        """Return this error with the command that upgrades those tables; the error itself if no upgrade helps."""
+        """Return this error with the command that upgrades those tables; unchanged if no upgrade helps."""
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
 class TablesLocked(OutboxqError):
-    """Other sessions keep the tables locked; the message says which. An upgrade that raises it has changed nothing: run it again."""
+    """Other sessions are keeping the tables locked; the message says which. An upgrade that raises it has changed
+    nothing: run it again.
+    """
 
 
 class NotPermitted(ConfigurationError):
@@ -93,7 +95,7 @@ class TaskFailed(OutboxqError):
         self.error = error
         """The error of the last attempt, in one line."""
         self.exception = exception
-        """Module and name of the exception's class; None: the worker gave the task up, or it is not known."""
+        """Module and name of the exception's class; None: the worker gave up the task, or the class is not known."""
         self.attempt = attempt
         """The number of the last attempt."""
 
@@ -116,7 +118,7 @@ class WaitRefused(OutboxqError, RuntimeError):
 
 
 class ProcessDied(OutboxqError):
-    """The child process in which a handler ran has ended before the handler: its attempt has failed."""
+    """The child process in which a handler was running ended before the handler did: the attempt has failed."""
 
 
 class StepRefused(OutboxqError, RuntimeError):
@@ -131,7 +133,7 @@ class BatchNotFound(OutboxqError, LookupError):
 
 
 class BatchClosed(OutboxqError):
-    """The batch takes no more tasks: it has completed or is being cancelled; nothing was written."""
+    """The batch does not accept more tasks: it has completed or is being cancelled; nothing was written."""
 
 
 class ScheduleNotFound(OutboxqError, LookupError):
@@ -143,7 +145,7 @@ class QueueNotFound(OutboxqError, LookupError):
 
 
 class AmbiguousTask(OutboxqError, LookupError):
-    """Several task executions have ids with the given beginning; none of them was changed."""
+    """Several task execution ids begin with the given digits; nothing was changed."""
 
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
         super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
@@ -154,7 +156,7 @@ class AmbiguousTask(OutboxqError, LookupError):
 class DuplicateTask(OutboxqError):
     """The idempotency key belongs to another task; nothing was written.
 
-    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task again whose key now belongs to another task.
+    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task whose key now belongs to another task.
     """
 
     def __init__(self, message: str, task_id: UUID) -> None:
@@ -172,14 +174,16 @@ class ReadOnly(OutboxqError):
 
 
 class OutcomesRefused(OutboxqError):
-    """The database permanently refuses to record the outcomes of tasks, so the worker stops instead of running them in vain."""
+    """The database permanently refuses to record the outcomes of tasks, so the worker stops instead of running them for
+    nothing.
+    """
 
 
 class FileUnusable(OutboxqError):
     """The SQLite file was replaced or deleted while it was open, or it is damaged; further writes would be lost."""
 
     def __init__(self, message: str, *, may_start_again: bool = True) -> None:
-        """Keep `may_start_again`: False if a process that starts now would destroy the new file by opening it."""
+        """Set `may_start_again`: False if a process that starts now would destroy the new file by opening it."""
         super().__init__(message)
         self.may_start_again = may_start_again
 

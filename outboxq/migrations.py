@@ -57,7 +57,7 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between two rounds, in which the statements that queued behind the last round run."""
+"""Seconds between rounds, in which the statements that queued behind the last round run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
@@ -72,13 +72,13 @@ ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unkn
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """The time for which an upgrade may keep others waiting, and the time for which it tries."""
+    """The time for which an upgrade may keep others waiting, and the time for which it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a lock timeout that PostgreSQL would take for none."""
+        """Raise InvalidArgument for a lock timeout that PostgreSQL would read as no timeout."""
         if self.lock_timeout < timedelta(milliseconds=1):
             raise InvalidArgument(f"lock_timeout must be at least 1 ms, not {_span(self.lock_timeout)}")
 
@@ -96,16 +96,17 @@ def upgrade(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> None:
-    """Upgrade the tables to `revision`. It can run in many processes at once, and again.
+    """Upgrade the tables to `revision`. It can run in many processes at once, and can be repeated.
 
     With a URL or an Engine it runs in a transaction of its own; with a Connection in that connection's transaction, which stays
     open: inside an application's own migration, pass ``op.get_bind()``. A missing `schema` (PostgreSQL) is created.
-    Tables of a later release that admits this one are left as they are, and the log says so. Raises SchemaOutOfDate if that
-    release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables back.
+    Tables of a later release that admits this one are left as they are, and this is logged. Raises SchemaOutOfDate if
+    that release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables
+    back.
 
     On PostgreSQL it first locks all tables. While another transaction uses one of them, it waits for at most `lock_timeout`,
-    because enqueues queue behind it that long. It then releases the locks, logs a warning that names the other transaction, and tries
-    again. Raises
+    because enqueues queue behind it for that long. It then releases the locks, logs a warning naming the other
+    transaction, and tries again. Raises
     TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
     in a deadlock; one below 1 ms raises InvalidArgument.
     """
@@ -133,10 +134,12 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Let the schema admit code from this revision on. outboxq's own migration scripts call it in upgrade() and downgrade().
+    """Let the schema admit code of this revision or later. outboxq's own migration scripts call it in upgrade() and
+    downgrade().
 
-    A revision that only adds things which older code can ignore repeats the value of the revision before it. A revision that
-    removes something, or needs something that older code does not write, names the first revision whose code can work with it.
+    A revision that only adds what older code can ignore repeats the value of the previous revision. A revision that
+    removes something, or needs something that older code does not write, names the first revision whose code can work
+    with it.
     """
     from alembic import op
 
@@ -156,9 +159,9 @@ def partition(
     """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
 
     `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their rows stay
-    in place, in the partition `first`, which ends with the present month, week or day (UTC). `ahead` further partitions are made,
-    and `default` for rows outside of all. Neither the revision nor a statement changes. On a partitioned database only missing
-    partitions are made. `dry_run` only returns the names.
+    in place, in the partition `first`, which ends with the current month, week or day (UTC). `ahead` further partitions
+    are made, and `default` for rows that belong to none of them. Neither the revision nor a statement changes. On a
+    partitioned database only missing partitions are made. With `dry_run`, it only returns the names.
 
     It takes one transaction, which locks the two tables and reads each of them once: about a second for a few million rows. Run
     it as the owner of the tables. It waits for open transactions as `upgrade` does.
@@ -230,13 +233,13 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again once that has ended"
+            f"{_span(known.wait)}: {why()}; run it again when that has ended"
         ) from error.last_attempt.exception()
     return found
 
 
 def hold(connection: Connection, *, schema: str | None, rounds: Rounds | None = None) -> None:
-    """Lock all tables that are there. outboxq's env.py calls it before the first script, inside `in_rounds`."""
+    """Lock all tables that exist. outboxq's env.py calls it before the first script, inside `in_rounds`."""
     dialect = dialect_for(connection.dialect.name, schema=schema)
     if not dialect.one_writer:
         table_locks.take(dialect, _execute(connection), (rounds or Rounds()).milliseconds)
@@ -253,7 +256,7 @@ def current(database: str | URL | Engine | Connection, *, schema: str | None = N
 
 
 def revisions() -> list[tuple[str, str]]:
-    """Return the revisions that this release knows, oldest first, each with a sentence about what it brings."""
+    """Return the revisions that this release knows, oldest first, each with a sentence about what it adds."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory(str(script_location()))
@@ -357,12 +360,12 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is in none."""
     for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
-        for text in message.split("; "):  # one by one: each may be prepared
+        for text in message.split("; "):  # one by one, because each may be prepared
             connection.exec_driver_sql(text)
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Raise InvalidTarget if the migration could not run on the connection, or not be rolled back."""
+    """Raise InvalidTarget if the migration could not run on the connection, or could not be rolled back."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
             "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "

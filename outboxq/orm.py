@@ -93,7 +93,7 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """End of the lease of a Running task. It is loaded at its first use, or with `undefer`."""
+    """When the lease of a Running task expires. Loaded at its first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
@@ -164,10 +164,10 @@ class Classes:
 
 
 def orm_for(schema: str | None) -> Classes:
-    """Return the classes for the tables in a PostgreSQL schema, that of `Outbox(schema=…)`; each call returns the same ones.
+    """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`.
 
-    None stands for the classes of this module, and the others have the same attributes. Raises ConfigurationError for a name
-    that would need quoting.
+    Each call returns the same ones. None means the classes of this module; all have the same attributes. Raises ConfigurationError for a name that would
+    need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:
@@ -239,7 +239,8 @@ def _seen(kind: type[Any], **options: Any) -> Any:
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the join of a task and its events: one part for each of three disjoint indexes, as in `select_history` of `store/tasks/tasks.py`.
+    """Return the condition that joins a task and its events: one part for each of three disjoint indexes, as in
+    `select_history` of `store/tasks/tasks.py`.
 
     The parts name the task in two equivalent ways. Otherwise PostgreSQL would factor the common condition out, and then hash the
     whole history for a few tasks.
@@ -254,7 +255,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse a write as early as SQLAlchemy reports it; a deletion is reported by the flush only."""
+    """Refuse a write as early as SQLAlchemy reports it; a deletion is only reported by the flush."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too
@@ -271,7 +272,7 @@ def _close(kind: type[Any]) -> None:
             event.listen(listened, "remove", collected)
 
     def updated(_mapper: object, _connection: object, row: Any) -> None:
-        if inspect(row).session.is_modified(row):  # also called if only unchanged values were set
+        if inspect(row).session.is_modified(row):  # also called when only unchanged values were set
             _refuse(row, f"written here: {_CHANGES}")
 
     event.listen(kind, "before_update", updated)

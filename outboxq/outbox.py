@@ -1,4 +1,4 @@
-"""The Outbox: an application's database, its tasks, and the way to both."""
+"""The Outbox: an application's database and tasks, and access to both."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""Stands for an argument that was not given, where None is a mistake."""
+"""Marks an argument that was not given, where None would be a mistake."""
 
 
 class Outbox(BatchedTasks, PeriodicTasks):
@@ -94,18 +94,18 @@ class Outbox(BatchedTasks, PeriodicTasks):
         version: str = "",
         retention: timedelta | float | None = None,
     ) -> None:
-        """Make an outbox; nothing connects to the database yet.
+        """Make an outbox; it does not connect to the database yet.
 
         Args:
             database: A URL or an Engine. None: the variable OUTBOXQ_DATABASE_URL, else the outbox is unbound until `bind()`. The
-                engine for a URL is made at first use, so an Outbox may be a module's global before processes fork.
-            schema: The PostgreSQL schema of outboxq's tables. None: the search path decides.
-            session: A function that returns the Session of the present request, such as a `scoped_session`.
-                `task.enqueue()` writes in its transaction, and handlers have it too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. Not together with `session`.
+                engine for a URL is made at first use, so an Outbox may be a module global before processes fork.
+            schema: The PostgreSQL schema of outboxq's tables. None: determined by the search path.
+            session: A function that returns the Session of the current request, such as a `scoped_session`.
+                `task.enqueue()` writes in its transaction, and handlers can use it too.
+            integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
             hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
-            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of the newer
-                one are in force. "": those of the worker that started last are.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
+                the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
                 deletes them.
 
@@ -115,11 +115,11 @@ class Outbox(BatchedTasks, PeriodicTasks):
         check_schema_name(schema)
         if session is not None and integration is not None:
             raise ConfigurationError(
-                "Outbox takes session= or integration=, not both; an integration knows its own sessions"
+                "Outbox takes session= or integration=, not both; an integration provides its own sessions"
             )
         if session is not None and not callable(session):
             raise ConfigurationError(
-                "session= takes a function that returns the present Session, such as a scoped_session; pass a single Session, "
+                "session= takes a function that returns the current Session, such as a scoped_session; pass a single Session, "
                 "which belongs to one request, to using()"
             )
         self.schema = schema
@@ -167,7 +167,8 @@ class Outbox(BatchedTasks, PeriodicTasks):
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-        # Threads that come here at once all get the first one: the connections of a second engine would never be closed.
+        # Threads that get here at the same time all get the first one: the connections of a second engine would never
+        # be closed.
         made = Store(engine, schema=self.schema)
         made.declared = self.tasks.queues
         return self._bound.setdefault("store", made)
@@ -183,26 +184,28 @@ class Outbox(BatchedTasks, PeriodicTasks):
     def task(self, function: Any = _LEFT_OUT, /, **options: Unpack[TaskSettings]) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
-        The function may take the TaskContext: annotate its first parameter with it.
+        The function may take the TaskContext: annotate its first parameter with that class.
 
         Args:
             name: The name under which workers find the function. It is stored with each task permanently. None: ``module.qualname``.
             queue: The queue in which its tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
-            retry: A RetryPolicy or a tenacity Retrying, which decides about another attempt after a failure. None: ten attempts.
-            lease: The time after which the task of a dead worker is taken back. A living worker extends the lease, so it need not
-                cover the handler's duration.
+            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None: ten
+                attempts.
+            lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
+                need not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
-            timeout_action: What happens then beside that. "ask": nothing. "raise": TaskTimeout is raised in the handler. "kill": the
-                same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its process.
+            timeout_action: What else happens then. "ask": nothing. "raise": TaskTimeout is raised in the handler.
+                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its
+                process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
-                commits the completion and what the handler enqueued: exactly once, in this database.
-            subscribe: Topics, exact or as patterns (``order.*``). The task is enqueued for each emitted event of such a topic; the
-                event's payload is its only argument.
+                commits the completion and what the handler enqueued: exactly once within this database.
+            subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
+                event of such a topic; the event's payload is its only argument.
             on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
-            check_types: Refuse, at enqueueing, an argument that is not of its plain annotated type (`int`, `str | None`,
-                `list[int]`, a TypedDict). False: any JSON is accepted for those.
+            check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
+                None`, `list[int]`, a TypedDict). False: any JSON is accepted for such parameters.
 
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that is
         taken; InvalidArgument for an option out of its range.
@@ -254,15 +257,15 @@ class Outbox(BatchedTasks, PeriodicTasks):
     ) -> Emitted:
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
-        `using` and the times are those of `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so this
-        process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the annotation of its
-        parameter. A payload that does not fit there fails in the worker, since the subscribers may be another program's.
-        Without any subscriber, `event_unrouted` is recorded. With an `idempotency_key` each subscriber has one task for it, for
-        ever: a second emit creates tasks only for those that subscribed since. All its tasks have the `headers`, which are those of
-        `Task.using`.
+        `using` and the times are as in `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so
+        this process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the
+        annotation of its parameter. A payload that does not fit the annotation fails in the worker, since the
+        subscribers may belong to another program. Without any subscriber, `event_unrouted` is recorded. With an
+        `idempotency_key`, each subscriber only ever has one task for it: a second emit creates tasks only for tasks
+        that have subscribed since. All its tasks get the `headers`, which are as in `Task.using`.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range, InvalidTarget if
-        there is no transaction to write in; all of them before anything is written.
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range,
+        InvalidTarget if there is no transaction to write in; each is raised before anything is written.
         """
         event = NewEvent(
             id=family(),

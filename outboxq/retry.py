@@ -1,4 +1,5 @@
-"""The RetryPolicy: decides by tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects about the attempt after a failure.
+"""The RetryPolicy: uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide about the attempt after
+a failure.
 
 tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on another
 machine. So only tenacity's *objects* are used, on a ``RetryCallState`` made from the row.
@@ -28,12 +29,12 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """A rule for the attempts after a failure. It only decides: the row waits, no thread sleeps.
+    """A rule for the attempts after a failure. It only decides: the row waits, and no thread sleeps.
 
     ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` the attempts never end.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
-    ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt, without the
-    time that the task sleeps by ``ctx.sleep``.
+    ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt,
+    not counting the time that the task spends in ``ctx.sleep``.
     ``retry`` names the errors that get another attempt; None: all. ``tenacity.TryAgain`` always gets one, within the bounds.
     The policy is asked about errors only: a returned value is the task's result, so ``retry_if_result`` alone never retries.
 
@@ -49,7 +50,9 @@ class RetryPolicy:
     def __post_init__(self) -> None:
         bound = self.max_attempts
         if bound is not None and (type(bound) is not int or bound < 1):
-            raise InvalidArgument(f"max_attempts={bound!r}: give a whole number from 1, or None to let stop= decide")
+            raise InvalidArgument(
+                f"max_attempts={bound!r}: give a whole number of at least 1, or None to let stop= decide"
+            )
         stop = tenacity.stop_never if self.stop is None else self.stop
         retry = tenacity.retry_always if self.retry is None else self.retry
         given = {"wait": self.wait, "stop": stop, "retry": retry}
@@ -61,10 +64,10 @@ class RetryPolicy:
     def of(cls, value: RetryPolicy | BaseRetrying | None) -> RetryPolicy:
         """Return the policy for ``value``: a RetryPolicy, a tenacity ``Retrying``, or None for the default policy.
 
-        A ready ``Retrying``, such as the ``.retry`` of a function under ``@tenacity.retry``, is taken as it is: without
-        ``stop=`` it never gives up, without ``wait=`` it does not wait. Its ``wait``, ``stop``, ``retry`` and ``enabled``
-        count; its ``before``, ``after``, ``sleep`` and ``retry_error_callback`` belong to a loop that is not run here.
-        Raises InvalidArgument for anything else.
+        A ``Retrying``, such as the ``.retry`` attribute of a function decorated with ``@tenacity.retry``, is used as it
+        is: without ``stop=`` it never gives up, without ``wait=`` it does not wait. Its ``wait``, ``stop``, ``retry``
+        and ``enabled`` count; its ``before``, ``after``, ``sleep`` and ``retry_error_callback`` belong to a loop that
+        does not run here. Raises InvalidArgument for anything else.
         """
         if value is None or isinstance(value, RetryPolicy):
             return cls() if value is None else value
@@ -73,7 +76,7 @@ class RetryPolicy:
             wanted = f"RetryPolicy({attempts}), tenacity.Retrying() or f.retry of a tenacity-decorated f"
             raise InvalidArgument(f"{_brief.repr(value)} is not a retry policy: pass {wanted}")
         bound, stop = None, cast("stop_base | None", value.stop)
-        # Turned into max_attempts, since the bound of a row replaces that, but never a stop object.
+        # Turned into max_attempts, since a row's own bound can replace that, but not a stop object.
         if type(stop) is tenacity.stop_after_attempt and type(stop.max_attempt_number) is int:
             bound, stop = max(1, stop.max_attempt_number), None
         enabled = getattr(value, "enabled", True)  # tenacity 8 has no such attribute
@@ -97,8 +100,8 @@ class RetryPolicy:
         """Return the time to wait before the next attempt; None: no attempt follows.
 
         ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
-        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any process, without
-        that of ``ctx.sleep``.
+        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
+        process, without the time spent in ``ctx.sleep``.
         Raises ConfigurationError if an object of the policy raises, or its wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
@@ -130,8 +133,9 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _strategy(name: str, value: Any) -> Any:
-    # A class, a coroutine function, or an object meant for another argument is callable by accident. Such a mistake would
-    # show at the first failure in production. An un-awaited coroutine is even true, so `retry` would always retry.
+    # A class, a coroutine function, or an object meant for another argument happens to be callable. Such a mistake
+    # would only show at the first failure in production. An un-awaited coroutine is even truthy, so `retry` would
+    # always retry.
     number = isinstance(value, (timedelta, int, float)) and not isinstance(value, bool)
     if name == "wait" and number and 0 <= _seconds(value) < math.inf:
         return tenacity.wait_fixed(_delay(value))
@@ -160,7 +164,8 @@ def _delay(value: Any) -> timedelta:
     seconds = _seconds(value)
     if not -math.inf < seconds < math.inf:  # NaN too: it compares false with everything
         raise ValueError(f"wait returned {value!r}")
-    # Negative is a moment in the past (a Retry-After date): due now. min() precedes float(), which 2**5000 overflows.
+    # A negative wait is a moment in the past (a Retry-After date): due now. min() comes before float(), which 2**5000
+    # would overflow.
     return timedelta(seconds=float(min(max(seconds, 0), _LONGEST.total_seconds())))
 
 
@@ -169,7 +174,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    # tenacity's objects have no repr; their attributes are their parameters. An address in a log is of no use.
+    # tenacity's objects have no repr; their attributes are their parameters. A memory address in a log is no use.
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, type) or inspect.isroutine(value):

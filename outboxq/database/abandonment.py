@@ -1,4 +1,4 @@
-"""The end of a transaction from another thread, when its handler does not end it."""
+"""Ending a transaction from another thread, when its handler does not end it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .dialects import Dialect
 
 
 class Abandonment:
-    """Rolls the transaction of one handler back from another thread, once at most, and never after its end."""
+    """Rolls back the transaction of one handler from another thread, at most once, and never after it has ended."""
 
     def __init__(self, dialect: Dialect, raw: Any) -> None:
         """`raw`: the driver's connection."""
@@ -18,14 +18,18 @@ class Abandonment:
         self._is_over = self._was_abandoned = False
 
     def abandon(self) -> None:
-        """Roll back if the transaction keeps all others from writing. The connection then refuses its handler's writes."""
+        """Roll back if the transaction keeps all others from writing. The connection then refuses the handler's
+        writes.
+        """
         with self._lock:
             if not self._is_over and self._dialect.one_writer:
                 self._was_abandoned = True
                 self._dialect.abandon(self._raw)
 
     def end(self) -> bool:
-        """Let nothing be rolled back from now on. Returns whether it was, so that the connection must not be used again."""
+        """Prevent rollbacks from now on. Returns whether there has been one, so that the connection must not be used
+        again.
+        """
         with self._lock:
             self._is_over = True
         return self._was_abandoned

@@ -1,4 +1,5 @@
-"""Define the CHECKs of the tables: they refuse a row with which a claim, a recovery, an end or a wait could not compute.
+"""Define the CHECKs of the tables: they refuse rows with values that a claim, a recovery, an end or a wait could not
+compute with.
 
 On PostgreSQL the types of the columns do most of this (`column_types.py`).
 """
@@ -70,7 +71,7 @@ _CHECKS = {
         "counts": "size >= 0 AND stage >= 0",
     },
 }
-"""The CHECKs of both databases."""
+"""The CHECKs for both databases."""
 _SQLITE_CHECKS = {
     "task_executions": {
         **_sqlite_ids("id", "pipeline_execution_id"),

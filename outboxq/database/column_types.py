@@ -21,7 +21,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
-    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - without the stock one's detours
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - without the detours of the stock type
         return _in_utc
 
 
@@ -61,7 +61,7 @@ class Xid8(UserDefinedType[int]):
 
 
 class Xid(UserDefinedType[int]):
-    """The lower half of a transaction id, as which PostgreSQL counts its age."""
+    """The lower half of a transaction id, which PostgreSQL uses to compute its age."""
 
     cache_ok = True
 
@@ -81,8 +81,9 @@ class Name(UserDefinedType[str]):
 class Packed(TypeDecorator[Sequence[Any]]):
     """PostgreSQL's array of scalars, as the text that the server parses.
 
-    psycopg inspects each element to find the array's type and the need of quotes, which takes ten times as long. A batch of
-    100 tasks is enqueued in 21 % more CPU time with it: `python -m benchmarks.tunings --on postgresql --only arrays-as-text`.
+    psycopg inspects each element to find the array's type and whether it needs quotes, which takes ten times as long.
+    Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m benchmarks.tunings --on postgresql
+    --only arrays-as-text`.
     """
 
     impl = ARRAY
@@ -167,7 +168,9 @@ def _from_iso(value: str | None) -> datetime | None:
 def iso(moment: datetime) -> str:
     """Return the text form of a time, on SQLite and in event data. Raises InvalidArgument for a naive datetime."""
     if moment.utcoffset() is None:
-        raise InvalidArgument(f"{moment!r} is naive, so it names no instant; add a time zone, e.g. datetime.now(UTC)")
+        raise InvalidArgument(
+            f"{moment!r} is naive, so it does not identify an instant; add a time zone, e.g. datetime.now(UTC)"
+        )
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 

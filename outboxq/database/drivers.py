@@ -1,4 +1,4 @@
-"""Find the drivers that an application has, and give advice on drivers through which outboxq cannot write.
+"""Find the drivers that an application has, and give advice on drivers that outboxq cannot use for writing.
 
 psycopg is imported only where PostgreSQL is used: an application on SQLite does not need it.
 """
@@ -53,7 +53,7 @@ def is_unreached(error: BaseException | None) -> bool:
 
 
 def advice(driver: str) -> str:
-    """Return the advice for a driver of SQLAlchemy or Django through which outboxq cannot write."""
+    """Return the advice for a driver of SQLAlchemy or Django that outboxq cannot use for writing."""
     said = f"outboxq writes through psycopg 3 and sqlite3, not through {driver}; "
     if driver == "asyncpg":
         return f"{said}enqueue through a separate engine: create_async_engine('postgresql+psycopg://…')"

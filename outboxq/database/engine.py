@@ -22,8 +22,8 @@ _OWN: Final = "outboxq_own"
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
     """Make an engine of our own. Its connections are autocommit: every transaction begins with its own statement (`store`).
 
-    `poolclass` None is SQLAlchemy's choice. Only its owner can read and write a new SQLite file. Raises ConfigurationError for
-    a text that is no URL, UnsupportedDatabase for a database outboxq does not run on.
+    `poolclass` None is SQLAlchemy's choice. Only its owner can read and write a new SQLite file. Raises
+    ConfigurationError for a string that is not a URL, UnsupportedDatabase for a database outboxq does not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
@@ -63,7 +63,8 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool: a caller who takes every connection of `engine` takes none of it.
+    """Return an engine for the same database with its own pool: a caller who takes every connection of `engine` does
+    not take any of them.
 
     Its connections are made like the engine's, with the same arguments and creator. Raises ConfigurationError for an engine
     that has one connection for all threads.
@@ -127,8 +128,8 @@ _inherited: list[Pool] = []
 
 
 def parse_url(url: str | URL) -> URL:
-    """Parse a database URL. Raises ConfigurationError for other text, and for a URL that would read part of the password as the
-    host.
+    """Parse a database URL. Raises ConfigurationError for any other string, and for a URL that would read part of the
+    password as the host.
     """
     try:
         parsed = make_url(url)

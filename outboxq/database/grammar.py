@@ -1,8 +1,8 @@
-"""Define a transition, and the few spellings in which the two databases differ.
+"""Define a transition, and the few spellings that differ between the two databases.
 
-A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step really changed (its
-RETURNING), never the list that the caller asked for. PostgreSQL runs the chain as one statement of data-modifying CTEs. SQLite
-has none, and runs the steps one after the other in a transaction (`dialects/`). Both read the same chain.
+A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step actually changed (its
+RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying CTEs.
+SQLite has none, and runs the steps one after the other in a transaction (`dialects/`). Both read the same chain.
 
 Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the order of
 its ids.
@@ -57,14 +57,14 @@ class StepCondition:
 
 @dataclass(frozen=True, kw_only=True)
 class Transition:
-    """A chain of statements that happen together or not at all."""
+    """A chain of statements that take effect together or not at all."""
 
     steps: Mapping[str, Step]
     """The statements in order. A step may read the relations of the steps before it, and `given`."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
     constant_columns: frozenset[str] = frozenset()
-    """Columns that mostly hold one value in a whole batch. Where all of them do, each value is sent once."""
+    """Columns that usually hold one value in a whole batch. If all of them do, each value is sent once."""
     conditions: Mapping[str, StepCondition] = field(default_factory=dict)
     """Steps that are left out unless the batch meets their condition."""
     returns: str | None = None
@@ -72,7 +72,7 @@ class Transition:
     returning: tuple[str, ...] | None = None
     """The columns of that step that the outcome has; None for all."""
     joined_steps: tuple[str, ...] = ()
-    """Steps whose columns are added to the outcome's row of the same `id`, as None where they have no such row."""
+    """Steps whose columns are added to the outcome's row of the same `id`, as None if there is no such row."""
     joined_columns: tuple[str, ...] | None = None
     """The columns that are added; None for all."""
 
@@ -159,7 +159,9 @@ class Grammar(Protocol):
         """Return a condition: the table holds so many deleted entries that a claim should begin after them."""
 
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:
-        """Return a condition that takes the lock of this name until the transaction ends. It is false if another one has it."""
+        """Return a condition that takes the lock of this name until the transaction ends. It is false if another
+        transaction has it.
+        """
 
     def position(self, given: FromClause) -> ColumnElement[int]:
         """Return the next position for each row of the batch, growing in the order of the batch."""
@@ -225,7 +227,9 @@ class Grammar(Protocol):
         """Select one row if this server is a standby, and takes no writes."""
 
     def server(self) -> Select[Any]:
-        """Select the database's name and version, its bytes, and the begin of the oldest transaction that has a snapshot."""
+        """Select the database's name and version, its bytes, and the start of the oldest transaction that has a
+        snapshot.
+        """
 
     def oid(self, name: str) -> ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""
@@ -236,9 +240,10 @@ Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 
 
 def number(value: float) -> ColumnElement[float]:
-    """Return a number that stands in the text of the statement.
+    """Return a number that is part of the statement's text.
 
-    SQLAlchemy names a parameter that stands beside a bare literal after the literal, and 2.0 loses the value of a name with a point.
+    SQLAlchemy names a parameter next to a bare literal after the literal, and 2.0 loses the value of a name with a
+    point.
     """
     return type_coerce(literal_column(str(value), Double), Double)
 
@@ -269,7 +274,7 @@ def joined(first: FromClause, second: FromClause) -> FromClause:
 
 
 def text_literal(words: object) -> ColumnElement[str]:
-    """Return words of our own as a literal of the SQL text."""
+    """Return our own words as a literal in the SQL text."""
     return literal_column(f"'{words}'", Text)
 
 

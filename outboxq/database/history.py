@@ -1,4 +1,4 @@
-"""Say which finished tasks are old enough to be deleted, and through which indexes the events of a task are found."""
+"""Define which finished tasks are old enough to be deleted, and through which indexes a task's events are found."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
-    A task of a batch is kept until what follows the batch has completed or was cancelled, since it reads the results of the
-    batch, as does a redrive of it. A dead letter is deleted in any case: the batch then waits for it no longer.
+    A task of a batch is kept until what follows the batch has completed or was cancelled, since it reads the batch's
+    results, and would again if redriven. A dead letter is deleted in any case: the batch then no longer waits for it.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < before, or_(*wanted))

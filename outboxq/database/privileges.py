@@ -19,7 +19,7 @@ class Role(StrEnum):
     PRODUCER = "producer"
     """Enqueues tasks."""
     WORKER = "worker"
-    """Runs tasks; if its tasks enqueue, it is a producer too."""
+    """Runs tasks; if its tasks enqueue, it is also a producer."""
     VIEWER = "viewer"
     """Reads: `status`, `task list`, `verify`."""
     OPERATOR = "operator"
@@ -36,7 +36,7 @@ class Feature(StrEnum):
     REPLACE = "replace"
     """Replaces the task that holds the idempotency key (`on_conflict="replace"`). It includes IDEMPOTENCY."""
     RESULTS = "results"
-    """Waits for the results of tasks, those of other producers too."""
+    """Waits for the results of tasks, including those of other producers."""
     BATCHES = "batches"
     """Makes batches and chains, and adds tasks to batches."""
 

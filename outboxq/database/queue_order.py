@@ -1,4 +1,4 @@
-"""Say in which order tasks leave their queues, and which queues and topics a claim takes tasks from.
+"""Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
 The order is that of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The settings of a queue
 say whether it is paused and what its limits are. A queue without settings costs one look-up in a small table.
@@ -86,7 +86,7 @@ def pairs(
 ) -> CTE:
     """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
 
-    Only of queues that are not `without`.
+    Only for queues that are not `without`.
     """
     entry = task_outbox.alias("entry")
 
@@ -130,7 +130,7 @@ def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnEle
 
 
 LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
-"""The columns of a queue's settings that limit its keys. At least one is set for a queue that does."""
+"""The columns of a queue's settings that limit its keys. At least one is set for a queue that limits its keys."""
 
 
 def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:

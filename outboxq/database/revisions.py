@@ -17,9 +17,9 @@ OLDEST_SCHEMA = "0001"
 """The oldest schema that this code runs on. It is raised one release after the schema that the code then needs."""
 
 FINGERPRINT = "adaea86ae1ca"
-"""The digest of the text of revision 0001. The tables keep it, so that those of an unreleased text are recognised.
+"""The digest of the text of revision 0001. The tables keep it, so that tables from an unreleased text are recognised.
 
-Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` says the new digest.
+Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
 """
 
 UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
@@ -32,14 +32,15 @@ def is_newer(schema: str | None) -> bool:
 
 
 def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate where the tables are those of another text of revision 0001, which no migration leads on from.
+    """Raise SchemaOutOfDate if the tables come from another text of revision 0001, which no migration can continue
+    from.
 
-    `fingerprint` is that of the tables; None: they keep none.
+    `fingerprint` is that of the tables; None: they do not have one.
     """
     if fingerprint != FINGERPRINT:
         raise SchemaOutOfDate(
-            f"{place()} has outboxq tables of an unreleased version, which cannot be upgraded; create the tables again: delete "
-            "them or use an empty database, and run outboxq upgrade"
+            f"{place()} has outboxq tables from an unreleased version, which cannot be upgraded; delete them or use an "
+            "empty database, then run outboxq upgrade"
         )
 
 
@@ -65,7 +66,7 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
 
 def no_file(path: str) -> SchemaOutOfDate:
     """Return the error for an SQLite file that does not exist, and so has no tables."""
-    return SchemaOutOfDate(f"there is no SQLite file {path}, and none was made", remedy=UPGRADE)
+    return SchemaOutOfDate(f"there is no SQLite file {path}, and none was created", remedy=UPGRADE)
 
 
 def ensure_ours(schema: str | None, place: Callable[[], str]) -> None:
@@ -79,5 +80,5 @@ def ensure_ours(schema: str | None, place: Callable[[], str]) -> None:
 
 
 def left_alone(schema: str | None) -> str:
-    """Return the message of an upgrade that found this newer schema."""
+    """Return the message for an upgrade that found this newer schema."""
     return f"the schema {schema} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"

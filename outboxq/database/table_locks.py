@@ -1,4 +1,6 @@
-"""Locks on whole tables: who holds them, as a sentence, and how an upgrade takes them without stopping everybody else."""
+"""Locks on whole tables: who holds them, as a sentence, and how an upgrade takes them without stopping everyone
+else.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +53,12 @@ It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives 
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""Time for which an upgrade asks again for tables that others keep locked."""
+"""The time for which an upgrade keeps asking for tables that others have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
-"""Time to wait for a lock that stops no reader and no writer. A running autovacuum ends itself for it, after deadlock_timeout."""
+"""Time to wait for a lock that stops no reader and no writer. A running autovacuum stops for it, after
+deadlock_timeout.
+"""
 _CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
 _CONFLICTS_WITH_WRITES: Final = frozenset(
     {"ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock"}
@@ -62,7 +66,7 @@ _CONFLICTS_WITH_WRITES: Final = frozenset(
 _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
-"""Characters of a statement in a sentence."""
+"""Maximum number of characters of a statement in a sentence."""
 _LITERAL: Final = re.compile(r"'(?:[^']|'')*(?:'|$)|\b\d+(?:\.\d+)?\b")
 
 
@@ -107,7 +111,7 @@ class Holder:
 
     def _doing(self) -> str:
         if self.state is None or self.query is None:
-            return "the present role may not see its statement"
+            return "the current role may not see its statement"
         statement = statement_shown(self.query)
         if self.state == "active":
             return f"running: {statement}"
@@ -115,7 +119,7 @@ class Holder:
 
 
 def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
-    """Return the other sessions that hold or want locks on our tables; none where one lock serves the whole file."""
+    """Return the other sessions that hold or want locks on our tables; none if one lock serves the whole file."""
     if dialect.one_writer:
         return []
     dialect.compiled[fresh_look].run(execute, {})
@@ -145,7 +149,7 @@ def are_locked(found: Iterable[Holder]) -> bool:
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Return who keeps our tables locked; with `whole` False, who may keep a row of them locked."""
+    """Return who is keeping our tables locked; with `whole` False, who may be keeping a row in them locked."""
     if not found:
         return "other sessions lock them in turn"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
@@ -232,7 +236,7 @@ _database = table("pg_database", column("oid"), column("datname", Text), schema=
 
 
 def select_places(g: Grammar) -> Select[Any]:
-    """Select the name and the schema of each of our tables that is there, in the order of `NAMES`."""
+    """Select the name and schema of each of our tables that exists, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
     return (
         select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
@@ -259,7 +263,7 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
 
 
 def limits(_: Grammar) -> Select[Any]:
-    """Set the transaction's timeouts from now on, and return the previous ones: texts with their units.
+    """Set the transaction's timeouts from now on, and return the previous ones: strings with their units.
 
     A statement timeout of NULL leaves it as it is.
     """

@@ -1,7 +1,7 @@
 """Write on the connection of the transaction to which a task belongs, for every supported library.
 
 A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It catches no error of
-the database, because that would leave an aborted transaction behind without its owner's knowledge.
+the database, because that would leave an aborted transaction without its owner knowing.
 """
 
 from __future__ import annotations
@@ -57,10 +57,12 @@ class Target(ABC):
 
     @abstractmethod
     def database(self) -> str | None:
-        """Return the database's name or file, which tells it from another database; None if it is not known."""
+        """Return the database's name or file, which distinguishes it from other databases; None if it is not known."""
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        """Run the statement that this builder builds, on the batch `rows` where it takes one; it is compiled once a dialect."""
+        """Run the statement that this builder builds, on the batch `rows` where it takes one; it is compiled once per
+        dialect.
+        """
         return self._run(self.execute, builder, values, rows)
 
     def _run(self, execute: Execute, builder: Builder, values: Mapping[str, Any], rows: Batch | None) -> list[Row]:
@@ -87,7 +89,7 @@ class Target(ABC):
         """Return the driver's connection."""
 
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
-        """Run all statements inside or none, without touching the transaction around them.
+        """Run either all statements inside or none, without affecting the transaction around them.
 
         A transition of one statement needs no savepoint, and neither does our own transaction. `savepoint` makes one for
         several statements, which may end in an error of outboxq.
@@ -126,13 +128,14 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
 class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. For a connection that outboxq opened, `check` is known to hold.
 
-    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy still gets
-    what it must know: errors are its own, a lost connection is noticed, and it begins the transaction. An engine that echoes,
-    or whose cursor events have a listener, such as tracing, gets our statements through SQLAlchemy's cursor.
+    Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy
+    still learns what it must know: errors are its own, a lost connection is noticed, and it begins the transaction. An
+    engine that echoes, or whose cursor events have a listener, such as tracing, runs our statements through
+    SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
-        """`dialect` is found by the connection if it is None or another database's."""
+        """`dialect` is determined from the connection if it is None or belongs to another database."""
         super().__init__(
             dialect
             if dialect is not None and dialect.name == connection.dialect.name
@@ -334,7 +337,9 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Have Django roll back the innermost `atomic()` that has a savepoint at its end, as after an error in one without."""
+        """Have Django roll back the innermost `atomic()` with a savepoint when it ends, as after an error in one
+        without.
+        """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # which Django raises from, at the next query
             self.connection.set_rollback(True)
@@ -370,7 +375,8 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 def _is_a(module: str, name: str, using: object) -> bool:
     """Return whether this is an object of that class of `sqlalchemy.orm`. No such object exists while the module is not imported.
 
-    A process that uses no session does not pay for the import, which takes a quarter of the time that SQLAlchemy's takes.
+    A process that does not use sessions does not pay for the import, which takes a quarter as long as importing
+    SQLAlchemy.
     """
     kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
     return kind is not None and isinstance(using, kind)
@@ -437,7 +443,7 @@ def _django_connection(alias: str) -> Any:
 
 
 def refusal(using: object) -> str:
-    """Return the message for an object in whose transaction nothing can be written: it says what to pass instead."""
+    """Return the message for an object whose transaction cannot be written to: it says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):

@@ -1,4 +1,4 @@
-"""Define tables whose columns a type checker knows one by one, in the same way on SQLAlchemy 2.0 and 2.1."""
+"""Define tables whose individual columns a type checker knows, in the same way on SQLAlchemy 2.0 and 2.1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedColumns:
-        """Columns as attributes of a class. SQLAlchemy has such a class from 2.1 on, and type checkers see that one."""
+        """Columns as attributes of a class. SQLAlchemy has such a class since 2.1, and type checkers see that one."""
 
 
 __all__ = ["TypedColumns", "in_words", "storage_of", "typed_table"]

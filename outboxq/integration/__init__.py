@@ -1,4 +1,4 @@
-"""Integrations: a framework's transaction of a request, its sessions for handlers, and the form of its commands."""
+"""Integrations: a framework's request transaction, its sessions for handlers, and the form of its commands."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FrontEnd:
     worker: str | None = None
     """The command that starts a worker. None: `program`, then `worker` and the application."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs. None: the program knows its database."""
+    """The application (``module:outbox``) that a command needs. None: the program already knows its database."""
     options: str = ""
     """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a worker has none."""
 
@@ -51,7 +51,7 @@ class Integration:
         """Yield the current transaction, as `using()` takes it. None: it is unknown."""
         return nullcontext()
 
-    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for those who override it
+    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for methods that override it
         """Return a context manager around a handler and its transaction, in the handler's thread.
 
         An exception on entering it fails the attempt.

@@ -54,7 +54,7 @@ def resolve_target(
 def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTarget:
     session, own = ("using=session", "using=outbox") if is_option else ("using(session)", "using(outbox)")
     return InvalidTarget(
-        f"{what}: {why}; write {session} with the session or connection whose transaction it is, or {own} for a "
+        f"{what}: {why}; write {session} with the session or connection that owns the transaction, or {own} for a "
         "transaction of its own"
     )
 

@@ -1,7 +1,7 @@
 """Hooks: an application's own code around the sending and the handling of tasks, for traces, metrics and the like.
 
-Hooks only watch. An exception of a hook is logged, and changes neither the enqueued tasks nor the outcome of a task. Code that must
-succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
+Hooks only observe. An exception of a hook is logged, and changes neither the enqueued tasks nor the outcome of a task.
+Code that must succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class WorkerInfo:
     id: UUID
     """The worker's id, new at each start. It is the `context.claim.worker_id` of the tasks that the worker runs."""
     label: str
-    """The name for people, such as `host:pid`."""
+    """A human-readable name, such as `host:pid`."""
     queues: Sequence[str] | None
     """The queues that it serves. None: all."""
     topics: Sequence[str] | None
@@ -65,7 +65,8 @@ class WorkerInfo:
 
 
 class Hook:
-    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others cost nothing.
+    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others do not cost
+    anything.
 
     The first hook of the list is entered first and left last. An Exception of a hook is logged once a minute with the hook's
     name, and the other hooks go on. Many threads call a hook at the same time.
@@ -90,9 +91,9 @@ class Hook:
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Take note of the outcome of an attempt that took `seconds`. `context.error` is the exception of a failure.
 
-        It is called inside `handling`, except with `context.was_killed`: then the handler does not end, or its child process has
-        died. The completion of a transactional task is committed by then; any other outcome is on its way to the database. It is
-        not called if the lease was lost, since the outcome is then discarded.
+        It is called inside `handling`, except with `context.was_killed`: then the handler is not stopping, or its child
+        process has died. The completion of a transactional task is committed by then; any other outcome is on its way
+        to the database. It is not called if the lease was lost, since the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
@@ -219,7 +220,7 @@ class WorkerHooks:
 
     def stopped(self) -> None:
         """Call `worker_stopped` of each hook, once, and only after `started`."""
-        with suppress(IndexError):  # of two threads, one gets the hooks
+        with suppress(IndexError):  # only one of two threads gets the hooks
             self._to_stop.pop().worker_stopped(self._worker)
 
 

@@ -28,7 +28,7 @@ class SessionIntegration(Integration):
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
-        """Raises ConfigurationError for a class or a sessionmaker, which make another Session at each call."""
+        """Raises ConfigurationError for a class or a sessionmaker, which make another Session on each call."""
         if isinstance(session, sessionmaker) or (isinstance(session, type) and issubclass(session, Session)):
             raise ConfigurationError(f"session= {_ANEW}")
         self.session = session
@@ -52,8 +52,8 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "makes another Session at each call, which would never be committed; give one that returns the current Session, such as "
-    "scoped_session(sessionmaker(engine))"
+    "makes another Session on each call, which would never be committed; give one that returns the current Session, "
+    "such as scoped_session(sessionmaker(engine))"
 )
 
 

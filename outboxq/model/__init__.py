@@ -1,4 +1,4 @@
-"""Values of outboxq: statuses, event types, and the frozen records that pass between the packages. No I/O."""
+"""The values of outboxq: statuses, event types, and the frozen records that are passed between the packages. No I/O."""
 
 # `as` makes a name public to type checkers.
 from .options import LONGEST as LONGEST

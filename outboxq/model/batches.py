@@ -1,4 +1,4 @@
-"""Batches and chains: tasks that end together, and what follows them."""
+"""Batches and chains: groups of tasks, and the tasks that follow them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OnFailed(StrEnum):
     """The effect of a dead letter on its batch."""
 
     CONTINUE = "continue"
-    """A dead letter has ended: the batch goes on without it."""
+    """A dead letter counts as ended: the batch goes on without it."""
     WAIT = "wait"
     """The batch waits until the dead letter is redriven and completes, or is discarded."""
     CANCEL = "cancel"
@@ -39,10 +39,10 @@ class BatchStatus(StrEnum):
     """The status of a batch or a chain."""
 
     RUNNING = "Running"
-    """Some of its tasks have not ended."""
+    """Some of its tasks have not ended yet."""
     UNCLOSED = "Unclosed"
-    """An error has left its `with` block, and its transaction was committed all the same: it is never followed, and only a cancel
-    ends it.
+    """An error left its `with` block, and its transaction was committed anyway: nothing will follow it, and it only
+    ends if it is cancelled.
     """
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
@@ -52,8 +52,8 @@ class BatchStatus(StrEnum):
     """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
 
 
-UNCLOSED = "an error has left its with block, and its transaction was committed all the same, so nothing follows it; only a cancel ends it"
-"""The fault of a batch that is Unclosed, for people."""
+UNCLOSED = "an error left its with block, and its transaction was committed anyway, so nothing will follow it; it only ends if it is cancelled"
+"""The explanation of an Unclosed batch, for people."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,18 +63,18 @@ class NewBatch:
     id: UUID
     kind: BatchKind = BatchKind.BATCH
     name: str | None = None
-    """A name for people; None: it has none."""
+    """A human-readable name; None: it does not have one."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
     """The tasks that follow, one after the other. Their ids follow from the id of the batch (`BatchLink.task_id`)."""
     size: int = 0
     """The tasks that are written with it."""
     closed: bool = False
-    """True: no others are written before it counts."""
+    """True: no further tasks are written before it takes effect."""
 
     @property
     def then_as_json(self) -> str | None:
-        """The tasks that follow, as the table has them; None without such tasks."""
+        """The tasks that follow, as stored in the table; None without such tasks."""
         return json.dumps([_link(task) for task in self.then]) if self.then else None
 
 
@@ -98,26 +98,30 @@ class Batch:
     then_names: tuple[str, ...]
     """The names of these tasks."""
     then_is_readable: bool = True
-    """False: foreign SQL has written the tasks that follow so that they cannot be enqueued; none is listed."""
+    """False: another program's SQL wrote the tasks that follow in a form that cannot be enqueued, so they are not
+    listed.
+    """
     stage: int
     """The number of them that are enqueued."""
     runs_then: bool
-    """False: a person cancelled the batch, so none of them follows."""
+    """False: a person cancelled the batch, so they are not enqueued."""
     cancel_requested_at: datetime | None
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """The moment at which its last task ended; None: some have not ended."""
+    """When its last task ended; None: some have not ended yet."""
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended. A dead letter has ended, unless the batch waits for it."""
+        """The number of its tasks that have not ended yet. A dead letter has ended, unless the batch is waiting for
+        it.
+        """
         ended = self.completed + self.cancelled + (0 if self.on_failed is OnFailed.WAIT else self.failed)
         return 0 if self.completed_at is not None else max(0, self.size - ended)
 
     @property
     def awaited(self) -> int:
-        """The number of dead letters that it waits for."""
+        """The number of dead letters that it is waiting for."""
         return self.failed if self.on_failed is OnFailed.WAIT and self.completed_at is None else 0
 
     @property
@@ -132,7 +136,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchCounts:
-    """The tasks of a batch that has ended, counted."""
+    """The numbers of tasks in a batch that has ended."""
 
     size: int
     completed: int
@@ -160,7 +164,7 @@ class BatchFailure:
     task_name: str
     status: TaskStatus
     error: str | None
-    """The last error in one line; None: there was none."""
+    """The last error in one line; None: there was no error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -183,26 +187,29 @@ class BatchLink:
 
 
 LONGEST_CHAIN = FAMILY + 1
-"""The maximum number of calls of a chain."""
+"""The maximum number of calls in a chain."""
 
 
 def new_batch_id() -> UUID:
-    """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one, and then is as a uuid7.
+    """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one and is otherwise like a uuid7.
 
-    Ids made from the time begin with a zero until the year 6429. So one comparison tells the tasks of batches from others. Its last
-    16 bits are zero: the tasks that follow have their numbers there (`BatchLink.task_id`), and begin with a zero. So the id of a task that
-    does not exist yet says which batch it follows.
+    Ids made from the time begin with a zero until the year 6429. So a single comparison distinguishes the tasks of
+    batches from others. Its last 16 bits are zero: the tasks that follow have their numbers there
+    (`BatchLink.task_id`), and begin with a zero. So the id of a task that does not exist yet says which batch it
+    follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
 
 
 def first_id(chain_id: UUID) -> UUID:
-    """Return the id of the first task of a chain: the uuid7 that the id of the chain was made of."""
+    """Return the id of the first task of a chain: the uuid7 from which the id of the chain was made."""
     return UUID(int=chain_id.int & ~_FIRST_BIT & ~_VERSION | _VERSION_7)
 
 
 def link_of(id: UUID) -> BatchLink | None:
-    """Return the link that an id stands for; None: the id is of a task that follows no others, or of nothing."""
+    """Return the link that an id represents; None: the id belongs to a task that does not follow others, or to
+    nothing.
+    """
     if id.int & _VERSION != _VERSION_8:
         return None
     if id.int & _FIRST_BIT:
@@ -220,7 +227,7 @@ def is_batch(pipeline_execution_id: UUID | None) -> bool:
 
 
 def links_of(stored: str | None) -> list[dict[str, Any]]:
-    """Return the tasks that follow a batch, as the table has them. Raises ValueError where they cannot be enqueued."""
+    """Return the tasks that follow a batch, as stored in the table. Raises ValueError where they cannot be enqueued."""
     try:
         links = json.loads(stored or "[]")
     except RecursionError:

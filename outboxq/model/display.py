@@ -1,4 +1,6 @@
-"""Stored values for people and programs: records as JSON, JSON without secrets, and groups of failures that are alike. No I/O."""
+"""Stored values for people and programs: records as JSON, JSON without secrets, and groups of similar failures. No
+I/O.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from uuid import UUID
 
 
 def as_json(value: object) -> Any:
-    """Return the value as JSON has it.
+    """Return the value in its JSON form.
 
     A record becomes an object with its fields as keys, without those that take no part in comparisons; a time becomes ISO 8601 in
     UTC, a span its seconds, an enum its value, an id text.
@@ -49,7 +51,7 @@ def _whole_as_json(value: object) -> Any:
         case Iterable():
             return [as_json(one) for one in value]
         case _:
-            raise TypeError(f"{type(value).__name__} has no form in JSON")
+            raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
 
 
 HIDDEN: Final = re.compile(
@@ -57,14 +59,14 @@ HIDDEN: Final = re.compile(
     r"|authoriz|bearer|jwt|(?<![a-z])(?:auth|pin|otp|cvv|cvc)(?![a-z])",
     re.IGNORECASE,
 )
-"""Pattern of the names whose values are not shown, those of headers such as X-API-Key too."""
+"""Pattern for the names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
-"""The text that is shown for such a value."""
+"""The text shown instead of such a value."""
 _INDENT = "  "
 
 
 class _Number(str):
-    """A number as it is written: a float would change its digits."""
+    """A number as it was written: a float would change its digits."""
 
     __slots__ = ()
 
@@ -106,9 +108,9 @@ def _text(value: Any) -> str:
 
 
 HEAD = 400
-"""The number of characters of an error that its group goes by."""
+"""The number of characters of an error that determine its group."""
 _LONGEST = 200
-"""The number of characters of a group's message."""
+"""The maximum number of characters in a group's message."""
 _VARYING = re.compile(
     r"""
     (?=['"0-9a-fA-F])(?:  # what can begin so is looked at: three times as fast
@@ -125,11 +127,13 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return the message of a group from the beginning of an error, at most `HEAD` characters: what varies becomes an ellipsis."""
+    """Return a group's message from the beginning of an error, at most `HEAD` characters: varying parts become an
+    ellipsis.
+    """
     text = head or ""
     first, newline, _ = text.partition("\n")
     if len(text) >= HEAD and not newline:
-        first = _CUT_WORD.sub("", first)  # the last word may be a part of an id
+        first = _CUT_WORD.sub("", first)  # the last word may be part of an id
     message = _VARYING.sub("…", first.strip())
     return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
 

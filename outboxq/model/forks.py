@@ -1,4 +1,4 @@
-"""Forks of this process, as far as the system can fork: Windows cannot."""
+"""Forks of this process, on systems that can fork: Windows cannot."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ EXIT_KILLED = 75
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Call `call` first in each child that this process forks."""
+    """Run `call` first in each child that this process forks."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
 
 depth = 0
-"""The number of forks between the first process and this one. To compare it costs a tenth of a call of `os.getpid`."""
+"""The number of forks between the first process and this one. Comparing it costs a tenth of a call to `os.getpid`."""
 
 
 def end_fork(error: BaseException | None) -> NoReturn:
-    """End this process as Python would at the end of a program, but without what its parent registered for its own end.
+    """End this process as Python ends a program, but without the exit handlers that its parent registered.
 
-    `error`: what the function raised whose fork this is.
+    `error`: what the forked function raised.
     """
     code = 0
     if isinstance(error, SystemExit):

@@ -1,4 +1,6 @@
-"""The ends of attempts, and the buckets into which their durations are counted: for the statistics in the database and for metrics."""
+"""The outcomes of attempts, and the buckets that count their durations: for the statistics in the database and for
+metrics.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,17 @@ BOUNDS: Final = (*(0.001 * 2**power for power in range(21)), 3600.0)
 """The upper bounds of the buckets in seconds, each inclusive: from 1 ms, twice as much each time up to 17 minutes, then an hour."""
 
 BUCKETS: Final = len(BOUNDS) + 1
-"""The number of buckets: one for each bound, and one for what took longer than an hour."""
+"""The number of buckets: one for each bound, and one for anything that took longer than an hour."""
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of the bucket, from 0, that a duration is counted in. A negative one counts as 0 s."""
+    """Return the number of the bucket, from 0, in which a duration is counted. A negative one counts as 0 s."""
     return bisect_left(BOUNDS, seconds)
 
 
 @dataclass(kw_only=True, slots=True)
 class AttemptCounts:
-    """The ends of the attempts at one task of one queue. Each attempt is in one of the first eight numbers."""
+    """The outcomes of the attempts at one task in one queue. Each attempt is in one of the first eight numbers."""
 
     completed: int = 0
     retried: int = 0
@@ -31,7 +33,7 @@ class AttemptCounts:
     lost: int = 0
     timed_out: int = 0
     timed_out_last: int = 0
-    """The part of `timed_out` that no other attempt followed."""
+    """The number of `timed_out` attempts that were not followed by another."""
     wait_seconds: float = 0.0
     """The sum over the attempts that `wait` counts."""
     run_seconds: float = 0.0
@@ -42,7 +44,7 @@ class AttemptCounts:
     """For each bucket, the number of attempts whose handler ended, by its seconds."""
 
     def copy(self) -> AttemptCounts:
-        """Return a copy that later ends do not change."""
+        """Return a copy that later outcomes do not change."""
         return replace(self, wait=[*self.wait], run=[*self.run])
 
     def since(self, earlier: AttemptCounts) -> AttemptCounts:

@@ -13,8 +13,8 @@ from .records import UNKNOWN_TASK, EventType, ExecutionEvent, TaskStatus, status
 def summed_up(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
     """Yield each event, with the releases that it sums up.
 
-    A task that no worker knows is claimed and given back again and again. All these events make one line: the last release,
-    with the others. Any other event sums up none.
+    A task that no worker knows is claimed and given back repeatedly. All these events make one line: the last release,
+    with the others. Any other event does not sum up anything.
     """
     run: list[ExecutionEvent] = []
     for index, event in enumerate(events):
@@ -55,7 +55,7 @@ class TaskState:
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:
-    """Replay the events of one task, oldest first, into its state. Types that only a later release knows are passed over.
+    """Replay the events of one task, oldest first, into its state. Types that only a later release knows are skipped.
 
     Raises ValueError if the events do not begin with the creation of the task.
     """

@@ -15,7 +15,7 @@ from ..errors import InvalidArgument
 E = TypeVar("E", bound=StrEnum)
 
 MAX_NAME = 200
-"""Characters in a name or a key: each becomes part of an index entry."""
+"""Maximum number of characters in a name or a key: each becomes part of an index entry."""
 MAX_ATTEMPT = 2**31 - 2
 """Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
 LONGEST = timedelta(days=36500)
@@ -37,7 +37,7 @@ class TimeoutAction(StrEnum):
     """The fate of a handler that runs past the task's timeout."""
 
     ASK = "ask"
-    """The context says so, and the handler ends itself."""
+    """The context reports it, and the handler ends by itself."""
     RAISE = "raise"
     """TaskTimeout is raised in the handler, again each second until it ends."""
     KILL = "kill"
@@ -56,9 +56,9 @@ class TaskOptions:
     priority: int = 0
     """-100 to 100. Tasks with a higher priority start first."""
     max_attempts: int | None = None
-    """The attempts that the task has, the first one included. None: its retry policy decides."""
+    """The number of attempts, including the first one. None: determined by its retry policy."""
     lease: timedelta = DEFAULT_LEASE
-    """The time after which the task of a dead worker is taken back. A living worker extends the lease."""
+    """The time after which the task of a dead worker is taken back. A live worker extends the lease."""
     timeout: timedelta | None = None
     """The time after which the handler is told to stop. None: no limit."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
@@ -70,7 +70,7 @@ class TaskOptions:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options alone, by name, of a record that has more fields."""
+        """Only the options, by name, from a record that has more fields."""
         return {name: getattr(self, name) for name in OPTION_COLUMNS}
 
     @property
@@ -92,7 +92,9 @@ OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def in_column(value: Any) -> Any:
-    """Return the value of a field as its column has it: a span in seconds, a member of an enumeration as its text."""
+    """Return the value of a field as its column stores it: a span in seconds, a member of an enumeration as its
+    text.
+    """
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value.value if isinstance(value, StrEnum) else value
@@ -138,7 +140,9 @@ def check_options(options: TaskOptions, name: str) -> None:
 
 
 def checked_action(value: TimeoutAction | str, timeout: timedelta | None, name: str) -> TimeoutAction:
-    """Return the timeout action of the task of this name. Raises InvalidArgument for no such action, and for one without a timeout."""
+    """Return the timeout action of the task of this name. Raises InvalidArgument for an unknown action, and for one
+    without a timeout.
+    """
     action = choice(TimeoutAction, value, "timeout_action")
     if action is not TimeoutAction.ASK and timeout is None:
         raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=, after which it is taken")
@@ -150,7 +154,7 @@ def is_name(value: object) -> bool:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether every database can store the text."""
+    """Return whether every database can store the string."""
     if not isinstance(value, str) or "\0" in value:
         return False
     if value.isascii():
@@ -172,7 +176,7 @@ def bad_name(key: str, name: str) -> InvalidArgument:
 
 
 def bad_span(key: str, name: str) -> InvalidArgument:
-    return InvalidArgument(f"{key} of {name} must be a timedelta, longer than nothing and at most a hundred years")
+    return InvalidArgument(f"{key} of {name} must be a timedelta, greater than zero and at most a hundred years")
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:
@@ -227,28 +231,28 @@ def choice(kind: type[E], value: E | str, name: str) -> E:
 
 
 MAX_HEADER_NAME = 100
-"""Characters in the name of a header."""
+"""Maximum number of characters in a header name."""
 MAX_HEADERS = 8 * 1024
-"""Bytes of all headers of a task together, as the JSON that is stored."""
+"""Maximum bytes of all headers of a task together, as stored JSON."""
 RESERVED = "outboxq-"
-"""Beginning of the names that belong to outboxq, in any mixture of upper and lower case."""
+"""Beginning of the names reserved for outboxq, in any mixture of upper and lower case."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     """Return the headers as they are stored; None without headers. `name` names their task or event in an error.
 
-    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of texts, for a name
-    that is reserved or longer than 100 characters, and for more than 8 KiB in all.
+    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of strings,
+    for a name that is reserved or longer than 100 characters, and for more than 8 KiB in all.
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgument(
-            f"headers of {name} must be a mapping of texts, such as {{'request-id': 'r1'}}, not {type(headers).__name__}"
+            f"headers of {name} must be a mapping of strings, such as {{'request-id': 'r1'}}, not {type(headers).__name__}"
         )
     for key, value in headers.items():
         if not is_text(key) or not 1 <= len(key) <= MAX_HEADER_NAME:
             raise InvalidArgument(
-                f"the name {key!r:.42} in headers of {name} must be a text of 1 to {MAX_HEADER_NAME} characters, without NUL or lone "
+                f"the name {key!r:.42} in headers of {name} must be a string of 1 to {MAX_HEADER_NAME} characters, without NUL or lone "
                 "surrogates"
             )
         if key.lower().startswith(RESERVED):
@@ -257,21 +261,23 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
             )
         if not is_text(value):
             raise InvalidArgument(
-                f"the header {key!r} of {name} must be a text without NUL or lone surrogates; write str(…)"
+                f"the header {key!r} of {name} must be a string without NUL or lone surrogates; write str(…)"
             )
     if not headers:
         return None
     stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
     if len(stored.encode()) > MAX_HEADERS:
         raise InvalidArgument(
-            f"headers of {name} are {len(stored.encode())} bytes as JSON, and {MAX_HEADERS} are the limit; pass larger values as "
-            "arguments"
+            f"headers of {name} are {len(stored.encode())} bytes as JSON, and the limit is {MAX_HEADERS}; pass larger "
+            "values as arguments"
         )
     return stored
 
 
 def headers_of_json(stored: str | None) -> Mapping[str, str]:
-    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of texts, which foreign SQL may have written."""
+    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of strings, which foreign SQL
+    may have written.
+    """
     if stored is None:
         return NO_HEADERS
     try:
@@ -279,5 +285,5 @@ def headers_of_json(stored: str | None) -> Mapping[str, str]:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     if not isinstance(found, dict) or not all(is_text(one) for pair in found.items() for one in pair):
-        raise ValueError("it is not a JSON object of texts")
+        raise ValueError("it is not a JSON object of strings")
     return MappingProxyType(found)

@@ -13,7 +13,7 @@ from ..errors import InvalidArgument, InvalidCall
 from .options import TaskOptions, duration
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # whose default lets an annotation be `Handle` alone
+    from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 else:
@@ -33,7 +33,7 @@ class TaskStatus(StrEnum):
     FAILED = "Failed"
     """Given up: a dead letter."""
     CANCELLED = "Cancelled"
-    """Cancelled, expired or discarded; the last event tells which."""
+    """Cancelled, expired or discarded; the last event shows which."""
 
 
 TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
@@ -42,8 +42,9 @@ TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCEL
 class EventType(StrEnum):
     """A transition of a task, as `execution_events` keeps it permanently. Types are added, never renamed.
 
-    A release that does not know a type reads it as text and takes it for a note: it moves no task and ends no claim. So a new
-    type is a note without a lease token, or it is first written when the schema admits only code that knows it.
+    A release that does not know a type reads it as a plain string and treats it as a note, which neither changes a
+    task's status nor ends a claim. So a new type is a note without a lease token, or it is first written when the
+    schema admits only code that knows it.
     """
 
     CREATED = "task_created"
@@ -60,7 +61,7 @@ class EventType(StrEnum):
     SNOOZED = "task_snoozed"
     CANCELLED = "task_cancelled"
     CANCEL_REQUESTED = "task_cancel_requested"
-    """A running task was asked to stop; it is Running until its worker answers."""
+    """A running task was asked to stop; it stays Running until its worker responds."""
     EXPIRED = "task_expired"
     DISCARDED = "task_discarded"
     REPLACED = "task_replaced"
@@ -71,7 +72,7 @@ class EventType(StrEnum):
     STEP_COMPLETED = "step_completed"
     """A step of a running task has its result, or a sleep has begun."""
     REWOUND = "task_rewound"
-    """A user had the results of some steps deleted, so that these steps run again."""
+    """A user deleted the results of some steps, so that these steps run again."""
     UNROUTED = "event_unrouted"
     """An emit without a subscriber; it belongs to no task."""
     SKIPPED = "schedule_skipped"
@@ -99,7 +100,9 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here change none: a cancel request, steps, an unrouted emit, skipped ticks, a later release's."""
+"""The status after each transition. Types that are missing here do not change it: a cancel request, steps, an unrouted
+emit, skipped ticks, a later release's.
+"""
 
 ENDS_CLAIM = frozenset(
     {
@@ -113,9 +116,10 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""Types of events that can end a claim. With a lease token, such an event ended the claim of that token. A user's change of a
-task that was not running ends no claim and has no token. One claim has one end: a unique index over (task, token) of these types
-turns a second end into an error instead of data."""
+"""Types of events that can end a claim. With a lease token, such an event ended the claim of that token. A user's
+change of a task that was not running does not end a claim and has no token. A claim has only one end: a unique index
+over (task, token) of these types turns a second end into an error instead of data.
+"""
 
 
 class OnConflict(StrEnum):
@@ -134,18 +138,24 @@ class OnConflict(StrEnum):
 UNKNOWN_TASK = "unknown task"
 """Reason in the event of a release by a worker that does not know the task's name."""
 INTERRUPTED = "interrupted transaction"
-"""Reason in the event of a release after an error from outside had ended the transaction of a transactional task."""
+"""Reason in the event of a release after an external error ended the transaction of a transactional task."""
 MAX_INTERRUPTIONS = 5
-"""Maximum number of such releases in a row that use no attempt. Any end by the task's own handler resets the count."""
+"""Maximum number of such releases in a row that do not use an attempt. The count is reset when the task's own handler
+ends it.
+"""
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """First and last instant that the tables can store."""
 MAX_NUMBER = 10**18
 """Largest lease token and position in the tables."""
 
 MAX_RECOVERIES = 3
-"""Maximum number of recoveries in a row before a task is abandoned. Any end by a living worker resets the count."""
+"""Maximum number of recoveries in a row before a task is abandoned. The count is reset when a live worker ends the
+task.
+"""
 SUSPECT = 2
-"""Number of recoveries in a row after which a task is suspected of killing its workers, and runs apart from others like it."""
+"""Number of recoveries in a row after which a task is suspected of killing its workers, and runs separately from others
+like it.
+"""
 
 
 CONCURRENCY_KEY_PREFIX = "concurrency:"
@@ -153,7 +163,7 @@ CONCURRENCY_KEY_PREFIX = "concurrency:"
 
 
 def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | None:
-    """Return the key as the tables have it. At most one of the two is given."""
+    """Return the key as stored in the tables. At most one of the two is given."""
     return partition_key if concurrency_key is None else CONCURRENCY_KEY_PREFIX + concurrency_key
 
 
@@ -165,7 +175,7 @@ def concurrency_key_of(stored: str | None) -> str | None:
 
 
 class HasKey:
-    """A record with the key of a task, as the tables have it."""
+    """A record with the key of a task, as stored in the tables."""
 
     __slots__ = ()
 
@@ -173,13 +183,13 @@ class HasKey:
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key of which at most as many tasks run at once as the queue's limit per key allows; None: the task has no such key."""
+        """The key whose tasks run at once up to the queue's limit per key; None: the task has no such key."""
         return concurrency_key_of(self.partition_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask(TaskOptions):
-    """A task execution for `Store.enqueue` to write; its arguments are encoded already."""
+    """A task execution for `Store.enqueue` to write; its arguments are already encoded."""
 
     id: UUID
     task_name: str
@@ -187,25 +197,29 @@ class NewTask(TaskOptions):
     pipeline_execution_id: UUID | None = None
     """The common id of tasks that belong together; None: the task's own id."""
     available_at: datetime | None = None
-    """The moment at which it is due, aware; None: now plus `delay`, by the database's clock."""
+    """When it is due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    """One JSON object of texts; None: it has no headers."""
+    """One JSON object of strings; None: it does not have headers."""
     partition_key: str | None = None
-    """Tasks of one queue and key run one at a time, in the order of their enqueueing; None: the task waits for no other."""
+    """Tasks of one queue and key run one at a time, in the order in which they were enqueued; None: the task does not
+    wait for any other.
+    """
     concurrency_key: str | None = None
     """At most as many tasks of one queue and key run at once as the queue's limit per key allows, in any order; without a limit, one."""
     topic: str | None = None
     """The topic of the emitted event that the task handles; None: no event enqueued it."""
     expires_at: datetime | None = None
-    """The moment from which on it is not started, aware; None: `expires_in` from now by the database's clock, or never."""
+    """When it expires and is no longer started, aware; None: `expires_in` from now by the database's clock, or
+    never.
+    """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
     """A key that one task of this name can have: as long as the task is kept, or as the next two fields say."""
     unique_for: timedelta | None = None
     """The time after which the key is free again."""
     unique_until_finished: bool = False
-    """True: the key is free again once its task has ended."""
+    """True: the key is free again when its task has ended."""
     on_conflict: OnConflict = OnConflict.RETURN
 
 
@@ -216,7 +230,7 @@ class ResultSource(Protocol):
 
 
 class Sourced(Generic[R_co]):
-    """A handle with the outbox that it asks for a result. That part is neither compared nor pickled."""
+    """A handle with the outbox that it asks for a result. The outbox is neither compared nor pickled."""
 
     __slots__ = ("_source",)
 
@@ -229,7 +243,7 @@ class Sourced(Generic[R_co]):
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Return this handle, which now asks `source` for the result. For a handle that only the caller has yet."""
+        """Return this handle, which now asks `source` for the result. Only for a handle that is not shared yet."""
         if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
             object.__setattr__(self, "_source", source)
         return self
@@ -241,15 +255,15 @@ class Handle(Sourced[R_co]):
 
     id: UUID
     created: bool = True
-    """False: the idempotency key had a task already; `id` is that task's."""
+    """False: the idempotency key already had a task; `id` is that task's."""
     replaced: bool = False
     """True: that task was Ready and took over the new arguments and options."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the task has ended, and return what its function returned, read by the return annotation.
 
-        `timeout` is a timedelta or seconds. None waits without end; 0 asks once. `Outbox.result` documents the exceptions, and waits
-        for a task whose id alone is known.
+        `timeout` is a timedelta or seconds. None waits forever; 0 asks once. `Outbox.result` documents the exceptions,
+        and waits for a task whose id alone is known.
 
         Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
         """
@@ -288,7 +302,7 @@ class Claim(HasKey):
     first_started_at: datetime
     started_at: datetime
     available_at: datetime | None = None
-    """The moment at which it was due; None: not known."""
+    """When it became due; None: not known."""
     limited: bool = False
     """True if its queue has limits."""
 
@@ -297,13 +311,15 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """The moment at which it was there and due; None: not known."""
+        """When it existed and was due; None: not known."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
     @property
     def makes_way(self) -> bool:
-        """True if its end may let another task start without an insert: the next of its key or of its limited queue."""
+        """True if another task may be able to start when it ends, without an insert: the next one of its key or of its
+        limited queue.
+        """
         return self.partition_key is not None or self.limited
 
 
@@ -315,7 +331,7 @@ class Outcome:
     event_type: EventType
     result: str | None = field(default=None, repr=False)
     error: str | None = field(default=None, repr=False)
-    """One line for `last_error`; None leaves it as it is."""
+    """One line for `last_error`; None leaves it unchanged."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Further data of the event, such as the traceback or the reason."""
     available_at: datetime | None = None
@@ -333,7 +349,7 @@ class TaskExecution(HasKey):
     queue: str
     topic: str | None
     partition_key: str | None
-    """The key as the tables have it: a concurrency key stands behind `concurrency:`."""
+    """The key as stored in the tables: a concurrency key has the prefix `concurrency:`."""
     position: int
     priority: int
     args: str = field(repr=False)
@@ -368,7 +384,7 @@ class ExecutionEvent:
     pipeline_execution_id: UUID
     task_execution_id: UUID | None
     event_type: EventType | str
-    """The type; plain text if a later release has written one that this one does not know."""
+    """The type; a plain string if a later release wrote one that this release does not know."""
     event_data: Mapping[str, Any] = field(repr=False)
     worker_id: UUID | None
     lease_token: int | None
@@ -376,7 +392,7 @@ class ExecutionEvent:
 
 
 def event_type_of(stored: str) -> EventType | str:
-    """Return the type of a stored event; the text itself if a later release has written it."""
+    """Return the type of a stored event; the string itself if a later release wrote it."""
     return _EVENT_TYPES.get(stored, stored)
 
 
@@ -398,7 +414,7 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """Raise it in a handler to give the task up. It ends Cancelled, with the reason, and is not retried."""
+    """Raise it in a handler to give up the task. It ends as Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason)
@@ -425,8 +441,9 @@ class Retry(Exception):
 class TaskTimeout(BaseException):
     """Raised in a handler that runs past its timeout, if the task has ``timeout_action="raise"`` or ``"kill"``.
 
-    It may come at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items ends too. Catch it
-    only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of ``ctx.checkpoint()``.
+    It may be raised at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items
+    ends too. Catch it only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of
+    ``ctx.checkpoint()``.
     """
 
     def __init__(self, message: str = "the handler runs past its timeout") -> None:
@@ -450,7 +467,7 @@ OUTCOMES: Final[Mapping[EventType, str]] = {
 
 
 def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
-    """Return the fields of a record about this claim, as `extra=` takes them. Its arguments are never among them."""
+    """Return the fields of a log record about this claim, for `extra=`. They never include its arguments."""
     return {
         "task_id": str(claim.id),
         "task": claim.task_name,

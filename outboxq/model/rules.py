@@ -1,7 +1,8 @@
-"""Rules of schedules: the moments that a cron expression or an interval names, in a time zone. No I/O but the zones' data.
+"""Schedule rules: the moments that a cron expression or an interval names, in a time zone. No I/O except for the time
+zone data.
 
-cronsim reads an expression and steps through the hands of a clock. Which of these wall times there are, once or twice, is decided
-here, because a fixed time and a repeated one differ when clocks change:
+cronsim reads an expression and steps through the hands of a clock. Whether such a wall time exists, and whether it
+occurs once or twice, is decided here, because fixed and repeated times differ when clocks change:
 
 * A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is left out in spring moves to the
   moment of the change. A time that comes twice in autumn is meant the first time.
@@ -43,7 +44,7 @@ ALIASES: Final = {
 
 
 class Rule(ABC):
-    """The ticks of one rule, from its start on. Moments are aware, and ticks are in UTC."""
+    """The ticks of one rule, beginning at its start. Moments are aware, and ticks are in UTC."""
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
@@ -79,7 +80,7 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Return the rule that a text means in a time zone; no tick is before `starts_at`, and `every` counts from there.
+    """Return the rule that a string means in a time zone; no tick is before `starts_at`, and `every` counts from there.
 
     Raises InvalidArgument for an invalid rule, or for a zone that this machine does not know. The latest rules are cached.
     """
@@ -101,7 +102,9 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
     if every is not None:
         return f"{_EVERY} {_seconds(every)}"
     if not is_text(rule) or len(rule) > MAX_NAME:
-        raise InvalidArgument(f"a rule must be a text of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}")
+        raise InvalidArgument(
+            f"a rule must be a string of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}"
+        )
     words = rule.upper().split()
     if words[:1] == [_EVERY.upper()]:
         return f"{_EVERY} {_seconds_of(rule, words[1:])}"
@@ -110,7 +113,7 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
 
 
 def describe(rule: str, tz: str) -> str:
-    """Return a sentence that says when the ticks of a rule are."""
+    """Return a sentence that says when a rule ticks."""
     check_rule(rule, tz)
     text = rule_of(rule, None)
     if text.startswith(f"{_EVERY} "):
@@ -130,7 +133,7 @@ def zone_of(tz: str) -> tzinfo:
         known = available_timezones()
         if not known:
             raise InvalidArgument(
-                f"the time zone {tz!r} cannot be read: this machine has no data of time zones; run: pip install tzdata"
+                f"the time zone {tz!r} cannot be read: this machine has no time zone data; run: pip install tzdata"
             ) from None
         hint = nearest(tz, known) or '; give an IANA name such as "Europe/Berlin"'
         raise InvalidArgument(f"there is no time zone {tz!r}{hint}") from None
@@ -188,7 +191,9 @@ class _Cron(Rule):
         return number
 
     def _at_once(self, tick: datetime, counted: datetime, before: datetime) -> tuple[int, datetime]:
-        """Return the number of ticks that can be counted with this one, and the moment up to which they are counted."""
+        """Return the number of ticks that can be counted together with this one, and the moment up to which they are
+        counted.
+        """
         hands = self._wall(tick)
         for span, ticks in self._in_a.items():
             begin = tick - (hands - _MIDNIGHT) % span
@@ -211,7 +216,7 @@ class _Cron(Rule):
         wall, soon = self._wall(moment), moment + timedelta(days=1)
         offset = self._offset(moment)
         if self._offset(soon) != offset:
-            # The clock changes soon. It may show times again that it shows now, so look at the two sides one after the other.
+            # The clock changes soon. It may show the same times again, so look at the two sides separately.
             change = self._change(moment, soon)
             first = next(self._walls(wall), None)
             if first is not None and (tick := first.replace(tzinfo=UTC) - offset) < change:
@@ -226,7 +231,7 @@ class _Cron(Rule):
         return None
 
     def _walls(self, after: datetime) -> Iterator[datetime]:
-        """Yield the wall times after one, as naive ones. They end where none comes for fifty years."""
+        """Yield the wall times after a given one, as naive datetimes. They end when there is none for fifty years."""
         hands = copy.copy(self._hands)
         hands.dt = after.replace(microsecond=0, fold=0)
         return hands
@@ -236,11 +241,13 @@ class _Cron(Rule):
 
     def _offset(self, moment: datetime) -> timedelta:
         offset = moment.astimezone(self._zone).utcoffset()
-        assert offset is not None, "a zone has an offset at each moment"
+        assert offset is not None, "a zone has an offset at every moment"
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the moment between the two, in whole seconds, from which on the clock goes as it does at the later one."""
+        """Return the moment between the two, in whole seconds, from which the clock runs as it does at the later
+        one.
+        """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
             middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
@@ -252,7 +259,7 @@ _EVERY = "every"
 _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim is given wall times only
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files beside the zones: they hold what is set for this machine."""
+"""Files next to the zone files: they hold what is set for this machine."""
 _FIELDS = "minute, hour, day of the month, month and day of the week; a sixth one before them is the second"
 
 
@@ -318,7 +325,9 @@ def _in_words(seconds: int) -> str:
 
 
 REST: Final = timedelta(days=1)
-"""The longest time between two plans of a schedule without ticks. A change of the zones' data is noticed within that time."""
+"""The longest time between two plans for a schedule without ticks. A change in the time zone data is noticed within
+that time.
+"""
 FARTHEST: Final = REST + HORIZON
 """The limit for planting ahead with a correct clock."""
 
@@ -328,22 +337,24 @@ class Plan:
     """The next ticks of a schedule, and the missed ones that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
-    """The ticks that become tasks, the earliest first, in UTC. Missed ones that are caught up are among them."""
+    """The ticks that become tasks, the earliest first, in UTC. They include missed ticks that are caught up."""
     skipped: int
     first_skipped: datetime | None
     last_skipped: datetime | None
     begins_anew: bool
-    """True if ticks were missed: the clock may have jumped over them, so nothing is known of the time before now any more."""
+    """True if ticks were missed: the clock may have jumped over them, so nothing is known any more about the time
+    before now.
+    """
     planted_until: datetime
     """All ticks up to here are in this plan or in an earlier one. Never before the schedule's own."""
 
 
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
-    """Return whether a schedule is planted further than the present clock can have planted it.
+    """Return whether a schedule is planted further than the current clock can have planted it.
 
-    Since `updated_at`, no tick up to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the ticks
-    from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the ticks up to there
-    have had their tasks; unless that is more than a day ahead, which no clock has planted.
+    No tick from `updated_at` to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the
+    ticks from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the
+    ticks up to there have had their tasks; unless that is more than a day ahead, which no clock has planted.
     """
     near, far = now + HORIZON, now + FARTHEST
     return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
@@ -352,8 +363,9 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
     """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
-    A tick before now was missed, and the catch-up policy decides. At most `limit` of the ticks from now on, at least 1, are in one
-    plan, and a further plan has the rest. `catch_up_limit` is the limit of those missed: they are all in one plan.
+    A tick before now was missed, and the catch-up policy decides. A plan has at most `limit` of the ticks from now on
+    (at least 1), and a further plan has the rest. `catch_up_limit` is the limit for missed ticks, which are all in one
+    plan.
     """
     rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
     done, until = schedule.planted_until, now + horizon
@@ -370,7 +382,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     elif following is None or (schedule.ends_at is not None and following >= schedule.ends_at):
         planted_until = now + REST
     else:
-        # To just before the next tick, so that a schedule with rare ticks is not examined at every round.
+        # Up to just before the next tick, so that a schedule with rare ticks is not examined in every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
         ticks=(*missed.caught_up, *ticks),
@@ -399,7 +411,7 @@ class _Missed:
 
 
 def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that were not planted before their time into those that still run and those that are skipped."""
+    """Divide the ticks that were not planted in time into those that will still run and those that are skipped."""
     done = schedule.planted_until
     number = rule.count(done, before)
     if number == 0:
@@ -417,7 +429,7 @@ def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) 
 
 
 def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:
-    """Return the missed ticks that the policy lets run. None of them is past its grace already."""
+    """Return the missed ticks that the policy lets run. None of them is already past its grace."""
     done = schedule.planted_until
     if schedule.grace is not None:
         done = max(done, now - schedule.grace)
@@ -432,7 +444,9 @@ def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetim
 
 
 def sentence_of(schedule: Schedule) -> str:
-    """Describe the rule in words; or say why it cannot be read here, so that one schedule does not hide the others."""
+    """Describe the rule in words, or say why it cannot be read here, so that one bad schedule does not hide the
+    others.
+    """
     try:
         return describe(schedule.rule, schedule.tz)
     except InvalidArgument as error:
@@ -440,7 +454,9 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the next tick by the rule. None: it is paused, has ended, or its rule cannot be read here."""
+    """Return the next tick of the rule. None if the schedule is paused or has ended, or its rule cannot be read
+    here.
+    """
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
@@ -449,8 +465,8 @@ def to_come(
 ) -> list[datetime]:
     """Return up to `count` future ticks: planted ticks whose task has not started, and ticks that are not planted yet.
 
-    `planted` are the ticks after now that have a task, each with whether that has not started. Return none if the schedule is
-    paused, or its rule cannot be read here.
+    `planted` are the ticks after now that have a task, each with whether the task has not started. Returns no ticks if
+    the schedule is paused, or its rule cannot be read here.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:
@@ -460,7 +476,7 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the ticks after a moment by the rule. None if the schedule is paused, or its rule cannot be read here."""
+    """Return the ticks of the rule after a moment. None if the schedule is paused, or its rule cannot be read here."""
     if schedule.paused_at is not None:
         return None
     try:

@@ -18,16 +18,16 @@ from ..errors import InvalidArgument
 T = TypeVar("T")
 
 MOST_LINES: Final = 200
-"""Largest number of lines that are kept of one attempt."""
+"""Largest number of lines kept per attempt."""
 MOST_BYTES: Final = 65_536
-"""Largest size in bytes of all kept lines of one attempt together, as JSON."""
+"""Largest total size in bytes of the lines kept per attempt, as JSON."""
 MOST_LINE_BYTES: Final = 4_096
-"""Largest size of one line in bytes of UTF-8. Of a longer one the head and the tail are kept."""
+"""Largest size of one line in bytes of UTF-8. If it is longer, its head and tail are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogLine:
-    """One line of a handler log."""
+    """One line in a handler log."""
 
     at: datetime
     """Moment at which it was logged, by the clock of the worker."""
@@ -38,7 +38,7 @@ class LogLine:
     """The message, with the traceback if the record has one."""
 
     def as_data(self) -> dict[str, str]:
-        """Return the line as the data of an event has it."""
+        """Return the line as stored in the data of an event."""
         at = (self.at if self.at.tzinfo is UTC else self.at.astimezone(UTC)).isoformat(timespec="milliseconds")
         return {"at": at, "level": self.level, "logger": self.logger, "text": self.text}
 
@@ -81,7 +81,9 @@ class HandlerLog:
                 self.omitted += 1
 
     def as_data(self) -> dict[str, Any]:
-        """Return the members for the data of an event: the lines, and the number of those that were dropped; none without lines."""
+        """Return the members for the data of an event: the lines, and the number of dropped lines; empty without
+        lines.
+        """
         with self._lock:
             if not self._lines:
                 return {}
@@ -90,13 +92,13 @@ class HandlerLog:
 
 
 def log_of(data: Mapping[str, Any]) -> tuple[LogLine, ...]:
-    """Return the lines in the data of an event. What outboxq did not write is left out."""
+    """Return the lines in the data of an event. Anything that outboxq did not write is left out."""
     written = data.get("log")
     return tuple(_lines_of(written)) if isinstance(written, list) else ()
 
 
 def omitted_of(data: Mapping[str, Any]) -> int:
-    """Return the number of earlier lines that the data of an event lacks."""
+    """Return the number of earlier lines missing from the data of an event."""
     written = data.get("log_omitted")
     return written if isinstance(written, int) and written > 0 else 0
 
@@ -117,7 +119,7 @@ MAX_NOTE = 500
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """The progress of one attempt, as its handler reported it last."""
+    """The progress of one attempt, as last reported by its handler."""
 
     fraction: float
     """Part of the work that is done, from 0 to 1."""
@@ -129,12 +131,13 @@ class Progress:
         return f"{percent}: {self.note}" if self.note else percent
 
     def as_data(self) -> dict[str, Any]:
-        """Return the progress as the data of an event has it."""
+        """Return the progress as stored in the data of an event."""
         return {"fraction": self.fraction, "note": self.note}
 
 
 def fraction_of(value: object) -> float:
-    """Return the part of the work as a float from 0 to 1. A number outside counts as the nearer of the two.
+    """Return the completed part of the work as a float from 0 to 1. A number outside this range counts as the nearer
+    bound.
 
     Raises InvalidArgument for anything but a number.
     """
@@ -148,7 +151,7 @@ def fraction_of(value: object) -> float:
 
 
 def progress_of(data: Any) -> Progress | None:
-    """Return the progress in the data of an event; None for what outboxq did not write."""
+    """Return the progress in the data of an event; None for anything that outboxq did not write."""
     if not isinstance(data, Mapping):
         return None
     try:
@@ -160,7 +163,7 @@ def progress_of(data: Any) -> Progress | None:
 MAX_STEPS = 1000
 """Maximum number of steps of one task, sleeps included."""
 LONGEST_NAME = 200
-"""Maximum number of characters of a step's name."""
+"""Maximum number of characters in a step's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -181,7 +184,7 @@ class Step:
 
 
 def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
-    """Return the time that the task slept between two moments. Overlapping sleeps count once."""
+    """Return the time for which the task slept between two moments. Overlapping sleeps count once."""
     total = timedelta(0)
     for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
         begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part that counts

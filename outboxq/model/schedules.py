@@ -20,27 +20,29 @@ class Overlap(StrEnum):
     ALLOW = "allow"
     """They run side by side."""
     QUEUE = "queue"
-    """It waits. Ticks run one at a time, in their order, and none is lost."""
+    """It waits. Ticks run one at a time, in order, and none is lost."""
     SKIP = "skip"
     """It is Cancelled (`task_expired`) if the earlier one still runs `grace` after the tick."""
 
 
 class CatchUp(StrEnum):
-    """The policy for ticks that were missed: no worker ran, the database was away, or the schedule was paused."""
+    """The policy for ticks that were missed: no worker was running, the database was unavailable, or the schedule was
+    paused.
+    """
 
     NONE = "none"
     LATEST = "latest"
     """The newest one, at once."""
     ALL = "all"
-    """All of them, oldest first, up to a limit. An event counts those beyond it."""
+    """All of them, oldest first, up to a limit. An event counts the others."""
 
 
 HORIZON = timedelta(seconds=60)
 """Ticks become tasks this long before their time."""
 REMOVED = "removed from the code"
-"""Beginning of the reason with which a declaration pauses a schedule that the code no longer has."""
+"""Beginning of the reason given when a declaration pauses a schedule that the code no longer has."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
-"""Headers of a task: the schedule that it is of; the tick that it is for, in ISO 8601; or who triggered it."""
+"""Headers of a task: the schedule that it belongs to; the tick that it is for, in ISO 8601; or who triggered it."""
 ZONE_HEADER = "outboxq-tz"
 """Header of the same task: the time zone of its schedule. UTC where it is missing."""
 RULE_HEADER = "outboxq-rule"
@@ -49,7 +51,9 @@ RULE_HEADER = "outboxq-rule"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewSchedule(TaskOptions):
-    """A schedule for `Schedules.put` to store: its rule, and the task that each tick becomes. Its arguments are encoded already."""
+    """A schedule for `Schedules.put` to store: its rule, and the task that each tick becomes. Its arguments are already
+    encoded.
+    """
 
     name: str
     task_name: str
@@ -63,12 +67,13 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after its due time from which on a tick's task is not started any more. None: it is, however late; with
-    `Overlap.SKIP`, until the next tick."""
+    """The time after its due time during which a tick's task may still be started. None: however late; with
+    `Overlap.SKIP`, until the next tick.
+    """
     jitter: timedelta | None = None
-    """A tick's task is due up to so much later; how much follows from the schedule's name and the tick."""
+    """A tick's task is due up to this much later; the exact delay follows from the schedule's name and the tick."""
     starts_at: datetime | None = None
-    """No tick is earlier, and `every` counts from here. None: the moment at which the schedule is stored first."""
+    """No tick is earlier, and `every` counts from here. None: the moment at which the schedule is first stored."""
     ends_at: datetime | None = None
     """No tick is this late."""
 
@@ -79,16 +84,16 @@ class Schedule(NewSchedule):
 
     starts_at: datetime
     declared_by: str | None = None
-    """The version of the code that declares it, "" if that has none. None: it was stored at run time."""
+    """The version of the code that declares it; "" if the code has none. None: it was stored at run time."""
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """Ticks from `updated_at` up to here are planted. It goes back only with planted ticks that are cancelled."""
+    """Ticks from `updated_at` up to here are planted. It only goes back when planted ticks are cancelled."""
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
-    """The moment of the last change, or of the last planting of ticks that were missed: since then none was left out."""
+    """When the schedule was last changed, or missed ticks were last planted: since then, no tick has been left out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,7 +109,7 @@ class Tick:
 
 
 def tick_of(header: str) -> datetime:
-    """Return the tick that a header says. Raises ValueError for anything but an aware datetime."""
+    """Return the tick named in a header. Raises ValueError for anything but an aware datetime."""
     tick = datetime.fromisoformat(header)
     if tick.tzinfo is None:
         raise ValueError(f"{header!r} has no time zone")
@@ -112,13 +117,15 @@ def tick_of(header: str) -> datetime:
 
 
 def digest_of(schedule: NewSchedule) -> str:
-    """Return a digest of everything that a schedule says, to see that a declaration has changed."""
+    """Return a digest of everything in a schedule, to detect whether a declaration has changed."""
     values = {one.name: str(getattr(schedule, one.name)) for one in fields(NewSchedule)}
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def is_older(version: str, other: str) -> bool:
-    """Return whether a version comes before another. Numbers in them compare as numbers. Without a version, none does."""
+    """Return whether one version comes before another. Numbers in them are compared as numbers. False if either is
+    missing.
+    """
     return bool(version and other) and _version_key(version) < _version_key(other)
 
 

@@ -19,7 +19,7 @@ EVERYTHING = "*"
 class Subscription(TaskOptions):
     """A row of `task_subscriptions`: this task is enqueued for every emitted event of these topics.
 
-    The options of the task's declaration stand here too, because the emitting process may never have imported it.
+    The options of the task's declaration are stored here too, because the emitting process may never have imported it.
     """
 
     topic: str
@@ -31,7 +31,7 @@ class Subscription(TaskOptions):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewEvent:
-    """An event for `Store.emit` to fan out; its payload is encoded already."""
+    """An event for `Store.emit` to fan out; its payload is already encoded."""
 
     id: UUID
     """An id of `uuid7.family()`: the `pipeline_execution_id` of all its tasks, whose ids are counted up from it."""
@@ -41,15 +41,15 @@ class NewEvent:
     partition_key: str | None = None
     concurrency_key: str | None = None
     available_at: datetime | None = None
-    """The moment at which its tasks are due, aware; None: now plus `delay`, by the database's clock."""
+    """When its tasks are due, aware; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
-    """The moment from which on its tasks are not started, aware; None: `expires_in` from now, or never."""
+    """When its tasks expire and are no longer started, aware; None: `expires_in` from now, or never."""
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
-    """A key for which each subscriber has one task, as long as that is kept."""
+    """A key for which each subscriber has one task, as long as that task is kept."""
     headers: str | None = field(default=None, repr=False)
-    """The headers of all its tasks, as one JSON object of texts."""
+    """The headers for all its tasks, as one JSON object of strings."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,12 +61,14 @@ class Emitted:
     handles: Mapping[str, Handle]
     """The handle of each subscriber's task, by the task's name; empty without a subscriber, recorded as `event_unrouted`.
 
-    `created` is False where the idempotency key had a task already; `id` is then that task's.
+    `created` is False where the idempotency key already had a task; `id` is then that task's.
     """
 
 
 def patterns_of(subscribe: object) -> tuple[str, ...]:
-    """Return the topics and patterns that a task subscribes to, each once. Raises InvalidArgument for one that no event could have."""
+    """Return the topics and patterns that a task subscribes to, each once. Raises InvalidArgument for one that no event
+    could match.
+    """
     if subscribe is None:
         return ()
     given = subscribe if isinstance(subscribe, Sequence) and not isinstance(subscribe, str) else [subscribe]

@@ -1,4 +1,6 @@
-"""Answers to names that outboxq does not have: options and methods, above all those of other libraries, and near misses."""
+"""Answers for names that outboxq does not have: options and methods, especially those of other libraries, and near
+misses.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ R = TypeVar("R")
 
 _POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
 OF_A_TASK: Mapping[str, str] = {
-    "acks_late": "nothing: a task has ended only once its outcome is committed",
+    "acks_late": "nothing: a task does not end until its outcome is committed",
     "autoretry_for": _POLICY,
     "headers": "headers= of using(), for each call",
     "bind": "a first parameter annotated TaskContext",
@@ -164,7 +166,7 @@ def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> s
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return "; did you mean 'mail'?" for the known name that is most like this one; "" if none is."""
+    """Return "; did you mean 'mail'?" for the known name that is most similar to this one; "" if none is similar."""
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
@@ -172,7 +174,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def no_queue(name: str, known: Collection[str]) -> str:
-    """Return the sentence about a queue that nothing names, with the known one that is most like it."""
+    """Return the sentence about a queue that nothing names, with the most similar known queue."""
     return f"there is no queue {name!r}: no task, setting, declaration or live worker names it{nearest(name, known)}"
 
 

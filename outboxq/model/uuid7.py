@@ -19,7 +19,7 @@ def uuid7() -> UUID:
     48 bits of milliseconds, then 12 bits of a fraction of the millisecond, bumped by one on a tie or a backward clock step,
     then 62 random bits.
     """
-    global _last  # noqa: PLW0603 - one order for the process is the point; it carries nothing else
+    global _last  # noqa: PLW0603 - a single order per process is the point; it carries nothing else
     with _lock:
         ticks = time.time_ns() * 4096 // 1_000_000
         if ticks <= _last:

@@ -6,13 +6,15 @@ from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 
 LONGEST_TEXT = 20_000
-"""Maximum number of characters of a text on a page."""
+"""Maximum number of characters of a string on a page."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Return the word that stands beside the number: ``task`` for 1, else ``tasks``; `many` where the plural is not made with an s."""
+    """Return the word that goes with the number: ``task`` for 1, else ``tasks``; `many` if the plural is not formed
+    with an s.
+    """
     return one if number == 1 else many or f"{one}s"
 
 
@@ -70,7 +72,7 @@ def sentence(text: str) -> str:
 def plain(value: object, *, kept: Container[str] = "") -> str:
     """Return the text with invisible characters, except those in `kept`, written out: none may control a terminal or imitate other text."""
     text = "" if value is None else str(value)
-    if text.isprintable():  # as most are; looking at each character was a quarter of the time of a page
+    if text.isprintable():  # as most are; looking at each character took a quarter of a page's time
         return text
     return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 

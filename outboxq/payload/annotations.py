@@ -1,7 +1,8 @@
 """From an annotation to its codec, once per task.
 
-An annotation that is not known here is taken as plain JSON: a value that is not JSON is refused when it is passed. One that could
-not be read back for certain (a union of two types that are both strings) is refused before anything is stored.
+An unknown annotation is treated as plain JSON: a value that is not JSON is refused when it is passed. An annotation
+whose values could not be read back reliably (a union of two types that are both strings) is refused before anything is
+stored.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _NULL, _OBJECT = frozenset({"null"}), frozenset({"object"})
 def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_types: bool) -> Codec:
     """Return the codec of one parameter.
 
-    With `check_types`, a value of a plain type must be what the annotation says; without, only None is compared. Raises CodecError
-    when the annotation does not resolve or its values could not be read back.
+    With `check_types`, a value of a plain type must match the annotation; without it, only None is checked. Raises
+    CodecError when the annotation does not resolve or its values could not be read back.
     """
     return _Compiler(check_types, {}).parameter(_resolve(parameter.annotation, namespace), parameter.default)
 
@@ -53,7 +54,7 @@ def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_
 class _Compiler:
     check_types: bool
     known: dict[object, Codec]
-    """The classes and aliases being compiled, each with its `check_types`, for those that contain themselves."""
+    """The classes and aliases being compiled, each with its `check_types`, to detect those that contain themselves."""
 
     def parameter(self, annotation: object, default: object) -> Codec:
         codec = self.codec(annotation)
@@ -102,7 +103,7 @@ class _Compiler:
             return ModelCodec(cls)
         if hasattr(cls, "__required_keys__") or dataclasses.is_dataclass(cls):
             return self.known.get((cls, self.check_types)) or self.record(cls)
-        # A class that is not known: object and Any take everything, any other only what is not None.
+        # An unknown class: object and Any accept everything, any other class accepts everything but None.
         return PlainCodec(label, ANY_TYPE if cls in {object, Any} else ANY_TYPE - _NULL)
 
     def record(self, cls: Any) -> Codec:
@@ -110,7 +111,7 @@ class _Compiler:
         record = self.known[cls, self.check_types] = RecordCodec(cls, is_dict=is_dict)
         hints = _hints(cls)
         if is_dict:
-            # __required_keys__ is wrong under `from __future__ import annotations`, so what the hint says comes first.
+            # __required_keys__ is wrong under `from __future__ import annotations`, so the hint takes precedence.
             record.required = frozenset(
                 name
                 for name, hint in hints.items()
@@ -133,7 +134,7 @@ class _Compiler:
 
 
 class UnionCodec(Codec):
-    """Members of disjoint types of JSON, at most one of them plain, and that one last. Read by type, never by trying."""
+    """Members with disjoint JSON types, at most one of them plain, and that one last. Read by type, never by trial."""
 
     def __init__(self, members: list[Codec]) -> None:
         self.members = members
@@ -148,7 +149,7 @@ class UnionCodec(Codec):
         self.expect(value)
         member = next(member for member in self.members if member.fits(value))
         stored = member.encode(value, limits)
-        if json_type(stored) not in member.json_types:  # the plain member took what fits no other
+        if json_type(stored) not in member.json_types:  # the plain member took what does not fit any other
             raise CodecError(f"{type(value).__name__} does not fit {self.label}: pass a value of one of these types")
         return stored
 
@@ -158,7 +159,7 @@ class UnionCodec(Codec):
 
 
 def either(members: list[Codec]) -> Codec:
-    """Return one codec for all members; CodecError if two that are not plain would be written as the same type of JSON."""
+    """Return one codec for all members; CodecError if two that are not plain would be written as the same JSON type."""
     flat = [inner for member in members for inner in (member.members if isinstance(member, UnionCodec) else [member])]
     for is_plain in (lambda member: isinstance(member, PlainCodec), lambda member: member.plain):
         plain = [member for member in flat if is_plain(member)]
@@ -202,7 +203,7 @@ def _hints(annotated: Any, namespace: dict[str, Any] | None = None) -> dict[str,
 
 
 def _bare(annotation: Any) -> Any:
-    """Return an annotation without the wrappers that change nothing in the value."""
+    """Return an annotation without the wrappers that do not change the value."""
     while True:
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated or _marked(origin, "Required", "NotRequired", "ReadOnly"):
@@ -228,7 +229,7 @@ _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""The types of JSON that are read for them, and the classes that are taken for them."""
+"""The JSON types that are read for them, and the classes that are accepted for them."""
 _ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
@@ -250,7 +251,7 @@ class RecordCodec(Codec):
         self.cls, self.label, self.is_dict = cls, cls.__name__, is_dict
 
     def fits(self, value: object) -> bool:
-        # Exactly the class: a subclass would come back as its base, without its own fields.
+        # Exactly this class: a subclass would come back as its base class, without its own fields.
         return isinstance(value, dict) if self.is_dict else type(value) is self.cls
 
     def encode(self, value: Any, limits: Limits) -> object:
@@ -276,10 +277,10 @@ class RecordCodec(Codec):
 
 
 class ModelCodec(Codec):
-    """A pydantic model, written and read by itself, and read back at once to see whether it survives.
+    """A pydantic model, which writes and reads itself; it is read back at once to see whether it survives.
 
-    Pydantic has many ways to lose a field: an alias for one direction only, `exclude=True`, a `SecretStr` that is dumped as asterisks.
-    The second validation costs microseconds.
+    Pydantic can lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is
+    dumped as asterisks. The second validation costs microseconds.
     """
 
     def __init__(self, cls: Any) -> None:
@@ -295,14 +296,16 @@ class ModelCodec(Codec):
         again = self._read(stored)
         for name in self.cls.model_fields:
             if not _equal(getattr(value, name), getattr(again, name)):
-                reason = f"this field of {self.label} is another after model_dump and model_validate: pass it apart"
+                reason = (
+                    f"this field of {self.label} is different after model_dump and model_validate: pass it separately"
+                )
                 raise CodecError(reason, path_part(name))
         if value.model_extra != again.model_extra:
             raise CodecError(f"the extra fields of {self.label} do not survive model_dump and model_validate")
         return stored
 
     def decode(self, value: Any, limits: Limits) -> object:
-        return self._read(jsonable(value, limits))  # pydantic alone would take NaN
+        return self._read(jsonable(value, limits))  # pydantic by itself would accept NaN
 
     def _read(self, stored: object) -> Any:
         try:
@@ -310,7 +313,7 @@ class ModelCodec(Codec):
         except Exception as error:  # noqa: BLE001 -- a validator of the model may raise anything
             if not callable(errors := getattr(error, "errors", None)):
                 raise CodecError(f"{self.label} refused the JSON with {type(error).__name__}") from None
-            # The location and the code of the error only: the text may quote the value.
+            # Only the location and code of the error: the text may quote the value.
             first = errors(include_url=False, include_context=False, include_input=False)[0]
             path = "".join(path_part(part) or f"[{part}]" for part in first["loc"])
             raise CodecError(f"{self.label} refused the JSON: {first['type']}", path) from None

@@ -21,7 +21,9 @@ from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, i
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
 MAX_BYTES = 262_144
-"""Bytes of the encoded arguments, and of a result. A queue moves references well and documents badly."""
+"""Maximum bytes of the encoded arguments, and of a result. Queues are good at moving references and bad at moving
+documents.
+"""
 
 
 class Parameters:
@@ -30,9 +32,9 @@ class Parameters:
     def __init__(
         self, function: Callable[..., object], *, name: str, context: bool = False, check_types: bool = True
     ) -> None:
-        """With `context`, the first parameter is the task context and no argument.
+        """With `context`, the first parameter is the task context and not an argument.
 
-        With `check_types`, a value of a plain type (`int`, `list[str]`) must be what its annotation says.
+        With `check_types`, a value of a plain type (`int`, `list[str]`) must match its annotation.
         """
         self._name = name
         self._check_types = check_types
@@ -50,7 +52,9 @@ class Parameters:
             self._refuse_call(args, kwargs)
 
     def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-        """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker runs."""
+        """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker
+        is running.
+        """
         given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
             self._refuse_call(args, kwargs)
@@ -70,8 +74,8 @@ class Parameters:
     def load(self, text: str) -> dict[str, object]:
         """Return the keyword arguments for the function.
 
-        Raises UnreadableArguments for text that no code can read, and PayloadError for arguments that this release's code does not
-        take but another's may.
+        Raises UnreadableArguments for text that no code can read, and PayloadError for arguments that this release's
+        code does not accept but another's may.
         """
         codecs = self._codecs or self._compile()
         stored = self._parse(text)
@@ -98,7 +102,7 @@ class Parameters:
         except RecursionError:
             problem = f"are nested deeper than {MAX_DEPTH} levels"
         except ValueError:
-            problem = "contain an integer of more digits than Python reads"
+            problem = "contain an integer with more digits than Python can read"
         if not isinstance(stored, dict):
             raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
         if unknown := stored.keys() - self._known.keys():
@@ -110,7 +114,7 @@ class Parameters:
         return stored
 
     def _compile(self) -> dict[str, Codec]:
-        # At first use: a forward reference may name what the module defines further down.
+        # At first use, because a forward reference may name something that the module defines further down.
         codecs: dict[str, Codec] = {}
         for name, one in self._known.items():
             try:
@@ -129,7 +133,7 @@ class Parameters:
         raise AssertionError("Python takes the call")
 
     def _context_hint(self) -> str:
-        """Return what to write where the call misfits since the parameter for the context has no annotation."""
+        """Return the advice for a call that does not fit because the parameter for the context is not annotated."""
         meant = self._known.get("ctx")
         if meant is None or meant.annotation is not meant.empty:
             return ""
@@ -150,15 +154,15 @@ class ReturnValue:
         self._codec: Codec | None = None
 
     def check(self) -> None:
-        """Raise ConfigurationError for an annotation by which no result can be read."""
+        """Raise ConfigurationError for an annotation that cannot be used to read a result."""
         if self._codec is None:
             self._compile()
 
     def load(self, text: str | None) -> Any:
         """Return the value that is stored as this JSON; None if the function returned None, even against its annotation.
 
-        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation by which no result can
-        be read.
+        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation that
+        cannot be used to read a result.
         """
         if text is None:
             return None
@@ -174,7 +178,7 @@ class ReturnValue:
             self._codec = codec = _result_codec(inspect.unwrap(self._function))
         except CodecError as error:
             raise ConfigurationError(
-                f"{self._name}: the return annotation: {error.reason}; the result as it is stored: "
+                f"{self._name}: the return annotation: {error.reason}; the stored result: "
                 "outbox.store.get(task_id).result"
             ) from error
         return codec
@@ -186,17 +190,21 @@ def parsed_result(text: str | None, *, name: str) -> Any:
         return None
     with suppress(ValueError, RecursionError, CodecError):
         return _DECODER.decode(text)
-    # Outside of the handling of that error, which quotes the text.
+    # Raised outside the handler of that error, which quotes the text.
     raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it")
 
 
 def dump_result(value: object, *, name: str) -> str | None:
-    """Return a result as JSON. Dates, dataclasses and models are written by their own type, without an annotation."""
+    """Return a result as JSON. Dates, dataclasses and models are written according to their own type, without an
+    annotation.
+    """
     return None if value is None else _dump(value, name, "result", fallback=_returned)
 
 
 def dump_payload(value: object, *, name: str) -> str:
-    """Return an event's payload as JSON, written as a result is: its emitter knows no annotation of its subscribers."""
+    """Return an event's payload as JSON, written like a result: the emitter does not know its subscribers'
+    annotations.
+    """
     return _dump(value, name, "payload")
 
 
@@ -207,12 +215,12 @@ def dump_arguments(values: Mapping[str, object], *, name: str) -> str:
 
 def sanitize(text: str, *, limit: int = 8_192) -> str:
     """Return an error's text as every database stores it: at most `limit` bytes of UTF-8. The head and the tail are kept."""
-    if len(text) <= limit and text.isascii() and "\0" not in text:  # as most are: a third of the time
+    if len(text) <= limit and text.isascii() and "\0" not in text:  # as most errors are: takes a third of the time
         return text
     data = _UNSTORABLE.sub("\ufffd", text).encode()
     if len(data) <= limit:
         return data.decode()
-    # ASCII, so that what every encoding can hold stays so.
+    # ASCII, so that text that fits every encoding still does.
     marker = f"\n... {len(data) - limit} bytes and more were cut ...\n".encode()
     if limit < 4 * len(marker):
         return data[: max(limit, 0)].decode(errors="ignore")
@@ -223,7 +231,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
 
 
 def _returned(value: Any, limits: Limits) -> object:
-    """Write a model by the names under which it reads itself back."""
+    """Write a model using the names under which it reads itself back."""
     return jsonable(dump_model(value, by_alias=True), limits) if is_model(type(value)) else readable(value, limits)
 
 
@@ -264,7 +272,9 @@ Without them, this took 120 us; now it takes 3 us (`python -m timeit -s "from ou
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
     """Return the signature without the context. Raises ConfigurationError for arguments that cannot be stored by name."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigurationError(f"{name}: async functions cannot be tasks: write a plain one, asyncio.run() inside it")
+        raise ConfigurationError(
+            f"{name}: async functions cannot be tasks: write a plain function that calls asyncio.run()"
+        )
     if inspect.isgeneratorfunction(function):
         raise ConfigurationError(f"{name}: a generator function does nothing when it is called: return a list")
     signature = inspect.signature(function)
@@ -292,7 +302,7 @@ def _encode(stored: object, what: str) -> str:
     try:
         text = _ENCODER.encode(stored)
     except ValueError:  # sys.set_int_max_str_digits() below its default
-        raise PayloadError(f"{what} contain an integer of more digits than Python writes: pass a string") from None
+        raise PayloadError(f"{what} contain an integer with more digits than Python can write: pass a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
         limit = f"{size} bytes of JSON are over the limit of {MAX_BYTES}"

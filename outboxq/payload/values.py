@@ -19,9 +19,13 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 MAX_DEPTH = 64
-"""Levels of a whole document. Python's own parser gives up near 1000, and earlier in a deep call stack."""
+"""Maximum nesting depth of a document. Python's own parser gives up near 1000 levels, and earlier in a deep call
+stack.
+"""
 MAX_INTEGER_BITS = 14_284
-"""Bits of 4300 digits, the longest integer that Python reads back (`sys.set_int_max_str_digits`). Counting digits would be slow."""
+"""The number of bits in 4300 digits, the longest integer that Python can read back (`sys.set_int_max_str_digits`).
+Counting digits would be slow.
+"""
 
 Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes; a `datetime` is a `date`."""
@@ -31,7 +35,7 @@ class CodecError(Exception):
     """A value or an annotation that cannot be stored or read back."""
 
     def __init__(self, reason: str, path: str = "") -> None:
-        """`path` leads from the argument to the value; each level that the error passes is put before it."""
+        """`path` leads from the argument to the value; each level that the error passes through is prepended to it."""
         super().__init__(reason)
         self.reason, self.path = reason, path
 
@@ -78,15 +82,17 @@ class Limits:
 
     def _too_large(self) -> CodecError:
         limit = f"the size limit of {self.limit} bytes"
-        return CodecError(f"here the value grows over {limit}: store it and pass a reference")
+        return CodecError(f"the value exceeds {limit} here: store it and pass a reference")
 
 
 Convert = Callable[[Any, Limits], object]
-"""Writes a value as JSON, or reads it from there."""
+"""Writes a value as JSON, or reads it back."""
 
 
-def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case a type
-    """Return a copy of exact JSON types only. Subclasses of str, int and float become what they equal."""
+def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per type
+    """Return a copy of exact JSON types only. Subclasses of str, int and float become the plain values that they
+    equal.
+    """
     cls = type(value)
     if cls is str:
         return limits.text(value)
@@ -114,7 +120,7 @@ def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case a t
 
 
 def convert_array(values: Collection[Any], converters: Iterable[Convert], limits: Limits) -> list[object]:
-    """Convert each item by its own converter; `converters` may be endless."""
+    """Convert each item with its own converter; `converters` may be endless."""
     limits.enter(len(values))
     found: list[object] = []
     try:
@@ -129,7 +135,7 @@ def convert_array(values: Collection[Any], converters: Iterable[Convert], limits
 def convert_object(
     values: Mapping[Any, Any], convert_key: Convert, converters: Iterable[Convert], limits: Limits
 ) -> dict[Any, object]:
-    """Convert each key, and each item by its own converter; `converters` may be endless."""
+    """Convert each key, and each item with its own converter; `converters` may be endless."""
     limits.enter(len(values))
     found: dict[Any, object] = {}
     key: object = None
@@ -183,7 +189,9 @@ def to_text(value: Textual) -> str:
     if isinstance(value, Decimal) and not value.is_finite():
         raise CodecError("a Decimal that is NaN or infinite is not JSON: pass None")
     if isinstance(value, datetime | time) and value.tzinfo is not None and value.utcoffset() is None:
-        raise CodecError(f"the time zone of this {type(value).__name__} has no offset without a date: pass it apart")
+        raise CodecError(
+            f"the time zone of this {type(value).__name__} has no offset without a date: pass it separately"
+        )
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):  # pandas
         raise CodecError(f"the nanoseconds of this {type(value).__name__} would be lost: round it to microseconds")
     if isinstance(value, timedelta):
@@ -193,14 +201,14 @@ def to_text(value: Textual) -> str:
 
 
 def path_part(key: object) -> str:
-    """Return one key as a part of a path, shortened and escaped: keys are data too."""
+    """Return a key as part of a path, shortened and escaped: keys are data too."""
     if not isinstance(key, str):
         return ""
     return f".{key}" if key.isascii() and key.isidentifier() and len(key) <= 40 else f"[{key[:40]!a}]"
 
 
 def json_type(value: object) -> str:
-    """Return the type of a JSON value, as the standard names it."""
+    """Return the name of a JSON value's type in the standard."""
     return _JSON_TYPES.get(type(value), "object")
 
 
@@ -243,15 +251,16 @@ class Codec(ABC):
     label: str
     """The annotation, for messages."""
     json_types: frozenset[str]
-    """The types of JSON that its values are written as. A union is read by them, and never by trying one member after another,
-    which would turn a string that looks like a UUID into one."""
+    """The JSON types that its values are written as. A union is read by these types, never by trying one member after
+    another, which would turn a string that looks like a UUID into one.
+    """
     plain: bool = False
     """True if its values are the same in Python and in JSON."""
     accepts: type | tuple[type, ...]
     """The classes of its values."""
 
     def fits(self, value: object) -> bool:
-        """Return whether a value is of the annotated type, looking no further than the value itself."""
+        """Return whether a value is of the annotated type, looking only at the value itself."""
         return isinstance(value, self.accepts)
 
     @abstractmethod
@@ -275,9 +284,9 @@ class Codec(ABC):
 
 
 class PlainCodec(Codec):
-    """A value that is JSON already.
+    """A value that is already JSON.
 
-    With `classes` or `members` it must be what a type checker would take for the annotation, but not a bool for a number.
+    With `classes` or `members`, it must be what a type checker would accept for the annotation, except that a bool is not a number.
     Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
     """
 
@@ -310,7 +319,7 @@ class PlainCodec(Codec):
             return jsonable(value, limits)
         if value is None:
             self.expect(value)
-        stored = jsonable(value, limits)  # first, because the message for a value that is not JSON is better
+        stored = jsonable(value, limits)  # comes first, because its message for a value that is not JSON is better
         if self.compares and not self.fits(value):
             remedy = "pass a value of that type, or declare the task with check_types=False"
             raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")
@@ -361,7 +370,7 @@ class TextCodec(Codec):
 
 
 class EnumCodec(Codec):
-    """A member by its value if every value is a string, a number or a boolean; else by its name."""
+    """An enum member, stored by value if every value is a string, a number or a boolean, otherwise by name."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
         self.cls, self.accepts, self.label = cls, cls, cls.__name__
@@ -383,10 +392,10 @@ class EnumCodec(Codec):
 
 
 class LiteralCodec(Codec):
-    """`Literal`: one of a few values, each with its own form in JSON."""
+    """`Literal`: one of a few values, each represented differently in JSON."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
-        # As in code, but no longer than a line: these values are no secret.
+        # As in code, but no longer than a line: these values are not secret.
         written = ", ".join(str(one) if isinstance(one, enum.Enum) else repr(one) for one in values)
         self.label = f"Literal[{written if len(written) <= 100 else written[:100] + '…'}]"
         limits = Limits(10_000)
@@ -442,7 +451,7 @@ class ArrayCodec(Codec):
         found = convert_array(value, self._each([item.decode for item in self.items]), limits)
         try:
             return self.build(found)
-        except TypeError:  # an item without a hash
+        except TypeError:  # an unhashable item
             raise CodecError(f"an item does not fit into {self.label}: {_CHANGED}") from None
 
     def _each(self, converters: list[Any]) -> Iterable[Any]:

@@ -93,19 +93,19 @@ class Store(Claiming):
     Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
     ``dead_letters.list()``.
 
-    Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After an error that may
-    pass, such as a deadlock, a lost connection or a busy database, the transaction runs again from its start. With ``using=``,
-    a method runs in the transaction of that connection instead. It then neither commits nor tries again.
+    Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
+    error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
+    ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor tries again.
     """
 
-    # A right side names no other verb (`tests/unit/test_nouns.py`), so these lines may stand in any order.
+    # A right side does not name another verb (`tests/unit/test_nouns.py`), so these lines may be in any order.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many
     enqueue = enqueueing.enqueue
     emit = fanout.emit
 
-    # Claims and their ends
+    # Claims and how they end
     complete = ends.complete
     fail = ends.fail
     release = ends.release
@@ -125,7 +125,7 @@ class Store(Claiming):
     outlasting_leases = recovery.outlasting_leases
     due_again = recovery.due_again
 
-    # Operations of people on a task
+    # Operations on a task by people
     schedule_retry = operations.schedule_retry
     reschedule = operations.reschedule
     cancel = operations.cancel

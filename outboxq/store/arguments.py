@@ -62,7 +62,7 @@ def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[
 
 
 def storable(text: object, name: str) -> str | None:
-    """Raise InvalidArgument unless the value is None or a text that every database stores."""
+    """Raise InvalidArgument unless the value is None or a string that every database can store."""
     if text is None or (isinstance(text, str) and sanitize(text, limit=sys.maxsize) == text):
         return text
     raise InvalidArgument(f"{name} takes text without NUL or lone surrogates, not {text!r}")

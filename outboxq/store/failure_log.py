@@ -1,4 +1,4 @@
-"""Log a repeated failure: at once, then once a minute, and when it is over."""
+"""Log a repeated failure: immediately, then once a minute, and when it is over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import OutboxqError
 from ..model.wording import plural
 
 SAY_EVERY = 60.0
-"""Seconds between two lines about the same failure."""
+"""Seconds between lines about the same failure."""
 _LONGEST = 300
 _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
@@ -30,13 +30,13 @@ class FailureLog:
         self._logged_at: dict[str, float] = {}
         """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """Failures of each kind before the present series that no line has counted."""
+        """Failures of each kind before the current series that no line has counted."""
         self._unsaid_now: Counter[str] = Counter()
-        """Failures of each kind in the present series that no line has counted."""
+        """Failures of each kind in the current series that no line has counted."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the present failure was logged, so that its end is logged too."""
+        """True if the current failure was logged, so that its end will be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
@@ -65,7 +65,7 @@ class FailureLog:
         with self._lock:
             failures, is_known, lasted = self._failures, self._is_known, self._clock() - self._since
             self._failures, self._is_known = 0, False
-            if not is_known:  # else this line counts them
+            if not is_known:  # otherwise this line counts them
                 self._unsaid.update(self._unsaid_now)
             self._unsaid_now.clear()
         if failures and is_known:
@@ -76,10 +76,11 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and the error in one line. `fields` are those of a record about a task, and get the exception too.
+    """Log `what` and the error in one line. `fields` are those of a record about a task, and the exception is added to
+    them.
 
     The traceback, with the whole SQL, is logged at DEBUG. An error that comes neither from the database nor from outboxq keeps
-    its traceback in the line, because it is a bug in a program.
+    its traceback in the line, because it is a bug.
     """
     extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]

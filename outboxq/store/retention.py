@@ -59,8 +59,8 @@ def prune(
     Unfinished tasks keep their rows and events, whatever their age. A task of a batch or a chain is kept until the batch has
     ended before that time and the tasks after it have completed or were cancelled; a Failed task is deleted earlier if
     `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age.
-    `dry_run` only counts. `stop` is asked before each batch, and `on_progress` is called after each with the number of tasks
-    deleted so far.
+    `dry_run` only counts. `stop` is called before each batch, and `on_progress` is called after each with the number of
+    tasks deleted so far.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are dropped; rows
     that must stay move to the default partition first. No other session can use the two tables during a drop, which takes about
@@ -80,7 +80,7 @@ def prune(
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
     values: dict[str, Any] = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
-    # One more day, because ids contain the times of their producers' clocks.
+    # One more day, because ids contain times from their producers' clocks.
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
@@ -113,7 +113,7 @@ def _delete(
             seen = target.run(delete_old, values)
             unrouted = target.run(prune_unrouted, values)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
-        store.wake(target, {row["queue"] for row in failed})  # a dead letter may have held its key
+        store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
         return seen, len(unrouted)
 
     more = True
@@ -126,7 +126,8 @@ def _delete(
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
         if more and using is None:
-            # A pause longer than the batch, for other sessions: on SQLite, a waiting writer tries only now and then.
+            # A pause longer than the batch, for the sake of other sessions: on SQLite, a waiting writer only tries now
+            # and then.
             store.gone.wait(_SHARE * (time.monotonic() - began))
     return deleted
 
@@ -159,11 +160,12 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions of the present period and the `ahead` next ones; returns the number of created pairs.
+        """Create the missing partitions of the current period and the `ahead` next ones; returns the number of created
+        pairs.
 
-        It does nothing on SQLite and while the tables are not partitioned. If no partition is missing, it costs one query. Only
-        the owner of the tables can create partitions; for any other role it logs a warning. It tries briefly and repeatedly to
-        lock a busy table, and then raises LockNotAvailable.
+        It does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one query.
+        Only the owner of the tables can create partitions; for any other role it logs a warning. It tries briefly and
+        repeatedly to lock a busy table, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
@@ -174,7 +176,7 @@ class TimePartitions:
         if not (wanted := layout.missing(periods(layout.every, present, ahead))):
             return 0
         if not layout.owned:
-            log.warning("partitions of the history are missing, but only %s can make them", layout.owner)
+            log.warning("partitions of the history are missing, but only %s can create them", layout.owner)
             return 0
 
         def work(target: Target) -> int:
@@ -210,7 +212,9 @@ class TimePartitions:
         return dropped
 
     def layout(self, using: object = None) -> Layout | None:
-        """Return the layout; None if the history is not partitioned. A database without partitions is not asked."""
+        """Return the layout; None if the history is not partitioned. A database that does not support partitions is not
+        queried.
+        """
         if using is None and not self._store.dialect.has_partitions:
             return None
         return self._store.run(_layout, using=using, begin=Begin.READ)
@@ -227,7 +231,7 @@ class TimePartitions:
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
-        """Free the keys in batches before any session has to wait, because there may be one for each task."""
+        """Free the keys in batches before any session has to wait, because there may be one key for each task."""
         free = partitioning.keys_ahead(one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
         while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
@@ -260,8 +264,8 @@ class TimePartitions:
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)
 
     def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
-        """Run work that locks whole tables. Every session queues behind such a lock, so it is given up soon, and tried again after
-        a pause.
+        """Run work that locks whole tables. Every session queues behind such a lock, so it is given up quickly, and
+        tried again after a pause.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
         attempts = self._store.tries().copy(wait=_PAUSE, stop=stop)

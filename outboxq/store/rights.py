@@ -1,4 +1,4 @@
-"""Grant the rights of database roles, and name missing rights."""
+"""Grant database roles their rights, and name missing rights."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The known rights of the store's database role, and the rights that it grants to other roles."""
+    """The known rights of the store's database role, and granting rights to other roles."""
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
-        """`works`: the store is a worker's own."""
+        """`works`: the store belongs to a worker."""
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
@@ -62,7 +62,7 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing right, which is looked up in another transaction.
+        """Raise NotPermitted if this error is due to a missing right, which another transaction looks up.
 
         `begin` is the kind of the transaction that failed.
         """
@@ -85,20 +85,20 @@ class Rights:
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants` in one transaction; returns them.
 
-        Raises NotPermitted, and grants nothing, if the role still lacks a right: PostgreSQL only warns about a right that it
-        cannot grant.
+        Raises NotPermitted, and grants nothing, if the role still lacks a right: PostgreSQL merely warns about a right
+        that it cannot grant.
         """
 
         def work(target: Target) -> list[str]:
             statements, wanted = self._grants(target, role, name, features)
             if not target.run(granting.role, {"grantee": name}):
-                raise ConfigurationError(f"unknown database role {name!r}; make it first: CREATE ROLE")
+                raise ConfigurationError(f"unknown database role {name!r}; create it first: CREATE ROLE")
             for statement in statements:
                 target.execute(_escaped(statement), {})
             if lacking := lacks(target, wanted, grantee=name):
                 owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
                 raise NotPermitted(
-                    f"nothing was granted: the present role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
+                    f"nothing was granted: the current role cannot grant {listed(lacking)} to {name!r}; run it as the owner "
                     f"of the {owned}"
                 )
             return statements
@@ -106,7 +106,7 @@ class Rights:
         return self._store.run(work)
 
     def ensure_roles(self) -> None:
-        """Raise UnsupportedDatabase if the database has no roles. It sends no statement."""
+        """Raise UnsupportedDatabase if the database has no roles. It does not send a statement."""
         if not self._store.dialect.has_roles:
             raise UnsupportedDatabase("SQLite has no roles: whoever can write the file can do everything")
 
@@ -131,7 +131,7 @@ class Rights:
         places = target.run(granting.missing, pack(()))
         if not places:
             raise ConfigurationError(
-                f"there is no schema {self._store.schema!r} in this database; make it first: CREATE SCHEMA"
+                f"there is no schema {self._store.schema!r} in this database; create it first: CREATE SCHEMA"
             )
         return [grant(right, places[0]["schema"], name) for right in wanted], wanted
 
@@ -185,5 +185,5 @@ def _named(row: Row) -> str:
 
 
 def _escaped(statement: str) -> str:
-    """Escape the percent signs of names, which the driver would take for placeholders."""
+    """Escape percent signs in names, which the driver would take for placeholders."""
     return statement.replace("%", "%%")

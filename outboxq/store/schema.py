@@ -1,4 +1,4 @@
-"""Check that the tables of a store are there and fit this code, and explain errors of missing tables."""
+"""Check that the tables of a store exist and fit this code, and explain errors due to missing tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger("outboxq.store")
 
 
 def check_fit(target: Target, url: sa.URL | None) -> None:
-    """Raise SchemaOutOfDate unless the tables are there and fit this code. `url` names the database in the error."""
+    """Raise SchemaOutOfDate unless the tables exist and fit this code. `url` names the database in the error."""
     target.ensure_readable()
     place = partial(target.dialect.place, url, target.database)
     revision, oldest_code = found(target.run, place)
@@ -31,7 +31,7 @@ def explain_undefined(target: Target, error: Exception, check: Callable[[Target]
     """Raise SchemaOutOfDate if our tables are the reason why the database does not know a name in a statement.
 
     `error` has ended the own transaction of `target`, which is rolled back. `check` raises SchemaOutOfDate unless the tables
-    fit. It is called for such errors only, so that success costs no extra round trip.
+    fit. It is called for such errors only, so that success does not cost an extra round trip.
     """
     if not target.dialect.is_undefined(error):
         return
@@ -61,7 +61,7 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
     for the tables of an unreleased version. `place` returns the name of the database for the error.
     """
     columns = {row["name"] for row in run(version_columns)}
-    if version_table.c.oldest_code.name not in columns:  # Alembic alone has made the table
+    if version_table.c.oldest_code.name not in columns:  # the table was only created by Alembic
         return None, None
     if version_table.c.fingerprint.name not in columns:
         ensure_released(None, place)

@@ -1,7 +1,7 @@
 """Write the rows of a task: its execution, outbox entry, events, dead letter and partition key.
 
-They follow from the new status of the task. A Ready task gets an outbox entry, and a Failed task a dead letter. A task that has
-ended frees its key or holds it.
+They follow from the task's new status. A Ready task gets an outbox entry, and a Failed task a dead letter. A task that
+has ended frees its key or holds it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns of the rows that an enqueue is given which no execution has: its entry has the moments that follow from them."""
+"""Columns of the rows given to an enqueue that are not columns of the execution: they determine the times in its
+entry.
+"""
 _GIVEN = """
     id pipeline_execution_id task_name queue priority args headers max_attempts lease_seconds timeout_seconds available_at delay_seconds
     partition_key on_dead_letter topic expires_at expires_seconds
@@ -49,8 +51,8 @@ NEW_TASK: Columns = {
 """The columns of the rows that an enqueue is given, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Columns in which most batches agree, because tasks that are written together are mostly calls of one function with the same
-options.
+"""Columns that usually have one value in a whole batch, because tasks that are written together are mostly calls of one
+function with the same options.
 """
 
 IDS: Columns = {"id": sa.Uuid()}
@@ -65,7 +67,7 @@ CARRIED = tuple(
 _NO_WORKER = sa.null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
-"""The field of a NewTask for each column that an enqueue is given."""
+"""The field of a NewTask for each column given to an enqueue."""
 _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
@@ -141,8 +143,8 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
     """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
 
-    `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and the key
-    to see that they are not lost. Most tasks have neither, and pay nothing for them.
+    `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and
+    the key to check that they are not lost. Most tasks have neither, and incur no cost for them.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
@@ -248,7 +250,8 @@ def _holds(execution: Any) -> sa.ColumnElement[bool]:
 def rescheduled(
     g: Grammar, found: Step, *, due: sa.ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
-    """Replace the entries that `found` selects and locks by entries that are `due` then, which may depend on the old ones.
+    """Replace the entries that `found` selects and locks by entries that are `due` at the given time, which may depend
+    on the old ones.
 
     Returns the old ones.
     """

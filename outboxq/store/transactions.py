@@ -35,10 +35,12 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""Kinds of transactions for further tries, which are begun as whole ones so that `done` and the work see the same state."""
+"""Kinds of transactions for further attempts, which are begun as full transactions so that `done` and the work see the
+same state.
+"""
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""Wait between tries, short enough to use a database as soon as it is back."""
+"""Wait between attempts, short enough to use a database as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is not tried again."""
@@ -49,7 +51,9 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Limit the tries of this thread to this number of seconds, because a person waits for an answer or a worker has to stop."""
+    """Limit this thread's attempts to this number of seconds, because a person is waiting for an answer or a worker has
+    to stop.
+    """
     before = _patience.set(seconds)
     try:
         yield
@@ -79,8 +83,8 @@ class Transactions:
     ) -> None:
         """With `engine` None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
-        Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left. `hurried`
-        transactions try much sooner to get SQLite's single lock, and so overtake others.
+        Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left.
+        `hurried` transactions retry much sooner for SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -135,7 +139,7 @@ class Transactions:
         with self.transaction(Begin.READ) as target:
             if target.run(schema.is_standby):
                 raise ConfigurationError(
-                    "this server is a standby and takes no writes; give the worker the primary's URL"
+                    "this server is a standby and does not accept writes; give the worker the primary's URL"
                 )
 
     def check_file(self) -> None:
@@ -176,12 +180,13 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in an own one. Try again after errors that pass, unless `gives_up` returns
-        True.
+        """Run `work` in the caller's transaction or in one of its own. Try again after temporary errors, unless
+        `gives_up` returns True.
 
-        If a connection is lost during COMMIT, the outcome is unknown. So before another try, `done` reads from the tables what
-        `work` returned if it was committed; None if it was not. `enqueues` marks the transaction of a producer that uses these
-        features. Raises NotPermitted for a missing right: before `work`, or after an own transaction.
+        If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` reads from the
+        tables what `work` returned if it was committed; None if it was not. `enqueues` marks the transaction of a
+        producer that uses these features. Raises NotPermitted for a missing right: before `work`, or after an own
+        transaction.
         """
         if using is not None:
             joined = self.join(using, enqueues)
@@ -198,10 +203,10 @@ class Transactions:
                 found = work(target)
             self.rights.known.add(enqueues)  # only now, because missing tables hide missing rights
             return found
-        except Exception as error:  # noqa: BLE001 - most transactions need no second try and no counter
+        except Exception as error:  # noqa: BLE001 - most transactions need neither a second attempt nor a counter
             failed = error
         self.rights.explain(failed, begin, enqueues)
-        # SQLite has waited this long for its single lock. A statement that was cut off would take as long again.
+        # SQLite has waited this long for its single lock. A statement that was cut off would take just as long again.
         is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
         attempts = self.tries(gives_up)
         if is_in_vain and time.monotonic() - began >= _PATIENCE:
@@ -224,7 +229,9 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
-        """Run one statement with these values, beside those of every statement. `begin` is the kind of its own transaction."""
+        """Run one statement with these values, in addition to those of every statement. `begin` is the kind of its own
+        transaction.
+        """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
@@ -240,7 +247,9 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the rights and the tables are known to be there."""
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the rights and the tables are known to
+        exist.
+        """
         if enqueues not in self.rights.known:
             self.rights.check(target, enqueues)
         if not self._current:
@@ -337,7 +346,9 @@ class Transactions:
         )
 
     def _note_retry(self, state: tenacity.RetryCallState) -> None:
-        """Log the first try at INFO and the later ones at DEBUG, because a server may be away for long."""
+        """Log the first attempt at INFO and later ones at DEBUG, because a server may be unavailable for a long
+        time.
+        """
         if self.on_retry is not None:
             self.on_retry()
         error = state.outcome.exception() if state.outcome else None
@@ -346,7 +357,9 @@ class Transactions:
         log.log(level, "transaction failed (%s); running it again, attempt %d", why, state.attempt_number + 1)
 
     def may_pass(self, error: BaseException) -> bool:
-        """Return whether another try may succeed later: the database is away, busy, or has no free connection."""
+        """Return whether another attempt may succeed later: the database is unavailable or busy, or has no free
+        connection.
+        """
         return isinstance(error, PoolTimeout) or self.dialect.is_transient(error)
 
     def is_locked_out(self, error: BaseException) -> bool:
@@ -354,7 +367,9 @@ class Transactions:
         return self.dialect.is_locked_out(error)
 
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database cannot write until an administrator helps: it has no room, no memory, or a failing disk."""
+        """Return whether the database cannot write until an administrator intervenes: it is out of disk space or
+        memory, or its disk is failing.
+        """
         return self.dialect.cannot_write_now(error)
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
@@ -375,7 +390,7 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers after the commit that tasks became claimable without an insert.
 
-        Call it after the change. For a database that cannot notify, it does nothing: workers watch the file.
+        Call it after the change. For a database that cannot notify, it does nothing, because workers watch the file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
@@ -400,6 +415,6 @@ class Transactions:
             self.check_schema(target)
 
     def check_schema(self, target: Target) -> None:
-        """Raise SchemaOutOfDate unless the tables are there and fit this code."""
+        """Raise SchemaOutOfDate unless the tables exist and fit this code."""
         check_fit(target, None if self.engine is None else self.engine.url)
         self._current = True

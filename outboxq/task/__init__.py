@@ -1,4 +1,4 @@
-"""Tasks: what an application declares, enqueues, and lets run by a schedule."""
+"""Tasks: what an application declares, enqueues, and runs on a schedule."""
 
 # `as` makes a name public to type checkers.
 from .registry import TaskRegistry as TaskRegistry

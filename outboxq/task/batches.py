@@ -49,10 +49,10 @@ class OpenBatch(Generic[R_co]):
     def __init__(self, batch: NewBatch, outbox: OutboxRef, target: object) -> None:
         """`target`: the transaction in which it is made."""
         self.id = batch.id
-        """The id of the batch, which its tasks have as their `pipeline_execution_id`."""
+        """The id of the batch, which is the `pipeline_execution_id` of its tasks."""
         self.outbox = outbox
         self.then_id = batch.then[0].id if batch.then else None
-        """The id that the task that follows will have; None: none follows."""
+        """The id of the task that will follow; None: no task follows."""
         self._target = target
         self._origin = Origin(outbox, target)
         self._is_open = True
@@ -76,16 +76,16 @@ class OpenBatch(Generic[R_co]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the batch, and the task that follows it, have ended; return what that task's function returned.
 
-        Without a task that follows, it is the BatchCounts, once the batch has ended. A dead letter that the batch waits for raises
-        TaskFailed at once, a batch that is cancelled TaskCancelled; otherwise it is as `Handle.result`. In another process:
-        ``outbox.result(batch.then_id)``.
+        Without a task that follows, it is the BatchCounts, once the batch has ended. A dead letter that the batch waits
+        for raises TaskFailed at once, and a cancelled batch raises TaskCancelled; otherwise it behaves like
+        `Handle.result`. In another process: ``outbox.result(batch.then_id)``.
 
         Raises WaitRefused inside the `with` block, and while its transaction is open.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
-                f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` block, once "
-                "its transaction is committed"
+                f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` "
+                "block, when its transaction has been committed"
             )
         found: R_co = (
             self._origin.batch_result(self.id, timeout)
@@ -99,7 +99,7 @@ class OpenBatch(Generic[R_co]):
         self._is_open = False
 
     def settle(self) -> None:
-        """Note that the transaction in which it was made is committed."""
+        """Note that the transaction in which it was made has been committed."""
         self._origin.settle()
 
 
@@ -114,7 +114,7 @@ class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
     def __enter__(self) -> OpenBatch[R_co]:
         if self._made is not None:
             raise InvalidTarget(
-                f"batch {self._made.id} is made already: write `with outbox.batch(…)` again for another one"
+                f"batch {self._made.id} has already been made: write `with outbox.batch(…)` again for another one"
             )
         self._made = self._block.__enter__()
         return self._made
@@ -130,7 +130,7 @@ class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
         raise InvalidTarget(f"the batch {_NOT_MADE}")
 
     def takes_tasks(self) -> bool:
-        """Return False: the batch is not made yet."""
+        """Return False: the batch has not been made yet."""
         return False
 
     if not TYPE_CHECKING:
@@ -147,9 +147,9 @@ class ChainHandle(Sourced[R_co]):
     """The ids of a chain that was enqueued."""
 
     id: UUID
-    """The id of the chain, which its tasks have as their `pipeline_execution_id`."""
+    """The id of the chain, which is the `pipeline_execution_id` of its tasks."""
     task_ids: tuple[UUID, ...]
-    """The ids that its tasks have, in their order. Only the first exists yet."""
+    """The ids of its tasks, in order. At first, only the first of them exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
@@ -215,7 +215,7 @@ class Chain(Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StandIn:
-    """The store that stands in for that of an Outbox during a test."""
+    """The store that replaces an Outbox's own during a test."""
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
@@ -257,13 +257,13 @@ class BatchedTasks(AwaitedResults):
     ) -> BatchBlock[Any]:
         """Make a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``, and in it ``task.using(batch)``.
 
-        The batch and its tasks are committed with the transaction of `using`. Once all of its tasks have ended, `then` is
-        enqueued, exactly once, by the transaction in which the last one ends. Tasks of the batch may add tasks to it:
-        ``task.using(ctx.batch)``. After an error in the block the batch is not closed: let the transaction be rolled back.
+        The batch and its tasks are committed with the transaction of `using`. When all of its tasks have ended, `then`
+        is enqueued, exactly once, by the transaction in which the last one ends. Tasks of the batch may add tasks to
+        it: ``task.using(ctx.batch)``. After an error in the block, the batch is not closed: roll the transaction back.
 
         Args:
-            using: The owner of the transaction, as for `Task.using`. The outbox itself stands for a separate transaction around the
-                block.
+            using: The owner of the transaction, as for `Task.using`. The outbox itself means a separate transaction
+                around the block.
             then: The call that follows: ``report.call(42)``, with options ``report.using(priority=5).call(42)``. None: none.
             on_failed: The effect of a dead letter. "continue": it has ended. "wait": the batch waits until it is redriven and
                 completes, or is discarded. "cancel": the other tasks of the batch are cancelled; `then` follows all the same.
@@ -297,8 +297,8 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which takes single tasks; make it beside that one, using=session, or let a "
-                "task of the batch add the next one at its end: task.using(ctx.batch)"
+                f"{what} cannot be part of {outer!r}, which takes single tasks; make it separately, using=session, or "
+                "let a task of the batch add the next one when it finishes: task.using(ctx.batch)"
             )
         store = self.store
         with resolve_target(self, using, what, is_option=True) as known:
@@ -311,7 +311,7 @@ class BatchedTasks(AwaitedResults):
                     store.batches.close(batch.id, using=target)
                 except BaseException as error:
                     if own is None:
-                        with suppress(Exception):  # a transaction that has failed, or is over, commits nothing of it
+                        with suppress(Exception):  # a transaction that has failed or ended does not commit any of it
                             store.batches.forbid_commit(batch.id, sentence(error), using=target)
                     raise
 
@@ -331,8 +331,8 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each call is enqueued by the transaction in which the one before it completes; `ctx.previous` is what that one returned. A
-        task that is cancelled, expires or is discarded ends the chain.
+        Each call is enqueued by the transaction in which the one before it completes; `ctx.previous` is the value that
+        it returned. A task that is cancelled, expires or is discarded ends the chain.
 
         Args:
             calls: The calls, in their order.
@@ -373,7 +373,7 @@ class BatchedTasks(AwaitedResults):
         before = record.then_ids[number - 1] if number else first_id(batch.id)
         for member in self.store.batches.completed([before], using=within):
             return value_of(self.tasks, member)
-        raise TaskNotFound(f"task {before} was deleted, so its result is not known any more")
+        raise TaskNotFound(f"task {before} was deleted, so its result is no longer known")
 
 
 def _why_none(context: TaskContext, batch: Batch) -> str:
@@ -381,7 +381,7 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
         return "it is in a batch, not a chain"
     if context.task_id == first_id(batch.id):
         return "it is the first of its chain"
-    return "another task added it to its chain; pass it what it needs as an argument"
+    return "another task added it to its chain; pass what it needs as an argument"
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
@@ -475,7 +475,7 @@ class RunningBatch:
 
     @property
     def _within(self) -> object:
-        """The transaction of the handler; None: it has none."""
+        """The transaction of the handler; None if it does not have one."""
         return None if self._context.inside is None else self._context
 
 
@@ -483,8 +483,8 @@ def _missing(batch: Batch, found: int) -> TaskNotFound:
     gone = batch.completed - found
     return TaskNotFound(
         f"{gone} of the {batch.completed} tasks of {batch.kind} {batch.id} that completed {plural(gone, 'was', 'were')} deleted, so "
-        f"{plural(gone, 'its result is', 'their results are')} not known any more; outboxq prune deletes none of them before what "
-        "follows the batch has completed or is cancelled"
+        f"{plural(gone, 'its result is', 'their results are')} no longer known; outboxq prune does not delete them "
+        "until the task that follows the batch has completed or been cancelled"
     )
 
 

@@ -1,4 +1,4 @@
-"""The tasks of outboxq itself: one prunes, and one changes many tasks at once."""
+"""The tasks of outboxq itself: one prunes, the other changes many tasks at once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LEASE = timedelta(seconds=60)
 
 
 class BulkAction(StrEnum):
-    """The change to all that match."""
+    """The change to make to all matching tasks."""
 
     REDRIVE = "redrive"
     DISCARD = "discard"
@@ -44,10 +44,11 @@ class Selection:
 
     action: BulkAction
     at: datetime
-    """The aware moment of the question, which people read."""
+    """When the question was asked, aware; shown to people."""
     snapshot: Snapshot | None = None
-    """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left alone, so
-    that a run after a crash continues where the last one ended, and changes no task twice."""
+    """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left
+    alone, so that a run after a crash continues where the last one stopped, and never changes a task twice.
+    """
     queue: str | None = None
     task: str | None = None
     """Name of the task."""
@@ -73,7 +74,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """The same text for the same question: an idempotency key."""
+        """Return the same string for the same question: an idempotency key."""
         return sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
 
     @property
@@ -83,7 +84,7 @@ class Selection:
 
     @classmethod
     def of_json(cls, given: Mapping[str, str]) -> Selection:
-        """Return the selection that the arguments say. Raises InvalidArgument."""
+        """Return the selection that the arguments describe. Raises InvalidArgument."""
         try:
             read = {name: _READ.get(name, str)(value) for name, value in given.items()}
             return cls(**read)
@@ -91,7 +92,7 @@ class Selection:
             raise InvalidArgument(f"these are not arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
-        """Count what matches, up to `most`; with a `snapshot`, what of it still matches."""
+        """Count the matching tasks, up to `most`; with a `snapshot`, those of them that still match."""
         if self.action is BulkAction.CANCEL:
             return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
@@ -132,19 +133,19 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
     """Redrive, discard or cancel the matching tasks, and return the number of tasks that this run has changed.
 
-    If the worker stops, the next run does the rest: every 500 tasks are committed separately.
+    If the worker stops, the next run does the rest: the changes are committed in batches of 500.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
-        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it does not say what was counted")
+        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known what was counted")
     changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return changed
 
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task of an outbox. It is not retried for lack of a right."""
+    """Return the task of an outbox. It is not retried if a privilege is missing."""
     options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
@@ -180,7 +181,7 @@ def prune_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
-    """Return the schedule that deletes tasks `retention` after their end. Raises InvalidArgument."""
+    """Return the schedule that deletes tasks once `retention` has passed since they ended. Raises InvalidArgument."""
     age = duration(retention, "retention")
     if not is_span(age, timedelta(seconds=1)):
         raise InvalidArgument(

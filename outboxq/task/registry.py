@@ -12,7 +12,7 @@ from .task import Task
 
 
 class TaskRegistry:
-    """The tasks of one outbox by name. Names are stored permanently, so one name stands for one task."""
+    """The tasks of one outbox by name. Names are stored permanently, so a name always means the same task."""
 
     def __init__(self) -> None:
         self.version = ""
@@ -41,7 +41,7 @@ class TaskRegistry:
         self._schedules = {name: one for name, one in self._schedules.items() if one[1].task_name != task.name}
 
     def add_schedule(self, schedule: NewSchedule, declarer: object) -> None:
-        """Add a schedule that `declarer`, a task, has in code. Raises ConfigurationError for a name that is taken.
+        """Add a schedule that the task `declarer` declares in code. Raises ConfigurationError for a name that is taken.
 
         A module that runs again replaces its own schedules.
         """
@@ -85,7 +85,9 @@ class TaskRegistry:
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """Return whether both are one function, from two runs of its module. Within one run, a namesake has another line."""
+    """Return whether both are the same function, from two runs of its module. Within one run, a namesake is on another
+    line.
+    """
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False
     same = (before.__module__, before.__qualname__) == (now.__module__, now.__qualname__)

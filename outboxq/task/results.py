@@ -45,16 +45,16 @@ class AwaitedResults(ABC):
     def result(self, task_id: UUID | str, timeout: timedelta | float | None = None) -> Any:
         """Wait until the task has ended, and return what its function returned, read by the return annotation.
 
-        If this process does not know the task, the value is plain JSON. `timeout` is a timedelta or seconds. None waits without
-        end; 0 asks once. One thread looks for all callers of the process that wait. It ends with them.
+        If this process does not know the task, the value is plain JSON. `timeout` is a timedelta or seconds. None waits
+        forever; 0 asks once. One thread polls for all waiting callers in the process, and ends when there are none.
 
         The task that follows a batch, and each of a chain, is waited for from the first task on: `OpenBatch.then_id`,
         `ChainHandle.task_ids`. A task that stops a chain ends the wait at once.
 
-        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or discarded, the builtin
-        TimeoutError when the time is over, with the reason why the task has not ended. Raises TaskNotFound for a task that does
-        not exist or was pruned, PayloadError for a result that does not fit the annotation, NotPermitted for a database role that
-        may not read results.
+        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or discarded, the
+        builtin TimeoutError when the time is up, with the reason why the task has not ended. Raises TaskNotFound for a
+        task that does not exist or was pruned, PayloadError for a result that does not fit the annotation, NotPermitted
+        for a database role that may not read results.
 
         Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that runs an event loop, and in any thread but
         the main one of a worker process.
@@ -62,7 +62,7 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`; None: in a transaction that is committed."""
+        """Return the result of a task that was enqueued at `origin`; None: in a transaction that has been committed."""
         task_id = _identifier(task_id)
         if is_batch(task_id):
             raise InvalidArgument(
@@ -84,7 +84,7 @@ class AwaitedResults(ABC):
         return standing.counts
 
     def _waited(self, task_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> Wait:
-        """Wait for the end of a task or a batch, and return the finished wait."""
+        """Wait until a task or a batch ends, and return the finished wait."""
         seconds, store = _seconds(timeout), self.store
         if seconds == 0 or store.runs_alone:
             if seconds != 0:
@@ -131,9 +131,9 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
 def _why(waiter: ResultWaiter, wait: Wait) -> str:
     """Return the reason why it has not ended, as a clause."""
     if wait.trouble is not None:
-        return f"the database does not answer: {sentence(wait.trouble)}"
+        return f"the database is not responding: {sentence(wait.trouble)}"
     if not wait.is_found:
-        return "it is not committed, or the database has not answered; is the transaction that enqueued it still open?"
+        return "it is not committed, or the database has not responded; is the transaction that enqueued it still open?"
     if wait.is_ahead and wait.batch is not None:
         where = f"{wait.batch.kind} {wait.batch.link.batch_id}"
         found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
@@ -148,21 +148,21 @@ def _ensure_may_wait(wait: Wait) -> None:
     running = current.get()
     if running is not None and not running.has_ended:
         raise WaitRefused(
-            f"inside the handler of {running.task_name} the result of {wait.what} cannot be waited for: once all handlers of a "
-            "worker wait, none is left to run the tasks that they wait for; move the rest into another task, which the "
-            "awaited task enqueues at its end, or ask with timeout=0 and raise Snooze to look again later"
+            f"{running.task_name} cannot wait for the result of {wait.what}: if every handler in a worker waited, none could run "
+            "the tasks they wait for. Move the remaining work into a task that the awaited task enqueues when it finishes, or "
+            "call with timeout=0 and raise Snooze."
         )
     if _has_event_loop():
         raise WaitRefused(
-            f"the result of {wait.what} cannot be waited for here: an event loop runs in this thread, and would run nothing else "
-            "meanwhile; wait in another thread with await asyncio.to_thread(handle.result), or with anyio: "
+            f"{wait.what} cannot be awaited here: an event loop is running in this thread, and would be blocked meanwhile; "
+            "wait in another thread with await asyncio.to_thread(handle.result), or with anyio: "
             "await anyio.to_thread.run_sync(handle.result); or ask with timeout=0"
         )
     if process.is_worker and threading.current_thread() is not threading.main_thread():
         raise WaitRefused(
-            f"the result of {wait.what} cannot be waited for in the thread {threading.current_thread().name!r} of a worker process: "
-            "a handler may wait for this thread, and once all handlers of a worker wait, none is left to run what they wait for; "
-            "ask with timeout=0"
+            f"the thread {threading.current_thread().name!r} of a worker process cannot wait for the result of {wait.what}: "
+            "a handler may be waiting for this thread, and if every handler in a worker waited, none could run the tasks they "
+            "wait for; ask with timeout=0"
         )
 
 
@@ -193,7 +193,7 @@ def _seconds(timeout: timedelta | float | None) -> float | None:
         return None
     seconds = duration(timeout, "timeout").total_seconds()
     if seconds < 0:
-        raise InvalidArgument("timeout must be zero or more; None waits without end")
+        raise InvalidArgument("timeout must be zero or more; None waits forever")
     return seconds
 
 
@@ -203,11 +203,11 @@ _ENDS: Mapping[str | None, tuple[str, str]] = {
     EventType.EXPIRED: ("expired", "expired before it was started"),
     EventType.DISCARDED: ("discarded", "failed and was discarded"),
 }
-"""The reason and the words for ends other than a cancellation."""
+"""The reasons and words for endings other than a cancellation."""
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
-    """Return the error that stands for the end of a task that did not complete, with words before and after it."""
+    """Return the error for a task that ended without completing, with words before and after the reason."""
     what, end = f"{before}task {standing.id} ({standing.task_name})", standing.end
     data = {} if end is None else end.event_data
     if standing.status is TaskStatus.FAILED:
@@ -231,7 +231,7 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
     what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
     waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
     if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
-        after = f"; after outboxq failed redrive {blocker.id} it can be waited for again"
+        after = f"; after outboxq failed redrive {blocker.id}, you can wait for it again"
         return ended_otherwise(blocker, before=f"{what} waits for a dead letter: ", after=after)
     if blocker is not None and batch.kind is BatchKind.CHAIN:
         return ended_otherwise(blocker, before=f"{what} has stopped: ")
@@ -241,10 +241,9 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
 
 
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
-    """Return the reason why the batch has not enqueued the awaited task, as a clause. With `explains` it says why the batch's first task
-    does not run.
+    """Return the reason why the batch has not enqueued the awaited task, as a clause.
 
-    Callers may poll, so for a large batch it gives the number of tasks alone.
+    With `explains`, it says why the batch's first task is not running. Callers may poll, so for a large batch it only gives the number of tasks.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

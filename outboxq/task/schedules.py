@@ -1,4 +1,4 @@
-"""Schedules of an outbox: tasks that are enqueued again and again, by a cron expression or at an interval."""
+"""Schedules of an outbox: tasks that are enqueued repeatedly, by a cron expression or at an interval."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ class Scheduling(OutboxRef, Protocol):
 class OutboxSchedules:
     """The schedules of an outbox: `outbox.schedules`.
 
-    `using` is that of `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for the
-    present transaction. Reading needs no transaction.
+    `using` is as in `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for
+    the current transaction. Reading needs no transaction.
     """
 
     def __init__(self, outbox: Scheduling) -> None:
@@ -83,13 +83,13 @@ class OutboxSchedules:
         using: object = CURRENT,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Store a schedule, or change the one that has this name and task. Returns it as it is now.
+        """Store a schedule, or change the one that has this name and task. Returns the stored schedule.
 
-        The options are those of `Outbox.periodic`; `task` may also be the name of one. The task need not be known to the worker
-        that enqueues it, but to the one that runs it. A schedule that is changed stays paused if it was; one where nothing
-        changes is left as it is. Raises InvalidArgument for an option out of its range, a name that belongs to a schedule of
-        another task, and one that is declared in code; InvalidCall and PayloadError for arguments that do not fit the task;
-        UnknownTask. All of them before anything is written.
+        The options are those of `Outbox.periodic`; `task` may also be the name of one. Only the worker that runs the
+        task has to know it, not the worker that enqueues it. A schedule that is changed stays paused if it was; if
+        nothing changes, it is left as it is. Raises InvalidArgument for an option out of its range, a name that belongs
+        to a schedule of another task, and a schedule that is declared in code; InvalidCall and PayloadError for
+        arguments that do not fit the task; UnknownTask. Each is raised before anything is written.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
@@ -102,12 +102,13 @@ class OutboxSchedules:
             return self._outbox.store.schedules.pause(name, reason=reason, using=target)
 
     def resume(self, name: str, *, using: object = CURRENT) -> Schedule:
-        """End a pause. `catch_up` decides about the ticks since. Raises ScheduleNotFound."""
+        """End a pause. `catch_up` decides about the ticks missed meanwhile. Raises ScheduleNotFound."""
         with self._writing(using, "resume", name) as target:
             return self._outbox.store.schedules.resume(name, using=target)
 
     def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
-        """Enqueue a task of the schedule now, beside its ticks, also while it is paused. `by` says who asks for it.
+        """Enqueue a task of the schedule now, in addition to its ticks, even while it is paused. `by` says who
+        requested it.
 
         Raises ScheduleNotFound.
         """
@@ -128,15 +129,15 @@ class OutboxSchedules:
     ) -> builtins.list[datetime]:
         """Enqueue a task for each tick from `start` to before `end` that had none, and return these ticks.
 
-        No tick gets a second task, however often it is called. `dry_run` only returns them. Raises ScheduleNotFound, and
-        InvalidArgument for an end that is still to come or for more than 10 000 ticks.
+        A tick never gets a second task, however often this is called. With `dry_run`, the ticks are only returned.
+        Raises ScheduleNotFound, and InvalidArgument for an end in the future or for more than 10 000 ticks.
         """
         open_target = self._reading(using) if dry_run else self._writing(using, "backfill", name)
         with open_target as target:
             return self._outbox.store.schedules.backfill(name, start, end, dry_run=dry_run, using=target)
 
     def list(self, *, using: object = CURRENT) -> builtins.list[Schedule]:
-        """Return all schedules of the database, by name: also those of other programs."""
+        """Return all schedules in the database, by name, including those of other programs."""
         with self._reading(using) as target:
             return self._outbox.store.schedules.list(using=target)
 
@@ -171,7 +172,7 @@ class OutboxSchedules:
 
     @contextmanager
     def _reading(self, using: object) -> Iterator[object]:
-        """Yield the target; None if the present transaction is not known: the store then begins its own."""
+        """Yield the target; None if the current transaction is not known, so that the store begins its own."""
         with ExitStack() as stack:
             try:
                 target = stack.enter_context(resolve_target(self._outbox, using, "schedules", is_option=True))
@@ -190,7 +191,7 @@ def next_ticks(
     count: int = 5,
     after: datetime | None = None,
 ) -> list[datetime]:
-    """Return the next moments of a rule after one, in its time zone. `every` counts from there."""
+    """Return the next moments of a rule after a given one, in its time zone. `every` counts from there."""
     text = rule_of(rule, None if every is None else duration(every, "every"))
     positive(count, "count")
     after = datetime.now(UTC) if after is None else aware(after, "after")
@@ -226,12 +227,12 @@ def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None
 
 
 def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
-    """Log which schedules of some code go on though this code does not ask for them: another program may."""
+    """Log which schedules keep running although this code does not declare them: another program may."""
     declared = {one.name for one in tasks.schedules}
     ours = [one for one in stored if one.declared_by is not None and one.paused_at is None and one.name not in declared]
     if RETENTION in {one.name for one in ours}:
         log.info(
-            "the schedule %s deletes old tasks, though this code does not ask for it; if no other program does, remove it: "
+            "the schedule %s deletes old tasks, although this code does not ask for it; if no other program does, remove it: "
             "outboxq schedule remove %s",
             RETENTION,
             RETENTION,
@@ -242,8 +243,8 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         log.info(
-            "schedules go on whose tasks this code does not have: %s%s; if no other program has them, remove each: outboxq "
-            "schedule remove NAME",
+            "some running schedules have tasks that this code does not declare: %s%s; if no other program declares them, "
+            "remove each: outboxq schedule remove NAME",
             ", ".join(unknown[:_NAMED]),
             more,
         )
@@ -269,27 +270,28 @@ class PeriodicTasks(AwaitedResults):
     ) -> Callable[[T], T]:
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        A task may have several schedules, each with its own name. Workers write them to the database when they start, and
-        `outboxq upgrade APP` does.
+        A task may have several schedules, each with its own name. Workers write them to the database when they start,
+        and so does `outboxq upgrade APP`.
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
                 second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
-            every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that long after
-                the schedule was stored, or at `starts_at`.
+            every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that
+                long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None: the task's name.
             tz: The IANA name of the time zone that the rule is read in, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
             overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one after the other.
                 "skip": it is cancelled, if the earlier one still runs when its `grace` ends.
-            catch_up: The ticks that run of those missed while no worker ran: "none", "latest" (the newest one, at once) or "all".
+            catch_up: Which of the ticks missed while no worker was running still run: "none", "latest" (the newest one,
+                at once) or "all".
             catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
-            grace: The time after which a tick's task is not started any more. None: it is, however late; with overlap="skip",
-                until the next tick.
+            grace: The time after which a tick's task is no longer started. None: it starts, however late; with
+                overlap="skip", only until the next tick.
             jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
                 one tick.
             starts_at: The moment before which it does not tick. None: the moment at which the schedule is stored.
-            ends_at: The moment from which on it does not tick. None: it never ends.
+            ends_at: The moment from which it no longer ticks. None: it never ends.
 
         Raises ConfigurationError for anything but a task and for a name that is taken, InvalidArgument for a rule that never ticks
         or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
@@ -311,14 +313,14 @@ class PeriodicTasks(AwaitedResults):
 
     @property
     def schedules(self) -> OutboxSchedules:
-        """The schedules, to look at and to change at run time."""
+        """The schedules, to read and change at run time."""
         return OutboxSchedules(self)
 
     def sync_schedules(self) -> None:
         """Store the schedules that this process's tasks declare, and pause the schedules that the tasks no longer declare.
 
-        Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name that a
-        schedule has which was stored at run time.
+        Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name
+        that belongs to a schedule stored at run time.
         """
         declare_schedules(self.store, self.tasks)
 

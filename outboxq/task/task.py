@@ -1,4 +1,4 @@
-"""Tasks: plain functions that an application can also enqueue, and the calls of them."""
+"""Tasks: plain functions that an application can also enqueue, and calls to them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.transactional = transactional
         self.timeout_action = timeout_action
-        """The fate of a handler that runs past the timeout. It is read from the code that runs the task, and not stored."""
+        """The fate of a handler that runs past the timeout. Read from the code that runs the task, not stored."""
         self.outbox = outbox
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
@@ -124,24 +124,27 @@ class Task(Generic[P, R]):
         Args:
             target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3
                 connection, a Django connection or alias, the context of a transactional task; or the outbox itself, for a
-                separate transaction; or a batch, to which the task is added. Left out: the present transaction, as for `enqueue()`.
+                separate transaction; or a batch, to which the task is added. If left out: the current transaction, as
+                for `enqueue()`.
             delay: The time from now until the task is due.
             run_after: The moment at which the task is due, instead of `delay`.
             queue: The queue in which the task waits. None: as declared.
             priority: -100 to 100. Tasks with a higher priority start first. None: as declared.
             max_attempts: The number of attempts, the first one included. None: the retry policy decides.
-            partition_key: A key whose tasks run one at a time, within one queue, in the order of their enqueueing.
-            concurrency_key: A key of which at most as many tasks run at once as the queue's limit per key allows, in any order.
+            partition_key: A key whose tasks run one at a time, within one queue, in the order in which they were
+                enqueued.
+            concurrency_key: A key whose tasks run in any order, as many at once as the queue's limit per key allows.
                 Without such a limit they run one at a time.
-            expires: The span from now, or the moment, after which the task is not started any more.
-            idempotency_key: A key that one task of this name can have: enqueueing the key again finds the first task.
+            expires: The span from now, or the moment, after which the task is no longer started.
+            idempotency_key: A key that only one task of this name can have: enqueueing with the key again finds the
+                first task.
             unique_for: The time for which the key is taken. None: permanently.
-            unique_until_finished: Free the key once that task has ended.
-            on_conflict: The answer to a key that is taken. "return": the handle of the task that has it. "skip": a handle
-                without a task. "replace": that task takes over these arguments and options while it is Ready. "raise":
-                DuplicateTask is raised.
-            headers: Texts that travel with the task, such as the id of a request: the handler reads them in `ctx.headers`. At most
-                8 KiB; names have 1 to 100 characters, and do not begin with `outboxq-`. Hooks may add others.
+            unique_until_finished: Free the key when that task has ended.
+            on_conflict: The answer to a key that is taken. "return": the handle of the task that has the key. "skip": a
+                handle without a task. "replace": that task takes over these arguments and options if it is still Ready.
+                "raise": DuplicateTask is raised.
+            headers: Strings that travel with the task, such as a request id: the handler reads them in `ctx.headers`.
+                At most 8 KiB; names have 1 to 100 characters, and do not begin with `outboxq-`. Hooks may add more.
         """
         if target is None:
             raise no_transaction(self.name, "using(None) names no transaction")
@@ -155,11 +158,11 @@ class Task(Generic[P, R]):
 
     @cached_property
     def _plain_fields(self) -> dict[str, Any]:
-        """The fields of a NewTask that each call without options has."""
+        """The fields of a NewTask for a call without options."""
         return {**vars(self.options.with_key(None)), "task_name": self.name, "idempotency_key": None}
 
     def _fields_of(self, options: CallOptions) -> dict[str, Any]:
-        """Return the fields of a NewTask that a call with these options has."""
+        """Return the fields of a NewTask for a call with these options."""
         given: dict[str, Any] = {**_OF_A_CALL, **options}
         moments = {name: given.pop(name) for name in ("delay", "run_after", "expires")}
         declared = vars(self.options if given["partition_key"] is not None else self.options.with_key(None))
@@ -176,14 +179,16 @@ class Task(Generic[P, R]):
         }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return this call of the function, checked and not enqueued: for `then=` of a batch, and for a chain.
+        """Return this call of the function, checked but not enqueued: for `then=` of a batch, or for a chain.
 
         With options: ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError as `enqueue` does.
         """
         return self.using().call(*args, **kwargs)
 
     def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the arguments of a call as a row stores them. Raises InvalidCall and PayloadError as `enqueue` does."""
+        """Return the arguments of a call in the form in which a row stores them. Raises InvalidCall and PayloadError as
+        `enqueue` does.
+        """
         if args or kwargs:
             return self.parameters.dump(tuple(args), kwargs)
         # Without arguments, annotations need not be known yet: the module may define their names further down.
@@ -191,11 +196,11 @@ class Task(Generic[P, R]):
         return "{}"
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a call of the function in the present transaction, with the options of the declaration.
+        """Enqueue a call of the function in the current transaction, with the options of the declaration.
 
-        The present transaction is known inside a transactional task of the same outbox, in Django, in Flask with
-        Flask-SQLAlchemy, and with `Outbox(session=…)`. Elsewhere InvalidTarget is raised: name the transaction with `using()`.
-        Raises what `BoundTask.enqueue` raises.
+        The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Elsewhere InvalidTarget is raised: name the transaction with
+        `using()`. Raises what `BoundTask.enqueue` raises.
         """
         return self.using().enqueue(*args, **kwargs)
 
@@ -214,20 +219,20 @@ R_co = TypeVar("R_co", covariant=True)
 class TaskCall(Generic[R_co]):
     """A call of a task: its arguments, checked, and its options. `Task.call()` makes one.
 
-    A batch and a chain enqueue it later. One call may be used any number of times.
+    A batch or a chain enqueues it later. One call may be used any number of times.
     """
 
     outbox: OutboxRef = field(repr=False, compare=False)
     """The outbox that the task was declared on."""
     task: NewTask
-    """The task to enqueue, but for its id."""
+    """The task to enqueue, without its id."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
             raise AttributeError(
-                f"the call of a task has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
+                f"a task call does not accept {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
             )
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
@@ -262,11 +267,13 @@ class BoundTask(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue a call of the function: the arguments are typed and checked as for the function itself.
 
-        Returns the Handle of the task. It runs once the transaction is committed, and never if that is rolled back.
+        Returns the Handle of the task. It runs when the transaction has been committed, and never if that is rolled
+        back.
 
-        Raises InvalidCall (a TypeError) if the arguments do not fit the signature, PayloadError if one of them is not of its
-        annotated type or not strict JSON, InvalidTarget if the target has no open transaction; all of them before anything is
-        written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with ``on_conflict="raise"``.
+        Raises InvalidCall (a TypeError) if the arguments do not fit the signature, PayloadError if one of them does not
+        match its annotated type or is not strict JSON, InvalidTarget if the target has no open transaction; each is
+        raised before anything is written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with
+        ``on_conflict="raise"``.
         """
         tasks, hooks = [self._new(args, kwargs)], self._task.outbox.hooks
         return (self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write))[0]
@@ -297,7 +304,7 @@ class BoundTask(Generic[P, R]):
         return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return a call with these options, checked and not enqueued; see `Task.call`."""
+        """Return a call with these options, checked but not enqueued; see `Task.call`."""
         task = self.planned(*args, **kwargs)
         if self._target is not CURRENT or task.pipeline_execution_id is not None:
             raise InvalidCall(
@@ -306,13 +313,13 @@ class BoundTask(Generic[P, R]):
             )
         if task.idempotency_key is not None or task.available_at is not None or task.expires_at is not None:
             raise InvalidCall(
-                f"a call of {task.task_name} takes no idempotency_key and no moments: it is enqueued once, at a time that is not "
-                "known yet; give delay= and expires= as spans"
+                f"a call of {task.task_name} takes no idempotency_key and no moments: it is enqueued only once, at a "
+                "time that is not known yet; give delay= and expires= as spans"
             )
         return TaskCall(outbox=self._task.outbox, task=task)
 
     def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
-        """Return what `enqueue` would write for this call, checked as it checks it. Nothing is written."""
+        """Return what `enqueue` would write for this call, with the same checks. Nothing is written."""
         task = self._new(args, kwargs)
         check(task)
         return task
@@ -339,7 +346,7 @@ class Origin:
     __slots__ = ("__weakref__", "_outbox", "_target", "_thread")
 
     def __init__(self, outbox: OutboxRef, target: object) -> None:
-        """Remember where the tasks were written; `target` None: in a separate transaction, which is committed."""
+        """Remember where the tasks were written; `target` None: in a separate transaction, which has been committed."""
         self._outbox = outbox
         self._target: Callable[[], object] | None = None if target is None else _reference(target)
         self._thread = threading.get_ident()
@@ -351,12 +358,14 @@ class Origin:
         return self._outbox.wait_for_batch(batch_id, timeout, self)
 
     def settle(self) -> None:
-        """Note that the transaction is committed."""
+        """Note that the transaction has been committed."""
         self._target = None
 
     @property
     def is_committed(self) -> bool:
-        """Return whether the tasks were written in a separate transaction, which is committed. The end of a caller's transaction is not known."""
+        """Return whether the tasks were written in a separate, committed transaction. How a caller's transaction ended
+        is not known.
+        """
         return self._target is None
 
     @property
@@ -366,12 +375,12 @@ class Origin:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a transaction is open where the task was written."""
+        """Return whether a transaction is still open where the task was written."""
         return self._target is not None and has_transaction(self._target())
 
 
 def has_transaction(target: Any) -> bool:
-    """Return whether a transaction is open on a session or connection. It sends nothing to the database."""
+    """Return whether a transaction is open on a session or connection. It does not send anything to the database."""
     if isinstance(target, TaskContext):
         return target.inside is not None
     with suppress(Exception):  # a closed connection raises
@@ -384,7 +393,7 @@ def has_transaction(target: Any) -> bool:
 
 
 _OPEN = frozenset({1, 2, 3})
-"""psycopg's states: a command runs, a transaction is open, or it has failed."""
+"""psycopg's states: a command is running, a transaction is open, or it has failed."""
 
 
 def _reference(target: Any) -> Callable[[], object]:
@@ -420,13 +429,14 @@ def takes_context(function: Callable[..., object]) -> bool:
     if isinstance(first.annotation, str):
         try:
             return get_type_hints(function)[first.name] is TaskContext
-        except NameError:  # another parameter's forward reference does not resolve: compare the text
+        except NameError:  # another parameter's forward reference does not resolve: compare the source text
             return first.annotation.rpartition(".")[2] == TaskContext.__name__
     return first.annotation is TaskContext
 
 
 def _refuse_other_contexts(function: Callable[..., object], name: str, *, given: bool) -> None:
-    """Raise ConfigurationError for a parameter whose annotation has TaskContext, but which no worker passes a context to.
+    """Raise ConfigurationError for a parameter that is annotated with TaskContext, but to which no worker passes a
+    context.
 
     Without this, the first call would miss an argument that its caller cannot have.
     """
@@ -461,7 +471,7 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
 
 
 def call_of(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    """Return the positional and the keyword arguments of a call that is written as a tuple or as a mapping."""
+    """Return the positional and keyword arguments of a call written as a tuple or as a mapping."""
     if isinstance(call, Mapping):
         return (), call
     if isinstance(call, str | bytes) or not isinstance(call, Sequence):

@@ -1,4 +1,4 @@
-"""Waiting for the ends of tasks: one thread of the process polls for all callers."""
+"""Waiting for tasks to end: one thread in the process polls for all callers."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ class Wait:
     task_id: UUID
     """The id of the task, or of the batch."""
     transaction: Origin | None = None
-    """The transaction that the task was enqueued in; None: it is committed already."""
+    """The transaction that the task was enqueued in; None: it has already been committed."""
     is_own: bool = False
-    """True if that transaction is of the thread that waits, which cannot end it meanwhile."""
+    """True if that transaction belongs to the waiting thread, which cannot end it meanwhile."""
     standing: Standing | None = None
-    """The standing of the task at the last poll that told it; its end once that is seen."""
+    """The standing of the task at the last poll that showed it; its final standing once that has been seen."""
     link: BatchLink | None = field(init=False)
-    """The batch that the task follows, or the batch itself; None: the task follows no others."""
+    """The batch that the task follows, or the batch itself; None: the task does not follow any others."""
     batch: BatchStanding | None = None
-    """The standing of that batch at the last poll that told it."""
+    """The standing of that batch at the last poll that showed it."""
     is_ahead: bool = field(init=False)
-    """True while the batch is polled, since the task is not enqueued yet."""
+    """True while the batch is polled because the task is not enqueued yet."""
     error: BaseException | None = None
-    """The reason why the wait is over without an end."""
+    """The reason why the wait is over although the task has not ended."""
     trouble: Exception | None = None
-    """The error of the last poll, if it failed for a reason that may pass."""
+    """The error from the last poll, if it failed for a temporary reason."""
     done: threading.Event = field(default_factory=threading.Event)
     is_new: bool = True
     """True until the first poll."""
@@ -62,14 +62,14 @@ class Wait:
         return batch.blocker is not None or (batch.link.number > 0 and batch.is_decided)
 
     def take(self, standing: Standing) -> bool:
-        """Take over what a poll has found. Returns whether the task has ended."""
+        """Record what a poll has found. Returns whether the task has ended."""
         self.standing, self.trouble = standing, None
         if standing.has_ended:
             self.done.set()
         return standing.has_ended
 
     def take_batch(self, standing: BatchStanding) -> bool:
-        """Take over what a poll has found of the batch that the task follows. Returns whether the wait is over."""
+        """Record what a poll has found about the batch that the task follows. Returns whether the wait is over."""
         self.batch, self.trouble = standing, None
         if standing.has_come:
             self.is_ahead = False
@@ -80,8 +80,8 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, since an error has left its `with` block: nothing will follow it; "
-                    f"end it: outboxq batch cancel {standing.link.batch_id}"
+                    f"batch {standing.link.batch_id} is not closed, because an error left its `with` block: nothing "
+                    f"will follow it; end it: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
         return self.done.is_set()
@@ -93,13 +93,14 @@ class Wait:
     def miss(self) -> None:
         """Note that a poll did not find the task. This ends the wait unless the task may still be committed, or follows others.
 
-        A commit may have come between the poll and this call, so after the end of the transaction there is one more poll.
+        A commit may have come between the poll and this call, so there is one more poll after the transaction has
+        ended.
         """
         self.trouble = None
         if self.link is not None and not self.is_ahead and not self.is_found:
             self.is_ahead = True
         elif self.is_found:
-            self.fail(self.not_found(f"{self.what} was pruned while its result was waited for"))
+            self.fail(self.not_found(f"{self.what} was pruned while its result was being awaited"))
         elif self.transaction is None or self.transaction.is_committed:
             self.fail(self.absence())
         elif self.transaction.is_open:
@@ -123,18 +124,19 @@ class Wait:
     def absence(self) -> TaskNotFound | BatchNotFound:
         """Return the error for a task or a batch that does not exist and that no open transaction can still commit.
 
-        The end of a caller's transaction is not known. It would not decide either, because a savepoint may have been rolled back.
+        How a caller's transaction ended is not known. That would not settle it either, because a savepoint may have
+        been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")
         if self.transaction.is_committed:
-            return self.not_found(f"there is no {self.what} any more: it was committed, and was pruned since")
+            return self.not_found(f"{self.what} no longer exists: it was committed but has since been pruned")
         return self.not_found(
-            f"there is no {self.what}: the transaction that enqueued it was rolled back, or it was pruned since"
+            f"there is no {self.what}: the transaction that enqueued it was rolled back, or it has since been pruned"
         )
 
     def not_found(self, text: str) -> TaskNotFound | BatchNotFound:
-        """Return the error of a missing task or batch with this text."""
+        """Return the error for a missing task or batch with this text."""
         return (TaskNotFound if self.link is None or self.link.number else BatchNotFound)(text)
 
 
@@ -144,8 +146,8 @@ def uncommitted(what: str) -> str:
 
 
 RECHECK, CHECKED_AT_ONCE = 0.5, 100
-"""Seconds after which a poll also asks whether tasks are still there, and the number of them. That reads a row of each: of a thousand
-at once, it took the time of ten polls.
+"""Seconds after which a poll also asks whether tasks still exist, and the number of tasks to check. This reads a row
+for each: checking a thousand at once took as long as ten polls.
 """
 
 
@@ -170,24 +172,25 @@ class Poller:
         has_changed: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`may_pass` says of an error whether a later poll may succeed; any other is raised. `has_changed` says whether anything
-        may have been committed since it was last called.
+        """`may_pass` says whether a later poll may succeed after an error; any other error is raised. `has_changed`
+        says whether anything may have been committed since it was last called.
         """
         self.count = 0
-        """The number of times that the tables were read."""
+        """The number of times that the tables have been read."""
         self._reader = reader
         self._may_pass = may_pass
         self._has_changed = has_changed
         self._clock = clock
         self._checked, self._unchecked = clock(), False
         self._to_check: list[Wait] = []
-        """The callers of the present round of checks whose tasks have not been checked yet."""
+        """The callers of the current round of checks whose tasks have not been checked yet."""
 
     def again(self, waits: Collection[Wait]) -> bool:
-        """Ask whether the tasks have ended, if anything was committed since. Returns whether one has.
+        """Ask whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
+        has.
 
-        From time to time it also checks whether the others still exist. It looks for a task that no poll has found until the task is
-        committed.
+        From time to time it also checks whether the others still exist. A task that no poll has found yet is looked for
+        until it is committed.
         """
         if not waits or not self._may_find(waits):
             return False
@@ -198,7 +201,9 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are checked for existence now: a part of all, because a check reads a row for each."""
+        """Return the callers whose tasks are checked for existence now: only some of them, because a check reads a row
+        for each.
+        """
         if not self._is_to_be_checked:
             return set()
         if not self._to_check:
@@ -218,7 +223,7 @@ class Poller:
         For a task that is not enqueued yet, the batch that it follows is polled: one statement for all batches, beside the one
         for all tasks.
         """
-        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads what was found first
+        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads the first thing found
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
         ahead = [wait for wait in waits if wait.is_ahead and not wait.done.is_set()]
         has_ended |= self._at_batches(ahead, everything=everything)
@@ -291,7 +296,7 @@ class Poller:
         return False
 
     def _pass_over(self, error: Exception, waits: Iterable[Wait]) -> None:
-        """Keep the error for the callers, or raise it if no later poll can succeed."""
+        """Keep the error for the callers, or raise it if later polls cannot succeed."""
         if not self._may_pass(error):
             raise error
         for wait in waits:
@@ -299,18 +304,18 @@ class Poller:
 
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
-"""Seconds between two polls: at first, how much longer each next one is, and at most.
+"""Seconds between polls: the first pause, the growth of each further one, and the maximum.
 
-So an end is seen 5 ms later, or a fiftieth of the time waited, whichever is more, and at most 250 ms.
+So the end of a task is noticed within 5 ms or a fiftieth of the time waited, whichever is longer, and within 250 ms at most.
 """
 SHARE, BURST = 0.035, 0.1
-"""The share of a core that polls may take, and the seconds of processor time that they may take beyond it in a row:
+"""The share of a core that polls may use, and the seconds of processor time that they may use beyond it at a stretch:
 `python -m benchmarks.awaited`.
 """
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
-"""Seconds that the reason for a timeout may take to be found, and the number of reasons that are looked for at once."""
+"""Seconds allowed for finding the reason for a timeout, and the number of reasons looked up at once."""
 IDLE = 5.0
-"""Seconds without a caller that waits after which the thread ends."""
+"""Seconds without a waiting caller after which the thread ends."""
 
 
 class Backoff:
@@ -322,11 +327,11 @@ class Backoff:
         self._credit, self._credited_at = BURST, clock()
 
     def quicken(self) -> None:
-        """Begin again with the shortest pause: there is another caller, or a task has ended."""
+        """Start again with the shortest pause: there is another caller, or a task has ended."""
         self._step = FIRST_PAUSE
 
     def slow_down(self) -> None:
-        """Make the next pauses longer, after a poll that found no end."""
+        """Make the next pauses longer, after a poll that did not find an ended task."""
         self._step = min(self._step * GROWTH, LONGEST_PAUSE)
 
     def spend(self, seconds: float) -> None:
@@ -347,12 +352,14 @@ class Backoff:
 
 
 class ResultWaiter:
-    """Waits for the ends of tasks in one database. Its thread starts with the first caller, and ends without callers."""
+    """Waits for tasks to end in one database. Its thread starts with the first caller, and ends when there are no
+    more.
+    """
 
     def __init__(self, store: Store, *, idle: float = IDLE) -> None:
         self.store = store
         self.polls = 0
-        """The number of polls so far, for tests and figures."""
+        """The number of polls so far, for tests and benchmarks."""
         self._idle = idle
         self._lock = threading.Lock()
         self._arrived = threading.Event()
@@ -364,7 +371,7 @@ class ResultWaiter:
 
     @property
     def is_active(self) -> bool:
-        """Return whether the thread is there."""
+        """Return whether the thread exists."""
         return self._thread is not None
 
     def wait(self, wait: Wait, seconds: float | None) -> None:
@@ -385,7 +392,7 @@ class ResultWaiter:
 
     def explained(self, find: Callable[[], str]) -> str | None:
         """Return the reason that `find` returns; None if it takes too long, because the caller's time is over."""
-        if not self._explaining.acquire(blocking=False):  # many time out at once
+        if not self._explaining.acquire(blocking=False):  # many calls time out at once
             return None
         found: list[str] = []
 
@@ -405,7 +412,7 @@ class ResultWaiter:
         try:
             with closing(ResultReader(self.store)) as reader:
                 self._poll_again_and_again(reader)
-        except BaseException as error:  # noqa: BLE001 - each caller that waits is to have it
+        except BaseException as error:  # noqa: BLE001 - each waiting caller should get it
             with self._lock:
                 self._thread = None
                 waits, self._waits, self._new = self._waits, {}, []
@@ -432,7 +439,7 @@ class ResultWaiter:
             self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
-        """Return whether some caller waits, after a while in which one may come. Otherwise the thread is over."""
+        """Return whether any caller is waiting, after giving one some time to arrive. Otherwise the thread ends."""
         if self._waits:
             return True
         self._arrived.clear()
@@ -454,7 +461,7 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers except those in `seen`, which were just polled, and those that came since."""
+        """Return the callers not in `seen` (just polled) and not added since."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 
@@ -464,13 +471,15 @@ class WaiterOfProcess:
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}
-        """Waiters by process and store. Those of the processes before it are kept: to close their connections is not for us."""
+        """Waiters by process and store. Those of parent processes are kept: it is not up to us to close their
+        connections.
+        """
 
     def of(self, store: Store) -> ResultWaiter:
         """Return the waiter for this store, the same in each thread."""
         process, key = os.getpid(), (os.getpid(), id(store))
         if (found := self._waiters.get(key)) is None:
-            # Threads that come here at once all get the first one.
+            # Threads that get here at the same time all get the first one.
             found = self._waiters.setdefault(key, ResultWaiter(store))
             for other in [one for one in self._waiters if one[0] == process and one != key]:
                 self._waiters.pop(other, None)  # of a database that the outbox was bound to before

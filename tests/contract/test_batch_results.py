@@ -456,7 +456,7 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
     batch = unclosed(app.outbox, app.database, then=app.report.call())
-    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, since an error has left its `with` block"):
+    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, because an error left its `with` block"):
         batch.result(timeout)
     app.outbox.store.batches.cancel(batch.id)
     with pytest.raises(TaskCancelled):
@@ -500,7 +500,7 @@ def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
     for one in (*callers, other):
         with pytest.raises(
             (TaskNotFound, BatchNotFound),
-            match=": the transaction that enqueued it was rolled back, or it was pruned since$",
+            match=": the transaction that enqueued it was rolled back, or it has since been pruned$",
         ):
             one.result(timeout)
     with pytest.raises(TaskNotFound, match=f"^there is no task {callers[1].id}$"):
@@ -519,10 +519,10 @@ def test_a_batch_that_is_pruned_while_it_is_waited_for_is_not_found(app: App, mo
             connection.exec_driver_sql("DELETE FROM task_batches WHERE closed")
         app.database.corrupted = True
         with pytest.raises(
-            TaskNotFound, match=f"^task {chain.task_ids[1]} was pruned while its result was waited for$"
+            TaskNotFound, match=f"^task {chain.task_ids[1]} was pruned while its result was being awaited$"
         ):
             waited[0].result(PATIENCE)
-        with pytest.raises(BatchNotFound, match=f"^batch {batch.id} was pruned while its result was waited for$"):
+        with pytest.raises(BatchNotFound, match=f"^batch {batch.id} was pruned while its result was being awaited$"):
             waited[1].result(PATIENCE)
 
 
@@ -591,7 +591,7 @@ def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
     at_once, waited = (one.result(timeout=0) for one in asked)
     assert "TimeoutError: " in at_once
     assert "is Ready" in at_once
-    assert waited.startswith(f"WaitRefused: inside the handler of ask the result of task {chain.task_ids[-1]} cannot")
+    assert waited.startswith(f"WaitRefused: ask cannot wait for the result of task {chain.task_ids[-1]}")
 
 
 # What it costs
@@ -684,7 +684,7 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
         app.fetch.using(batch)
     with pytest.raises(InvalidTarget, match="is made by a `with` block"):
         app.fetch.using(block)
-    with pytest.raises(InvalidTarget, match=f"batch {batch.id} is made already: write `with outbox.batch"), block:
+    with pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been made: write `with outbox.batch"), block:
         pass
 
 
@@ -708,9 +708,7 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
             outbox.emit("order.paid", 1, using=batch)
         assert "using=session" in str(raised.value)
         for made in (chain.using(batch).enqueue, outbox.batch(using=batch).__enter__):
-            with pytest.raises(
-                InvalidTarget, match=r"cannot be part of <OpenBatch .*make it beside that one"
-            ) as raised:
+            with pytest.raises(InvalidTarget, match=r"cannot be part of <OpenBatch .*make it separately") as raised:
                 made()
             errors.append(str(raised.value))
     assert [error.partition(" cannot")[0] for error in errors] == ["a chain", "a batch"]

@@ -136,7 +136,7 @@ def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     run()
     assert seen == ["first"]
     assert [error.partition(") ")[2] for error in errors] == [
-        "has no task before it: another task added it to its chain; pass it what it needs as an argument"
+        "has no task before it: another task added it to its chain; pass what it needs as an argument"
     ]
 
 
@@ -152,7 +152,7 @@ def test_previous_is_refused_where_the_task_before_was_deleted(
     @outbox.task(name="second")
     def second(ctx: TaskContext) -> None:
         forget(database, chain.task_ids[0])
-        with pytest.raises(TaskNotFound, match="was deleted, so its result is not known any more"):
+        with pytest.raises(TaskNotFound, match="was deleted, so its result is no longer known"):
             _ = ctx.previous
         refused.append(True)
 
@@ -179,7 +179,7 @@ def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[
     assert sorted(error.partition(") ")[2] for error in errors) == [
         "has no task before it: it is in a batch, not a chain",
         "has no task before it: it is the first of its chain",
-        "is in no batch and no chain",
+        "is not in a batch or a chain",
     ]
 
 
@@ -371,5 +371,5 @@ def test_a_batch_that_is_over_takes_no_task_of_a_late_handler(outbox: Outbox, ru
         late.using(batch).enqueue()
     run()
     assert errors == [
-        f"batch {batch.id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
+        f"batch {batch.id} does not accept more tasks: it has completed, is being cancelled, or is not in this database"
     ]

@@ -378,7 +378,7 @@ def test_a_batch_that_has_completed_takes_no_more(database: Database) -> None:
     batch = made(database)
     complete(database)
     before = database.counts()
-    with pytest.raises(BatchClosed, match="takes no more tasks"):
+    with pytest.raises(BatchClosed, match="does not accept more tasks"):
         database.add(pipeline_execution_id=batch.id)
     with pytest.raises(BatchClosed):
         database.add(pipeline_execution_id=new_batch_id())

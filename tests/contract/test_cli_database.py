@@ -226,7 +226,7 @@ LOOKING = [one for one in [*TAKING_APP, *TAKING_IDS] if one[0] != "grants"]
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_file_that_is_not_there_is_told_with_its_whole_path_and_is_not_made(directory, command):
     assert sentence(outboxq(*command, "--url", "sqlite:///nosuch.db"), 4) == (
-        f"there is no SQLite file {directory}/nosuch.db, and none was made; run: outboxq upgrade --url sqlite:///nosuch.db"
+        f"there is no SQLite file {directory}/nosuch.db, and none was created; run: outboxq upgrade --url sqlite:///nosuch.db"
     )
     assert list(directory.iterdir()) == []
 
@@ -239,7 +239,7 @@ def test_a_command_in_the_wrong_directory_says_where_it_looked_and_what_to_type(
     (tmp_path / "elsewhere").mkdir()
     os.chdir(tmp_path / "elsewhere")
     assert sentence(outboxq(*command), 4) == (
-        f"there is no SQLite file {tmp_path}/elsewhere/shop.db, and none was made; run: outboxq upgrade shop"
+        f"there is no SQLite file {tmp_path}/elsewhere/shop.db, and none was created; run: outboxq upgrade shop"
     )
     assert list(Path.cwd().iterdir()) == []
 
@@ -318,7 +318,7 @@ def test_a_worker_in_an_application_makes_no_file_and_names_it(directory):
         with pytest.raises(SchemaOutOfDate) as refused:
             start()
         assert str(refused.value) == (
-            f"there is no SQLite file {directory}/nosuch.db, and none was made; run: outboxq upgrade, with your application "
+            f"there is no SQLite file {directory}/nosuch.db, and none was created; run: outboxq upgrade, with your application "
             "(module:outbox) or --url"
         )
     assert list(directory.iterdir()) == []

@@ -39,7 +39,7 @@ USING = (
     "unique_until_finished, on_conflict, headers"
 )
 TASK = "its options are name, queue, priority, retry, lease, timeout, timeout_action, transactional, subscribe, on_dead_letter, check_types"
-TRANSACTION = "write using(session) with the session or connection whose transaction it is, or using(outbox) for a transaction of its own"
+TRANSACTION = "write using(session) with the session or connection that owns the transaction, or using(outbox) for a transaction of its own"
 
 
 class User:
@@ -244,7 +244,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
 
 def test_a_call_that_is_enqueued(hello) -> None:
     sentence = (
-        "the call of a task has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
+        "a task call does not accept 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
         "write task.using(session).enqueue(…)"
     )
     refused(AttributeError, sentence, lambda: hello.call(7).enqueue())
@@ -319,7 +319,7 @@ def test_a_name_twice(outbox) -> None:
     [
         (
             ConfigurationError,
-            "shop.hello: async functions cannot be tasks: write a plain one, asyncio.run() inside it",
+            "shop.hello: async functions cannot be tasks: write a plain function that calls asyncio.run()",
             lambda outbox: outbox.task(name="shop.hello")(asynchronous),
         ),
         (

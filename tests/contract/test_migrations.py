@@ -767,8 +767,8 @@ def test_tables_of_an_unreleased_version_are_refused_with_what_to_do(migrated, m
         migrated.run(statement)
     before = shape(migrated)
     sentence = (
-        f"{called(migrated.url)} has outboxq tables of an unreleased version, which cannot be upgraded; create the tables again: "
-        "delete them or use an empty database, and run outboxq upgrade"
+        f"{called(migrated.url)} has outboxq tables from an unreleased version, which cannot be upgraded; "
+        "delete them or use an empty database, then run outboxq upgrade"
     )
     store = Store(migrated.engine)
     for attempt in (

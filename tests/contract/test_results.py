@@ -291,7 +291,7 @@ def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkey
             for table, key in (("task_outbox", "task_execution_id"), ("execution_events", "task_execution_id")):
                 connection.exec_driver_sql(f"DELETE FROM {table} WHERE {key} IS NOT NULL")
             connection.exec_driver_sql("DELETE FROM task_executions")
-        with pytest.raises(TaskNotFound, match="was pruned while its result was waited for"):
+        with pytest.raises(TaskNotFound, match="was pruned while its result was being awaited"):
             waited.result(PATIENCE)
 
 
@@ -305,7 +305,7 @@ def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
     monkeypatch.setattr(type(tasks.outbox.store), "may_pass", lambda _, error: error is away)
     with monkeypatch.context() as outage:
         outage.setattr(ResultReader, "standings", standings)
-        with pytest.raises(TimeoutError, match="the database does not answer: .*the server is away") as raised:
+        with pytest.raises(TimeoutError, match="the database is not responding: .*the server is away") as raised:
             handle.result(timeout=0.1)
         assert raised.value.__cause__ is away
         with in_threads() as pool:
@@ -420,7 +420,7 @@ def test_a_handler_does_not_wait_but_may_ask(tasks):
     refused = outer.using(outbox).enqueue(other.id, "wait")
     asking = outer.using(outbox).enqueue(other.id, "ask")
     tasks.work(queues=["default"])
-    with pytest.raises(TaskFailed, match="WaitRefused: inside the handler of outer the result of task .* timeout=0"):
+    with pytest.raises(TaskFailed, match="WaitRefused: outer cannot wait for the result of task .* timeout=0"):
         refused.result(PATIENCE)
     until(lambda: "task_snoozed" in [one.event_type for one in outbox.store.history(asking.id)])
     tasks.end(other)
@@ -519,7 +519,7 @@ def test_a_server_that_comes_back_is_asked_again(postgresql):
             proxy.refuse()
             proxy.drop()
             until(lambda: any(wait.trouble for wait in list(waiter._waits)))
-            with pytest.raises(TimeoutError, match="the database does not answer"):
+            with pytest.raises(TimeoutError, match="the database is not responding"):
                 far.result(handle.id, timeout=0.1)
             tasks.end(handle)
             proxy.accept()
@@ -710,4 +710,4 @@ def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(datab
         capture_output=True,
     )
     (letter,) = database.store.dead_letters.list()
-    assert "cannot be waited for in the thread 'mine_0' of a worker process" in letter.last_error
+    assert "the thread 'mine_0' of a worker process cannot wait for the result" in letter.last_error

@@ -111,7 +111,7 @@ def test_the_settings_of_a_queue_without_tasks_can_be_forgotten(database):
 def test_the_settings_of_a_queue_with_tasks_are_not_forgotten(database, state):
     KNOWN[state](database)
     paused = database.frozen.queues.pause("mail")
-    with pytest.raises(InvalidTransition, match="the queue 'mail' has tasks, so its settings stay"):
+    with pytest.raises(InvalidTransition, match="the queue 'mail' has tasks, so its settings cannot be removed"):
         database.frozen.queues.forget("mail")
     assert database.frozen.queues.settings() == [paused]
 

@@ -245,7 +245,7 @@ BAD_RULES = [
     (f"every {10**30}", "at most a hundred years"),
     ("\0", "without NUL"),
     ("1," * 200 + "1 * * * *", "at most 200 characters"),
-    (7, "must be a text"),
+    (7, "must be a string"),
 ]
 
 

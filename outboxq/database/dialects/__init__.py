@@ -1,4 +1,6 @@
-"""Hold the differences between PostgreSQL and SQLite: claim, begin, clock, transient errors, wake-up; nothing else."""
+"""Hold the differences between PostgreSQL and SQLite: claim, begin, clock, transient errors, wake-up, and nothing
+else.
+"""
 
 from __future__ import annotations
 

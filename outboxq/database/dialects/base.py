@@ -23,12 +23,12 @@ Plan = OneStatement | Script
 """A compiled transition."""
 
 _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
-"""Longest time that a statement of this thread may take if it may read whole tables; 0: it has no limit."""
+"""Longest time that a statement in this thread may take if it can read whole tables; 0: no limit."""
 
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit the statements of this thread that may read whole tables. All others have a limit of a minute anyway."""
+    """Limit the statements in this thread that may read whole tables. All others have a limit of a minute anyway."""
     before = _longest.set(longest)
     try:
         yield
@@ -37,7 +37,7 @@ def statement_timeout(longest: timedelta) -> Iterator[None]:
 
 
 def milliseconds_of_a_statement() -> int:
-    """Return the present limit as PostgreSQL takes it; 0: none."""
+    """Return the current limit as PostgreSQL takes it; 0: none."""
     return _longest.get() // timedelta(milliseconds=1)
 
 
@@ -47,7 +47,7 @@ class Begin(StrEnum):
     WRITE = "write"
     READ = "read"
     SNAPSHOT = "snapshot"
-    """Reads only, everything as of one moment."""
+    """Only reads, everything as of one moment."""
     ASYNCHRONOUS = "asynchronous"
     """Writes that a crash of the server may undo."""
     SINGLE = "single"
@@ -55,7 +55,7 @@ class Begin(StrEnum):
     SINGLE_ASYNCHRONOUS = "single asynchronous"
     """One statement whose writes a crash of the server may undo."""
     INSERT = "insert"
-    """One statement that writes new rows only and needs none of our settings: it is a transaction by itself."""
+    """One statement that only writes new rows and does not need our settings: it is a transaction by itself."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
@@ -95,9 +95,9 @@ class Dialect(ABC):
     notifies: ClassVar[bool]
     """True if the database notifies sleeping workers of new tasks (`dialects/channel.py`)."""
     stops_midway: ClassVar[bool]
-    """True if an exception of a signal may come in the midst of a statement, after which its connection is of no use."""
+    """True if a signal may raise an exception in the middle of a statement, after which its connection is unusable."""
     has_roles: ClassVar[bool]
-    """True if the role of a connection decides about its privileges."""
+    """True if a connection's role determines its privileges."""
     has_partitions: ClassVar[bool]
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
@@ -119,7 +119,7 @@ class Dialect(ABC):
     def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a statement run on a driver's connection, in the driver's own types. Raises `driver_error`."""
 
-    def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read all there is
+    def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
         """Return the rows of a result that the driver refused to read at first."""
         return list(cursor.fetchall())
 
@@ -129,7 +129,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
-        """Return the database to which a URL leads, as a connection to it would name it."""
+        """Return the name of the database that a URL points to, as a connection to it would give it."""
 
     def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
         """Return the words for the database of a URL, without a password.
@@ -163,27 +163,29 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_locked_out(self, error: BaseException) -> bool:
-        """Return whether a row stayed locked by another transaction for longer than ours waits for one."""
+        """Return whether another transaction kept a row locked for longer than ours waits."""
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the statement that locks whole tables was given up: for its timeouts, or in a deadlock."""
+        """Return whether the statement that locks whole tables was given up, because of its timeouts or a deadlock."""
         return False
 
     @abstractmethod
     def cannot_write_now(self, error: BaseException) -> bool:
-        """Return whether the database takes no writes because it lacks disk space or memory, or because its disk fails."""
+        """Return whether the database does not accept writes because it lacks disk space or memory, or because its disk
+        is failing.
+        """
 
     def hide_rows(self, error: BaseException) -> None:  # noqa: B027
         """Remove the values of a row that the database shows in an error's text."""
 
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
-        """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for a reason outside of it: a lost connection,
-        a restart, a deadlock, a full disk.
+        """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for an external reason: a lost
+        connection, a restart, a deadlock, a full disk.
         """
 
     @abstractmethod
@@ -191,7 +193,8 @@ class Dialect(ABC):
         """Return whether an error has ended the transaction of a driver's connection, or aborted it."""
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether an error from outside ended the transaction of a driver's connection: `error`, or an error that led to it.
+        """Return whether an external error ended the transaction of a driver's connection: `error`, or an error that
+        led to it.
 
         `known` are errors of this very connection. Any other error must have aborted its transaction, because a handler may have
         more than one connection.
@@ -233,7 +236,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
-        """Roll back the transaction of another thread that does not end it, where it keeps all others from writing.
+        """Roll back the transaction of another thread that does not end it, if it keeps all others from writing.
 
         The connection refuses writes from then on; the thread has to close it.
         """
@@ -263,13 +266,13 @@ class Dialect(ABC):
         """Add a remedy to the error of a statement on a driver's connection, or raise a better error."""
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
-        """Give the connections of an engine that only we use the settings with which our transactions begin."""
+        """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
         """Make the connections of an engine that only we use stop waiting for a lock soon, and ask for it again."""
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
-        """Make an engine create its file for its owner alone."""
+        """Make an engine create its file so that only its owner can access it."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
         """Return the file that a driver's connection has open; None: the database is not a file."""

@@ -211,7 +211,7 @@ def set_back_in_sqlite() -> Select[Any]:
 
 
 def set_forward_in_sqlite() -> Transition:
-    """Set the counter forward. Its row may be missing."""
+    """Advance the counter. Its row may be missing."""
     mine = _sequence.c.name == _COUNTER
     zero = select(_COUNTER, literal_column("0", Integer)).where(~select(_sequence.c.name).where(mine).exists())
     added = insert(_sequence).from_select(["name", "seq"], zero)
@@ -267,7 +267,7 @@ def server_of_postgresql(now: Any) -> Select[Any]:
 
 
 def server_of_sqlite(now: Any) -> Select[Any]:
-    """Select them on SQLite, which has no snapshots to tell of."""
+    """Select them on SQLite, which has no snapshots to report."""
     pages = func.pragma_page_count().table_valued("page_count").alias("pages")
     sizes = func.pragma_page_size().table_valued("page_size").alias("sizes")
     return select(
@@ -289,7 +289,7 @@ def _largest() -> ColumnElement[int]:
 
 
 def _expected(parts_of: Callable[[Table], Iterable[Index | Constraint]], place: Oid = text_literal) -> FromClause:
-    """Return the parts that the database must have, each with its table and true if it is unique."""
+    """Return the parts that the database must have, each with its table and whether it is unique."""
     parts = [
         select(
             place(one.name).label("table"),

@@ -1,4 +1,5 @@
-"""Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener hears (PostgreSQL).
+"""Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener is receiving
+(PostgreSQL).
 
 The channel is named after the schema in which the outbox table is now. So the name is the same for a program that finds the
 table by a search path, a program that names the schema, and the trigger itself.

@@ -72,7 +72,7 @@ def role(_: Grammar) -> Select[Any]:
 
 
 def missing(g: Grammar) -> Select[Any]:
-    """Select the given privileges that :grantee, or the present role, lacks in our schema, and the name of that role.
+    """Select the given privileges that :grantee, or the current role, lacks in our schema, and the name of that role.
 
     If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
 

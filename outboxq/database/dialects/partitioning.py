@@ -1,8 +1,9 @@
 """Create, fill and drop the partitions of PostgreSQL's history.
 
 `task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
-partitions holds the tasks of one period with all their events. What was there before is the partition `first`. What belongs to
-no period is in `default`: an event without a task, an id from a wrong clock, a task that outlived its period.
+partitions holds the tasks of one period with all their events. Rows that existed before are in the partition `first`.
+Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task that
+outlived its period.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A pair of partitions: the tasks with ids from `lower` until before `upper`, and their events."""
+    """A pair of partitions: the tasks with ids from `lower` to before `upper`, and their events."""
 
     name: str
     """The end of both tables' names."""
@@ -53,7 +54,7 @@ class Partition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layout:
-    """The present partitions of a database's history."""
+    """The current partitions of a database's history."""
 
     schema: str
     owner: str
@@ -82,7 +83,7 @@ class Partitioning:
         self._dialect = dialect
 
     def layout(self, execute: Execute) -> Layout | None:
-        """Return the present partitions; None for ordinary tables."""
+        """Return the current partitions; None for ordinary tables."""
         rows = self._dialect.compiled[time_partitions.found].run(execute, {})
         if not rows:
             return None
@@ -128,7 +129,9 @@ class Partitioning:
         self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
 
     def alone(self, execute: Execute, schema: str) -> None:
-        """Lock both tables against all other use until the transaction ends. Both at once: see `time_partitions.patience`."""
+        """Lock both tables against all other use until the transaction ends, both at once: see
+        `time_partitions.patience`.
+        """
         parents = [_Name(schema, table.name) for table in PARTITIONED]
         self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
 

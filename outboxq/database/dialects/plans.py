@@ -54,7 +54,7 @@ class Prepared:
                 self._required.append(name)
             else:
                 self._defaults[name] = default
-                if bind.unique:  # it has no name by which a caller could set its value
+                if bind.unique:  # it has no name that a caller could use to set its value
                     continue
                 self._optional.append(name)
             if encode is not None:
@@ -88,7 +88,9 @@ class Prepared:
         return self.read(self.fetch(execute, self.bind(values)))
 
     def fetch(self, execute: Execute, parameters: Mapping[str, Any]) -> Iterable[Cells]:
-        """Return the driver's rows. An error of the driver gets this statement's text as its attribute `outboxq_sql`."""
+        """Return the driver's rows. An error from the driver gets this statement's text as its attribute
+        `outboxq_sql`.
+        """
         try:
             return execute(self.sql, parameters)
         except Exception as error:
@@ -143,7 +145,7 @@ Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]
 
 
 class _Plan:
-    """The part of a compiled transition that looks at its batch."""
+    """The part of a compiled transition that examines its batch."""
 
     def __init__(self, transition: Transition) -> None:
         self._transition = transition
@@ -201,7 +203,9 @@ class OneStatement(_Plan):
         return self._variant(*self._kind(rows)).sql
 
     def compile(self) -> None:
-        """Compile now, instead of at the first use, the variants that most batches take: those without the needless steps."""
+        """Compile now, instead of at the first use, the variants that most batches take: those without the unneeded
+        steps.
+        """
         for constant in {self._every_column, self._transition.constant_columns}:
             self._variant(constant, frozenset(name for name, *_ in self._conditions))
 
@@ -452,7 +456,7 @@ def _text_of_blob(value: object) -> str:
     """Return a BLOB in a text column as text: a claim must not fail because of the row that holds it."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
-    raise TypeError(f"{type(value).__name__} is not for JSON")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
 _json = json.JSONEncoder(default=_text_of_blob).encode

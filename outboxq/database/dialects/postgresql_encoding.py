@@ -1,4 +1,4 @@
-"""Require encodings that keep every text: UTF-8 alone, in the database and on the connection.
+"""Require encodings that keep every string: only UTF-8, in the database and on the connection.
 
 The server reports both when a connection is made and when they change, so no statement is needed.
 """
@@ -32,8 +32,8 @@ def ensure_readable(raw: Any) -> None:
     ensure_server(raw)
     if _told(raw, "client_encoding") == _UNKNOWN:
         raise InvalidTarget(
-            f"this connection has the client encoding {_UNKNOWN}, by which text comes back as bytes; outboxq needs UTF-8: connect "
-            "with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+            f"this connection has the client encoding {_UNKNOWN}, so text comes back as bytes; outboxq needs UTF-8: "
+            "connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
         )
 
 
@@ -47,8 +47,8 @@ def explain(error: Exception, raw: Callable[[], Any]) -> None:
     if isinstance(error, NotImplementedError) and "DateStyle" in str(error):
         style = _told(raw(), "DateStyle")
         raise InvalidTarget(
-            f"this connection has the datestyle {style!r}, by which psycopg reads no times; connect with options='-c "
-            "datestyle=ISO', or ALTER ROLE … RESET datestyle"
+            f"this connection has the datestyle {style!r}, in which psycopg cannot read times; connect with "
+            "options='-c datestyle=ISO', or ALTER ROLE … RESET datestyle"
         ) from error
 
 

@@ -1,4 +1,4 @@
-"""Sort PostgreSQL's errors by the remedy: a retry, patience with a lock, room on the disk, or a privilege."""
+"""Classify PostgreSQL's errors by the remedy: a retry, waiting for a lock, disk space, or a privilege."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNDEFINED = frozenset({"42P01", "42703", "42883"})
 """A table, a column or a function that does not exist."""
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
-"""Errors of a statement's values: one that does not fit its type, or a row that a constraint refuses."""
+"""Errors due to a statement's values: one that does not fit its type, or a row that a constraint refuses."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
 """A limit of the configuration, such as temp_file_limit: the statement asked for too much."""
@@ -70,12 +70,12 @@ def is_undefined(error: BaseException) -> bool:
 
 
 def cannot_write_now(error: BaseException) -> bool:
-    """Return True if the server has no room or no memory, or its disk fails."""
+    """Return True if the server is out of disk space or memory, or its disk is failing."""
     return isinstance(error, DBAPIError) and _state(error).startswith(_NO_ROOM) and not is_transient(error)
 
 
 def comes_from_outside(error: BaseException) -> bool:
-    """Return True if a transaction ended for a reason outside of it; `error` is SQLAlchemy's or psycopg's.
+    """Return True if a transaction ended for an external reason; `error` is SQLAlchemy's or psycopg's.
 
     A lock timeout and a statement timeout are not among these reasons: the transaction chose them.
     """
@@ -85,7 +85,7 @@ def comes_from_outside(error: BaseException) -> bool:
 
 
 def is_of_standby(error: BaseException) -> bool:
-    """Return True if a standby has refused to begin a transaction that writes.
+    """Return True if a standby refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE stands for any unsupported feature. So the statement
     decides: outboxq's BEGIN needs no other feature that a server could lack.

@@ -194,8 +194,8 @@ class PostgresGrammar(Grammar):
         return insert(table)
 
     def take_from_one(self, found: FromClause) -> Statement:
-        """Delete due entries of one queue, from the highest priority down. It locks lazily, so no entry more than :limit is
-        locked.
+        """Delete due entries of one queue, from the highest priority down. It locks lazily, so no more than :limit
+        entries are locked.
         """
         pair = _best_first(found)
         start = case(
@@ -315,8 +315,8 @@ def is_json(text: ColumnElement[Any], *, an_object: bool) -> ColumnElement[bool]
     """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
 
     It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
-    as close. That detects text that is cut, pasted together, or not JSON. PostgreSQL 16 and later have a test of their
-    own.
+    as close. This detects text that is truncated, pasted together, or not JSON. PostgreSQL 16 and later have their own
+    test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
     strings = literal_column(f"'{_STRING}'", Text)

@@ -1,4 +1,4 @@
-"""Begin our transactions on PostgreSQL: with settings that are sent each time, or once to a connection of our own.
+"""Begin our transactions on PostgreSQL: with settings that are sent each time, or once per connection of our own.
 
 BEGIN with its settings, the statement and COMMIT are three round trips, and a claim of one task needs the second only. So a
 worker's own connections get the settings when they are made, and a transaction of one statement is that statement.
@@ -20,7 +20,8 @@ from ...errors import UnsupportedDatabase
 from . import postgresql_encoding
 from .base import Begin, milliseconds_of_a_statement
 
-# A server that vanishes without an answer (a cable, a firewall that forgets) is noticed within a minute, not within hours.
+# A server that vanishes without an answer (a cut cable, a firewall that drops state) is noticed within a minute, not
+# hours.
 _TCP_TIMEOUTS: Final = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -31,10 +32,11 @@ _TCP_TIMEOUTS: Final = {
 # Sent while connecting, so settings of a role, a database or PGCLIENTENCODING do not matter, and it costs nothing.
 _UNICODE: Final = {"client_encoding": "utf8"}
 
-# A handler may take as long as its own timeout allows. With ours it would fail, because a pause would close its connection.
+# A handler may take as long as its own timeout allows. With our timeout it would fail, because a pause would close its
+# connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# A statement that reads whole tables, or a migration, takes as long as the tables are large, despite a limit of the role. A command sets
-# a limit of its own (`statement_timeout` in base.py).
+# A statement that reads whole tables, or a migration, takes as long as the tables are large, despite a limit of the
+# role. A command sets its own limit (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
 # A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
 _NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
@@ -43,10 +45,10 @@ WATCH_CLIENT: Final = (
     "SELECT set_config('client_connection_check_interval', '1s', true) "
     "WHERE current_setting('dynamic_shared_memory_type') <> 'windows'"
 )
-"""Have the server look for the client each second during the statements of this transaction.
+"""Have the server check for the client every second during the statements of this transaction.
 
-Without a timeout, the statement of a killed client keeps running, keeps its locks and holds vacuum up. A server on
-Windows cannot look, and refuses the setting.
+Without a timeout, the statement of a killed client keeps running, keeps its locks and holds up vacuum. A server on
+Windows cannot check, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times in ISO format only, and our patterns have backslashes that are not escapes.
@@ -125,7 +127,7 @@ _COMMITS: Final[Mapping[Begin, str]] = {
 _KEY: Final = "outboxq_commits"
 """The key in the `info` of a connection that has our settings: its present `synchronous_commit`."""
 _DIRECT: Final = "outboxq_direct"
-"""The key in the `info` of a connection: True if no pooler stands between it and one session of the server."""
+"""The key in the `info` of a connection: True if there is no pooler between it and one server session."""
 
 
 def made_ours(url: URL) -> URL:
@@ -134,7 +136,9 @@ def made_ours(url: URL) -> URL:
 
 
 def set_up(engine: Engine) -> None:
-    """Make the connections of our own engine refuse a database that is not UTF-8, and prepare nothing behind a pooler."""
+    """Make the connections of our own engine refuse a database that is not UTF-8, and not prepare statements behind a
+    pooler.
+    """
     # First of all listeners: SQLAlchemy's own would ask the server for something it could not read.
     event.listen(engine, "connect", _examine, insert=True)
 
@@ -170,7 +174,7 @@ def is_open(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if the transaction is aborted, or the connection lost."""
+    """Return True if the transaction is aborted, or the connection is lost."""
     return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
 
 
@@ -211,7 +215,7 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return True if no pooler stands between. Behind a pooler, nothing is prepared from now on.
+    """Return True if there is no pooler in between. Behind a pooler, nothing is prepared from now on.
 
     A pooler must give its clients cancel keys of its own, or it could not tell to which statement a cancel request belongs. So
     the process id of the key is not that of the process that answers. A statement prepared in one server session would be

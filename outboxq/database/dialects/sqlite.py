@@ -31,7 +31,7 @@ class SqliteDialect(Dialect):
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
     driver_connection = sqlite3.Connection
     driver_error = sqlite3.Error
-    # The engine's own BEGIN, which is undone at once, is to take no lock.
+    # The engine's own BEGIN, which is undone at once, must not take a lock.
     connection_options: ClassVar = {"sqlite_begin": "DEFERRED", "outboxq_begins": True}
 
     grammar: SqliteGrammar
@@ -87,7 +87,7 @@ class SqliteDialect(Dialect):
             raw.rollback()
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
-        execute("SAVEPOINT outboxq_task", {})  # a COMMIT ends it too
+        execute("SAVEPOINT outboxq_task", {})  # a COMMIT also ends it
         return True
 
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
@@ -143,7 +143,7 @@ _OF_OURS = (
     "integer overflow",
     "JSON cannot hold BLOB values",
 )
-"""Texts of the errors that a value causes with which SQLite cannot compute: it becomes NULL, or a number that is too large."""
+"""Texts of the errors caused by a value that SQLite cannot compute with: it becomes NULL, or too large a number."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}

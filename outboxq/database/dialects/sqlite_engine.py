@@ -22,11 +22,13 @@ BEGIN: Final[Mapping[Begin, str]] = {
     **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
 }
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
-"""Matches a statement that writes: only one that reads may be run twice."""
+"""Matches a statement that writes: only a statement that reads may be run twice."""
 
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
-    """Put every connection into WAL mode with a long busy timeout, because SQLite's wait for the writer's lock is not fair."""
+    """Put every connection into WAL mode with a long busy timeout, because waiting for SQLite's writer lock is not
+    fair.
+    """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
         connection.execute("PRAGMA busy_timeout = 30000")
@@ -51,8 +53,8 @@ def hurry(engine: Engine) -> None:
     """Make an engine's connections wait for the writer's lock for 50 ms at a time.
 
     SQLite has no queue for that lock. A waiting connection looks for it after 1, 2, 5 … ms, and in the end only every 100 ms.
-    A connection that begins to wait later looks more often, and wins. In this way four busy workers kept a heartbeat waiting
-    for over two seconds. A connection that begins to wait again looks often again.
+    A connection that begins to wait later looks more often, and wins. As a result, four busy workers kept a heartbeat
+    waiting for over two seconds. A connection that starts waiting again also looks often again.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
@@ -86,7 +88,7 @@ def begin_for_real(engine: Engine) -> None:
 
 
 _KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
-"""Keys in the `info` of our own connection: the durability it was made with, and the present one."""
+"""Keys in the `info` of our own connection: the durability it was made with, and the current one."""
 _NORMAL = 1
 
 
@@ -133,8 +135,8 @@ def _read_leniently(text: bytes) -> str:
 
 
 def real_path(file: str) -> str:
-    """Return the path by which two connections to one file are recognised as connections to the same database."""
-    # A relative path goes by the present directory of the process, so it is made absolute outside of the cache.
+    """Return the path that identifies connections to one file as connections to the same database."""
+    # A relative path goes by the current directory of the process, so it is made absolute outside of the cache.
     return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 
 

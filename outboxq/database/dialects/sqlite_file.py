@@ -1,10 +1,11 @@
-"""Look after the file behind an SQLite connection: make it for its owner alone, and notice if another takes its place.
+"""Look after the file behind an SQLite connection: create it for its owner only, and notice if another takes its place.
 
-A process that has a file open keeps it, whatever its name leads to later. What is written to a file that was deleted, or that
-a restored copy has replaced, is lost with the last process that has it open.
+A process that has a file open keeps it, whatever its name refers to later. Writes to a file that has been deleted or
+replaced by a restored copy are lost when the last process closes it.
 
-SQLite finds the log beside the file (`-wal`, with its index `-shm`) by name alone, and the log does not say to which file it
-belongs. A process that opens a new file beside the log of the old one writes the old pages into it, and destroys it.
+SQLite finds the log next to the file (`-wal`, with its index `-shm`) only by name, and the log does not say to which
+file it belongs. A process that opens a new file beside the log of the old one writes the old pages into it, and
+destroys it.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still leads to it. It costs one look at the directory, a microsecond or two.
+        """Return True if the file's name still refers to it. It takes one look at the directory, a microsecond or two.
 
-        Raises FileUnusable if the name leads nowhere.
+        Raises FileUnusable if the name refers to nothing.
         """
         if (found := _identity(self.path)) is None:
             raise deleted(self.path)
@@ -56,7 +57,7 @@ class OpenFile:
         )
 
     def check(self) -> None:
-        """Raise FileUnusable unless the file's name still leads to it."""
+        """Raise FileUnusable unless the file's name still refers to it."""
         if self.is_there:
             return
         if self.has_left_its_log:
@@ -68,7 +69,7 @@ class OpenFile:
 
 
 def replaced(path: str) -> FileUnusable:
-    """Return the error for a file that was put beside the log of another."""
+    """Return the error for a file that was put next to the log of another."""
     return FileUnusable(
         f"the SQLite file {path} was replaced while it was open, and the old file's log lies beside the new one, which it "
         f"destroys when that is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
@@ -103,8 +104,8 @@ def follow(engine: Engine) -> None:
     forget the file.
     """
     last: dict[str, OpenFile] = {}
-    """The file that this engine opened last, by its path. A file can vanish between two connections, so they alone do not know
-    it.
+    """The file that this engine opened last, by its path. A file can vanish between two connections, so connections
+    alone cannot tell.
     """
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -157,14 +158,16 @@ def keep_private(engine: Engine) -> None:
 
 
 def is_in_memory(url: URL) -> bool:
-    """Return True if a URL leads to a database in memory, also one that several connections of this process share."""
+    """Return True if a URL refers to a database in memory, including one shared by several connections of this
+    process.
+    """
     name, said = _said(url.database or ":memory:")
     said.update({key: value if isinstance(value, str) else "".join(value) for key, value in url.query.items()})
     return name in {"", ":memory:"} or said.get("mode") == "memory" or said.get("vfs") == "memdb"
 
 
 def path_of(url: URL) -> str | None:
-    """Return the absolute path of the file that a URL leads to; None if its database is in memory."""
+    """Return the absolute path of the file that a URL refers to; None if its database is in memory."""
     return None if is_in_memory(url) else str(Path(_said(url.database or "")[0]).absolute())
 
 
@@ -190,7 +193,9 @@ def code(error: BaseException) -> int | None:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not tell."""
+    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not say
+    so.
+    """
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
 
@@ -224,7 +229,9 @@ def _new_path(name: str, *, is_uri: bool) -> str | None:
 
 
 def _path(name: str, *, is_uri: bool) -> str | None:
-    """Return the absolute path of the file that SQLite opens; None if it opens none, or none of this machine."""
+    """Return the absolute path of the file that SQLite opens; None if it does not open one, or not one on this
+    machine.
+    """
     name, said = _said(name) if is_uri else (name, {})
     return None if name in {"", ":memory:"} or "vfs" in said else str(Path(name).absolute())
 

@@ -127,7 +127,8 @@ class SqliteGrammar(Grammar):
                 func.json_extract(batch.c.value, literal_column(f"'$[{position}]'"), type_=kind).label(key)
                 for position, (key, kind) in enumerate(several.items())
             ]
-        # Materialized, it gets an automatic index. As a view of json_each() each look-up would parse the whole batch again.
+        # Materialized, it gets an automatic index. As a view of json_each(), it would parse the whole batch again for
+        # each look-up.
         return select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> FromClause:
@@ -156,7 +157,7 @@ class SqliteGrammar(Grammar):
     def crowded(self) -> ColumnElement[bool]:
         return false()  # SQLite removes a deleted row at once
 
-    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its one writer has every lock
+    def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its only writer has every lock
         return true()
 
     def position(self, given: FromClause) -> ColumnElement[int]:
@@ -182,7 +183,9 @@ class SqliteGrammar(Grammar):
 
     @property
     def oldest_open(self) -> ColumnElement[int]:
-        return literal_column("0", Integer)  # writers are alone: beside what is visible, no transaction is open
+        return literal_column(
+            "0", Integer
+        )  # there is only one writer: no transaction is open other than what is visible
 
     @property
     def next_transaction(self) -> ColumnElement[int]:

@@ -118,7 +118,7 @@ def patience(_: Grammar) -> Select[Any]:
 def scanning(_: Grammar) -> Select[Any]:
     """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
 
-    :statement_timeout is a text with its unit.
+    :statement_timeout is a string with its unit.
     """
     return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
 

@@ -12,14 +12,15 @@ from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):
-    """A row for each queue and task, and for what one worker process counted in a span of time.
+    """A row for each queue and task, with what one worker process counted in a span of time.
 
-    Old rows are summed up to rows of longer spans, an hour in the end. Besides these columns it has one for each bucket of the two
+    Old rows are summed into rows for longer spans, finally an hour. Besides these columns it has one for each bucket of
+    the two
     histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
     """
 
     id = Column(Uuid, primary_key=True)  # the worker makes it, so that a row that is sent again is not written twice
-    at = Column(BoundedInstant, nullable=False)  # the begin of the span
+    at = Column(BoundedInstant, nullable=False)  # the start of the span
     seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3 600
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)

@@ -46,7 +46,9 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""For small tables whose rows are inserted and deleted all the time: vacuum early, by count and not by share, at full speed."""
+"""For small tables whose rows are constantly inserted and deleted: vacuum early, by count and not by share, at full
+speed.
+"""
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
@@ -59,7 +61,7 @@ task_position = Sequence("task_position", metadata=metadata)
 
 
 VERSION_TABLE = "outboxq_alembic_version"
-"""The table of Alembic's revision: our own, beside the host application's."""
+"""The table for Alembic's revision: our own, separate from the host application's."""
 
 version_table = Table(
     VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text), Column("fingerprint", Text)
@@ -302,7 +304,7 @@ queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *
 
 
 class KeyRatesColumns(TypedColumns):
-    """A row for each key that has lately used some of its rate. It is deleted when the key may start as many as at first."""
+    """A row for each key that has recently used some of its rate. It is deleted when the key's bucket is full again."""
 
     queue = Column(Text, primary_key=True)
     partition_key = Column(Text, primary_key=True)
@@ -334,7 +336,7 @@ class WorkersColumns(TypedColumns):
     # NULL in the next six: `register` alone wrote the row.
     host = Column(Text)
     pid = Column(Integer)
-    version = Column(Text)  # of the application's code, as it says it itself
+    version = Column(Text)  # of the application's code, as reported by the application
     release = Column(Text)  # of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process

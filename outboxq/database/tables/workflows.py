@@ -1,4 +1,4 @@
-"""Define the tables of what enqueues and divides tasks: batches, schedules and their ticks, durable steps."""
+"""Define the tables for batches, schedules and their ticks, and durable steps."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_
 
 
 class TaskBatchChangesColumns(TypedColumns):
-    """A row for each change of a batch in a transaction that is open. A trigger counts and deletes them when it commits.
+    """A row for each change of a batch in an open transaction. A trigger counts and deletes them when it commits.
 
     On SQLite, which has one writer, each is counted at once.
     """

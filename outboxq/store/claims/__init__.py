@@ -1,1 +1,1 @@
-"""The claims of workers: their order, their limits, and their ends."""
+"""The claims of workers: their order, their limits, and how they end."""

@@ -54,14 +54,14 @@ class _Tried(Exception):
 
 
 class Search:
-    """The moment (monotonic) from which entries that no claim can take may be searched for again."""
+    """The time (monotonic) from which entries that no claim can take may be searched for again."""
 
     def __init__(self) -> None:
         self.again_at = -math.inf
 
 
 def usable(store: Transactions, claims: list[Claim], using: object) -> list[Claim]:
-    """Fail those of the claims whose values no worker can use, and return the others."""
+    """Fail the claims whose values no worker can use, and return the others."""
     broken = [(claim, why) for claim in claims if (why := _complaint(claim)) is not None]
     if not broken:
         return claims
@@ -75,7 +75,7 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     except Exception as error:
         if using is not None:
             raise
-        what = "tasks with unusable values could not be failed; they are recovered when their leases end"
+        what = "tasks with unusable values could not be failed; they will be recovered when their leases expire"
         say(log, logging.ERROR, what, error)
     bad = {claim.id for claim, _ in broken}
     return [claim for claim in claims if claim.id not in bad]
@@ -84,9 +84,9 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
 def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
     """Fail the tasks of due entries that no claim can take; returns the number of these tasks.
 
-    Entries are tried in claims that are rolled back, half as many each time. An error that may have another cause (a CHECK, a
-    trigger or a listener of another owner) counts only if the claim of another entry succeeds. Otherwise every task would fail
-    for a fault that an administrator has to repair.
+    Entries are tried in claims that are rolled back, with half as many entries each time. An error that may have
+    another cause (a CHECK, a trigger or a listener of another owner) counts only if the claim of another entry
+    succeeds. Otherwise every task would fail for a fault that an administrator has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0
@@ -112,7 +112,8 @@ def perhaps_the_row(store: Transactions, error: Exception) -> bool:
 
 
 def cancel_expired(store: Transactions, worker_id: UUID) -> int:
-    """Cancel expired tasks of batches, one batch at a time. Postpone the tasks of a batch whose row is locked by half a minute.
+    """Cancel expired tasks of batches, one batch at a time. If the row of a batch is locked, postpone its tasks by half
+    a minute.
 
     Returns the number of tasks that no longer block claims.
     """
@@ -178,7 +179,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database accepts no writes now, so the entry stays
+            raise  # the database does not accept writes now, so the entry stays
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
@@ -188,7 +189,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
 
 
 def started(taken: Sequence[Row]) -> list[Row]:
-    """Return the rows of the tasks that run now. The other rows were stale, or their tasks expired."""
+    """Return the rows of the tasks that are now running. The other rows were stale, or their tasks had expired."""
     stale = [row for row in taken if row["lease_token"] is None and row["expires_at"] is None]
     if stale:
         log.warning("deleted %d outbox entries of tasks that were not Ready", len(stale))
@@ -218,7 +219,7 @@ def _complaint(claim: Claim) -> str | None:
 
 ENTRY: Columns = {"entry_id": sa.BigInteger()}
 _FIRST_BATCH = sa.literal(UUID(int=1 << 127), sa.Uuid)
-"""The ids of batches begin here. Those of tasks are lower."""
+"""The ids of batches begin here. Task ids are lower."""
 _after, _entry_id = parameters(sa.BigInteger, "after", "entry_id")
 _error = sa.bindparam("error", type_=sa.Text, required=True)
 

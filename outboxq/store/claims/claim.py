@@ -1,4 +1,4 @@
-"""Claim tasks: first tasks without a key; then, in turns, tasks with a key and tasks of limited queues."""
+"""Claim tasks: first tasks without a key; then, taking turns, tasks with a key and tasks of limited queues."""
 
 from __future__ import annotations
 
@@ -32,12 +32,14 @@ log = logging.getLogger("outboxq.store")
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
 _BRIEF = 60.0
-"""Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch soon block the same claimer again."""
+"""Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
+claimer again soon.
+"""
 
 
 class ClaimStarts:
-    """Due times up to which queues were claimed, for queues in which so many dead rows come first that a claim takes ten times as
-    long.
+    """Due times up to which queues were claimed, for queues that begin with so many dead rows that a claim takes ten
+    times as long.
 
     Dead rows accumulate while a long transaction elsewhere keeps them from being vacuumed. A claim that begins behind them
     skips a task that was enqueued early and committed late. So a claim begins at the front if the last one found too little,
@@ -52,7 +54,9 @@ class ClaimStarts:
         """Time at which a claim of each queue last began at the front."""
 
     def start(self, queue: str | None) -> dict[str, Any]:
-        """Return the parameters that make a claim of this queue begin behind the dead rows; empty if it begins at the front."""
+        """Return the parameters that make a claim of this queue begin behind the dead rows; empty if the claim begins
+        at the front.
+        """
         if queue is None:
             return {}
         now = time.monotonic()
@@ -89,7 +93,7 @@ class ClaimCursor:
         self.may_be_more = False
         """True if the last claim was full. Then the next claim writes without looking first."""
         self.turn = 0
-        """Number of claims of other kinds so far, by which each kind comes first in turn."""
+        """Number of claims of other kinds so far, used to let each kind come first in turn."""
         self.brief_until = -math.inf
         """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a batch
         blocked it.
@@ -101,7 +105,7 @@ class ClaimCursor:
 
 
 class Claiming(Transactions):
-    """Transactions of a store, and its cursor for claims without one."""
+    """The transactions of a store, and its cursor for claims that do not pass one."""
 
     @cached_property
     def _cursor(self) -> ClaimCursor:
@@ -124,7 +128,7 @@ class Claiming(Transactions):
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
         instead. A task that was enqueued early and committed late may be skipped for a second if a long transaction keeps many
-        dead rows before it. The call never waits for the claim of another worker. Raises InvalidArgument.
+        dead rows before it. The call never waits for another worker's claim. Raises InvalidArgument.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
@@ -148,11 +152,11 @@ class Claiming(Transactions):
                 rows = call.claim(using)
                 break
             except Exception as error:
-                # A single row may fail the whole claim. Without it, the other tasks can be claimed.
+                # A single row may fail the whole claim. Without that row, the other tasks can be claimed.
                 may_help = using is None and perhaps_the_row(self, error)
                 if not may_help or not set_aside(self, cursor.search, worker_id):
                     raise
-        cursor.may_be_more = 1 < len(rows) == limit  # a full claim of one task says little
+        cursor.may_be_more = 1 < len(rows) == limit  # a full claim of a single task says little
         # A priority that is not a number cannot be compared. The claim is committed, so its tasks run anyway.
         with suppress(TypeError):
             rows.sort(key=_order)
@@ -172,13 +176,13 @@ class _Call:
     topics: Sequence[str] | None
     options: dict[str, Any]
     queue: str | None
-    """The queue if `queues` has exactly one."""
+    """The queue, if `queues` contains exactly one."""
     start: dict[str, Any]
     scope: dict[str, Any] | None = None
     """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
-        """Claim in the caller's transaction, in an own one, or on PostgreSQL in an own one for each part.
+        """Claim in the caller's transaction, in one of its own, or on PostgreSQL in one of its own for each part.
 
         So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
         not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
@@ -328,7 +332,7 @@ class _Call:
         return self.store.run(work, begin=Begin.READ)
 
     def _values(self, target: Target) -> dict[str, Any]:
-        """Return the parameters of every statement of this call, with the present time."""
+        """Return the parameters of every statement of this call, with the current time."""
         if self.scope is None:
             self.scope = self.store.scope(target, self.queues, self.topics)
         return self.store.values(target, **self.options) | self.scope
@@ -339,8 +343,8 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
-    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes as long as
-    reading the row.
+    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes
+    as long as reading the row does.
     """
     del row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
     row["worker_id"] = worker_id

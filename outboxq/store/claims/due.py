@@ -1,6 +1,6 @@
 """Answer a worker that finds no task: whether a claim could take one, and when the next one becomes due.
 
-A false "yes" costs a claim that finds nothing. A "no" must be right.
+A wrong "yes" costs a claim that does not find anything. A "no" must be right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import limits_sql, partition_keys
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """The answer to a worker that asks before it sleeps."""
+    """The answer to a worker that asks before going to sleep."""
 
     settled: bool = True
     """True if no open transaction can hide a task from this answer (`sleeping_workers.py`)."""
@@ -99,7 +99,7 @@ def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
 
 
 def asked_queues(g: Grammar, *, given: bool) -> tuple[sa.FromClause, sa.FromClause]:
-    """Return the given queues, or all: those of tasks without a key, and those of tasks with one."""
+    """Return the given queues, or all: the queues of tasks without a key, and the queues of tasks with one."""
     if given:
         queues = given_queues(g)
         return queues, queues
@@ -128,7 +128,7 @@ def _any_due(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
 def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Select whether a claim may find a task that became claimable lately. It reads few rows, however many keys are blocked.
 
-    A false answer does not mean that a claim finds no task.
+    A false answer does not mean that a claim would not find a task.
     """
     plain, with_keys = asked_queues(g, given=given)
     return _answer(sa.or_(_plain_due(g, plain), partition_keys.any_recent(g, with_keys)))

@@ -1,4 +1,4 @@
-"""Heartbeats, and the ways a claim ends."""
+"""Heartbeats, and the ways in which a claim can end."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ _BEGIN = {
 }
 """The kind of transaction, by whether it is durable and whether it is one statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
-"""Lock timeout that is long enough to queue for the row of a batch whose ends other workers commit one after the other."""
+"""Lock timeout that is long enough to queue for the row of a batch while other workers commit the ends of its tasks one
+by one.
+"""
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
@@ -56,7 +58,9 @@ class Beat:
     """A lease that the worker still held at a heartbeat."""
 
     lease_expires_at: datetime | None
-    """New end of the lease; None if another transaction has locked it, so that it was neither extended nor lost."""
+    """When the lease now expires; None if another transaction has locked the lease, so that it was neither extended nor
+    lost.
+    """
     cancel_requested: bool
 
 
@@ -67,7 +71,7 @@ class Finishes(Protocol):
 
 
 def compile_ends(store: Transactions) -> None:
-    """Compile the statements that a worker needs after its first claims, before anything waits for them."""
+    """Compile the statements that a worker needs after its first claims, before anything has to wait for them."""
     store.dialect.warm(extend_leases, end)
 
 
@@ -96,11 +100,11 @@ def finish(
 ) -> frozenset[UUID]:
     """End many claims of one worker in one statement, each with its own outcome.
 
-    Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the commit is
-    on disk: a crash of the server, but not of this process, may undo the ends of the last moments, and those tasks run again
-    when their leases end. SQLite behaves in the same way on a worker's own connections. If `waits` is False and another session
-    keeps a row locked for more than two seconds, the call ends with an error that `is_locked_out` recognizes, and is not tried
-    again.
+    Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the
+    commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and those tasks
+    run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
+    False and another session keeps a row locked for more than two seconds, the call ends with an error that
+    `is_locked_out` recognizes, and is not tried again.
     """
     if not outcomes:
         return frozenset()
@@ -126,8 +130,9 @@ def finish_unlocked(
 ) -> tuple[frozenset[UUID], frozenset[UUID]]:
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
-    Returns the ids of the lost claims and of the locked ones, which have not ended. For any other locked row, such as that of a
-    batch, the call waits a moment. Then it ends with an error that `is_locked_out` recognizes, and no claim has ended.
+    Returns the ids of the lost claims and of the locked claims, which have not ended. For any other locked row, such as
+    that of a batch, the call waits a moment. Then it ends with an error that `is_locked_out` recognizes, and no claim
+    has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -143,7 +148,7 @@ def finish_unlocked(
         rest = [outcome for outcome in outcomes if outcome.claim.id in left]
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
-        # An earlier try may have ended them, if its COMMIT was not answered.
+        # An earlier attempt may have ended them, if its COMMIT was not answered.
         ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
         return left - locked - ended, locked
 
@@ -151,9 +156,9 @@ def finish_unlocked(
 
 
 def begin(store: Transactions, claim: Claim) -> bool:
-    """Record that the handler of the claim begins; returns whether the worker still holds the claim.
+    """Record that the claim's handler is about to begin; returns whether the worker still holds the claim.
 
-    It is for claims that were made with `says_begin`. A crash of the server may undo it.
+    For claims made with `says_begin`. A crash of the server may undo it.
     """
     return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
@@ -165,10 +170,10 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker by their full length from now. Claims that were lost are not in the answer.
+    """Extend the leases of these claims of one worker by their full length from now. Lost claims are not in the answer.
 
     The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes `progress`, by
-    task id. A task without a new progress keeps its last one.
+    task id. A task without new progress keeps its last report.
     """
     if not claims:
         return {}
@@ -182,7 +187,7 @@ def heartbeat(
             beaten = target.run(extend_leases, values, rows)
         return {row["id"]: Beat(row["lease_expires_at"], row["cancel_requested_at"] is not None) for row in beaten}
 
-    # If the server loses this commit, the lease ends as if it had not been extended.
+    # If the server loses this commit, the lease expires as if it had not been extended.
     return store.run(work, using=using, begin=Begin.SINGLE_ASYNCHRONOUS)
 
 
@@ -251,9 +256,10 @@ _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how often in a row the task was released before this claim because its transaction was interrupted.
+    """Return how many times in a row before this claim the task was released because its transaction was interrupted.
 
-    An end by the handler resets the count, and so does a person who runs the task again. An unreadable release counts as 0.
+    The count is reset when the handler ends the task, or when a person runs it again. An unreadable release counts as
+    0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -268,7 +274,7 @@ _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
 HELD: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
 PROGRESS: Columns = {"progress": sa.Double(), "progress_note": sa.Text()}
-"""The columns of the heartbeat's batch that hold what handlers have reported; NULL if they reported nothing new."""
+"""The columns of the heartbeat's batch with what handlers have reported; NULL if there is no new report."""
 END: Columns = {
     **HELD,
     "event_type": sa.Text(),
@@ -281,9 +287,11 @@ END: Columns = {
     "partition_key": sa.Text(),
 }
 CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_key"}
-"""Columns in which most ends of a batch agree, because most tasks complete and differ only in their results."""
+"""Columns that have the same value for most ends in a batch, because most tasks complete and differ only in their
+results.
+"""
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""Ends of claims that depend on the handler."""
+"""Ends of claims that are decided by the handler."""
 _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 
@@ -341,15 +349,17 @@ def _changed(g: Grammar, freed: Mapping[str, Callable[[Relations], Statement]]) 
 
 
 def mark_begun(_: Grammar) -> Statement:
-    """Record that the handler of a claim begins. Returns the task's id if the worker still holds the claim."""
+    """Record that the handler of a claim is about to begin. Returns the task's id if the worker still holds the
+    claim.
+    """
     lease = task_leases.c
     held = (lease.task_execution_id == _task_id, lease.lease_token == _lease_token, lease.worker_id == worker_id)
     return sa.update(task_leases).where(*held).values(begun=sa.true()).returning(lease.task_execution_id.label("id"))
 
 
 def extend_leases(g: Grammar) -> Transition:
-    """Extend the leases of a worker, and write the progress of their tasks (NULL keeps the last one). Returns the claims that the
-    worker still holds, with their cancel requests.
+    """Extend the leases of a worker, and write the progress of their tasks (NULL keeps the last report). Returns the
+    claims that the worker still holds, with their cancel requests.
 
     A lease that another transaction has locked is not extended, and is returned without `lease_expires_at`.
     """
@@ -392,7 +402,7 @@ def last_end(g: Grammar) -> sa.Select[Any]:
     event = execution_events.c
     mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
-    # In this order, so that only valid JSON is parsed.
+    # Conditions in this order, so that only valid JSON is parsed.
     interrupted = (
         sa.case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
     )
@@ -466,8 +476,8 @@ def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
 def _ended(g: Grammar, r: Relations) -> Statement:
     """End the tasks of deleted leases. A task with a cancel request is Cancelled instead of returning to the outbox.
 
-    The count of recoveries starts again at 0, because the worker survived the task. A task that is released unfinished keeps
-    the count: it has not proved anything.
+    The count of recoveries is reset to 0, because the worker survived the task. A task that is released unfinished
+    keeps its count, because that proves nothing.
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)
@@ -510,7 +520,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ended,
         joined(r["ended"], r["given"]),
         event_type=sa.case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
-        # Completed is the most frequent end, and its event needs no data.
+        # Completed is the most frequent end, and its event does not need data.
         data=sa.case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,

@@ -24,19 +24,21 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """A rate limit as a token bucket: it holds `starts`, and refills in `seconds`."""
+    """A rate limit as a token bucket that holds `starts` and refills in `seconds`."""
 
     starts: int
     seconds: float
 
     @classmethod
     def of(cls, starts: int | None, seconds: float | None) -> Self | None:
-        """Return the bucket of a rate limit; None without a limit, or if foreign SQL has written only one of the two values."""
+        """Return the bucket of a rate limit; None without a limit, or if another program's SQL has written only one of
+        the two values.
+        """
         return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
 
     @property
     def interval(self) -> float:
-        """Seconds between two starts once the bucket is empty. A float, because it may be less than a microsecond."""
+        """Seconds between starts once the bucket is empty. A float, because it may be less than a microsecond."""
         return self.seconds / self.starts
 
     def free(self, full_at: datetime | None, now: datetime) -> int:
@@ -72,7 +74,7 @@ class KeyState:
 
     limits: KeyLimits
     running: int
-    """Number of tasks of the concurrency key that run."""
+    """Number of running tasks with the concurrency key."""
     full_at: datetime | None
     """Time at which the bucket is full again; None if it is full."""
 
@@ -87,7 +89,7 @@ class _Place:
     """Number of tasks that it may start."""
     full_at: datetime | None
     entries: list[tuple[int, datetime]] = field(default_factory=list)
-    """The ids and due times of the entries that may start, in their order. Of a partition key, only the head is claimed."""
+    """The ids and due times of the entries that may start, in order. Of a partition key, only the head is claimed."""
 
 
 class KeyLimitClaims:
@@ -137,7 +139,7 @@ class _Claim:
     fair: bool
     found: list[Row] = field(default_factory=list)
     expired: bool = False
-    """True if a due task had expired, so another search may find more."""
+    """True if a due task had expired, so that another search may find more."""
 
     def __post_init__(self) -> None:
         rate = self.key_limits.key_rate
@@ -154,7 +156,8 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The longest due entries may all belong to keys that may not start a task. Behind them, the search goes from key to key.
+        # The entries that have been due longest may all belong to keys that may not start a task. Behind them, the
+        # search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break
@@ -174,7 +177,9 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Return the keys of the longest due entries that may start a task, and whether these entries are all that are due."""
+        """Among the entries that have been due longest, return the keys that may start a task, and whether these are
+        all due entries.
+        """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
         places: dict[str, _Place] = {}
@@ -223,7 +228,7 @@ class _Claim:
         free = self.key_limits.key_concurrency - row["running"] if row["is_concurrency"] else 1
         if rate is not None:
             if full_at is not None and full_at > self.values["blocked_until"]:
-                full_at = None  # the clock was set back since then
+                full_at = None  # the clock has been set back since then
             free = min(free, rate.free(full_at, self.now))
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
@@ -278,7 +283,7 @@ def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
 
 
 def _by_age(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:
-    """Return the entries to start, the longest due first."""
+    """Return the entries to start, in the order in which they became due."""
     found = [(due, place, entry) for place in places for entry, due in _startable(place)]
     return [(place, entry) for _, place, entry in sorted(found, key=lambda one: one[0])]
 

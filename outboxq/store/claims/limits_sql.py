@@ -1,15 +1,15 @@
-"""Claim from a queue that limits its running tasks or its starts, in all or per key.
+"""Claim from a queue that limits its running tasks or its starts, in total or per key.
 
 A queue without settings costs one look-up in a small table. A claim from a limited queue locks the row of its settings. So no
 other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds the row locked skips the
 queue.
 
-A running task occupies its key as long as it has a lease. So an end, a crash and a recovery free the key. The used part of a
-key's rate is a row of `key_rates`, a token bucket like that of the queue.
+A running task occupies its key as long as it has a lease. So the key is freed by an end, and by a recovery after a
+crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that may not start a task:
 
-* `oldest` reads the longest due entries. If these are fewer than its budget, it has found everything.
+* `oldest` reads the entries that have been due longest. If these are fewer than its budget, it has found everything.
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
 
 A partition key still runs one task at a time and in order. `partition_keys.acquire_given` acquires it.
@@ -34,7 +34,7 @@ from .claim_sql import claim
 HORIZON = 1000
 """Maximum number of entries or keys that one search reads."""
 _NEAR = sa.literal_column("1000", sa.Integer)
-"""Number of entries of one key that are searched for due ones. `oldest` finds the entries behind them."""
+"""Number of entries per key that are searched for due ones. `oldest` finds the entries behind them."""
 _HORIZON = sa.literal_column(str(HORIZON), sa.Integer)
 _one: Any = sa.literal_column("1", sa.Integer)
 _queue, _after, _upto = parameters(sa.Text, "queue", "after", "upto")
@@ -44,7 +44,8 @@ _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """Select for each of these keys the limits of its queue, the number of its running tasks, and the used part of its rate.
+    """For each of these keys, select its queue's limits, the number of its running tasks, and the used part of its
+    rate.
 
     A key of a queue without limits per key has no row. An empty key asks for the limits alone.
     """
@@ -71,10 +72,11 @@ def of_keys(g: Grammar) -> Transition:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the longest due entries of :queue whose keys may start a task, among :budget due entries.
+    """Select the entries of :queue that have been due longest and whose keys may start a task, among :budget due
+    entries.
 
-    The keys come in their order, beginning behind :after. Each row has `looked_at`, the number of entries that were read. There
-    is at least one row.
+    The keys come in order, beginning behind :after. Each row has `looked_at`, the number of entries that were read.
+    There is at least one row.
     """
     queues = _one_queue(g)
     due = _due_entries(g, queues, _budget)
@@ -111,7 +113,7 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 def hop(g: Grammar) -> sa.Select[Any]:
     """Select, among :budget keys of :queue from behind :after up to :upto, the keys that may start a task, and the last key.
 
-    `free` does not yet say that a concurrency key has a due entry.
+    `free` does not mean yet that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = sa.select(
@@ -262,7 +264,7 @@ def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
 
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
-    """Return the longest due entries with a key, up to `budget` of each queue."""
+    """Return the keyed entries that have been due longest, up to `budget` per queue."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
@@ -338,7 +340,7 @@ def _states(
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: a key whose bucket is full again at `full_at` may not start a task now. NULL without a rate.
 
-    A bucket that would be full only after twice its time is ignored, because the clock was set back since then.
+    A bucket that would be full only after twice its time is ignored, because the clock has been set back since then.
     """
     return sa.and_(full_at > queues.c.blocked_after, full_at <= queues.c.blocked_until)
 
@@ -355,7 +357,7 @@ def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Selec
             .correlate(keys)
             .subquery("near_ones")
         )
-        # The order once more, for the limit: the rows come in it already.
+        # The order again, for the limit: the rows already come in this order.
         return (
             sa.select(*first.c)
             .where(first.c.available_at <= g.now, wanted(g, first.c.topic))

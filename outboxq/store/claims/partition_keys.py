@@ -8,12 +8,14 @@ A claim is two statements in one transaction:
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose entries
-have been due the longest, and `acquire_recent` those in which something changed last. A later scan finds the keys that both miss.
+The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose
+entries have been due the longest, and `acquire_recent` the keys that changed last. A later scan finds the keys that
+both miss.
 
-The head of a key is its first entry by priority, then by position. Only the head is asked if it is due and if this worker
-runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in the
-transaction that ends the attempt, or stays as held after a failure that blocks the key (`task_rows.py`).
+The head of a key is its first entry by priority, then by position. Only for the head is it checked that it is due and
+that this worker runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
+is deleted in the transaction that ends the attempt, or stays as held after a failure that blocks the key
+(`task_rows.py`).
 """
 
 from __future__ import annotations
@@ -63,8 +65,8 @@ class KeyTurns:
         """Claim the heads of up to `limit` keys.
 
         With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest
-        come first. Behind many keys that cannot be acquired, the claim tries both orders, and the keys in which something
-        happened last.
+        come first. Behind many keys that cannot be acquired, the claim tries both orders, and the keys that changed
+        last.
         """
         if limit < 1:
             return []
@@ -109,7 +111,7 @@ class KeyTurns:
             won += more
             ended -= {queue for queue, _, _ in again} - wrapped
         all_seen = len(won) < limit and ended == set(queues)
-        if all_seen:  # every free key was acquired, so the next round needs no second part
+        if all_seen:  # every free key was acquired, so the next round does not need a second part
             self._cursors.update(dict.fromkeys(queues, ""))
         return won, all_seen
 
@@ -142,7 +144,9 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire the keys with the longest due entries. A free key has a due entry, so few due entries may be all."""
+        """Acquire the keys whose entries have been due longest. A free key has a due entry, so few due entries may be
+        all.
+        """
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
         entries = Counter[str]()
@@ -151,7 +155,7 @@ class KeyTurns:
         return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
 
     def _recent(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire keys in which something happened last, so that a worker finds the task that woke it behind any number of blocked
+        """Acquire the keys that changed last, so that a worker finds the task that woke it behind any number of blocked
         keys.
         """
         seen = target.run(acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
@@ -159,7 +163,9 @@ class KeyTurns:
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """Claim the heads of the acquired keys; returns True beside them if some had expired, so that another search may find more."""
+    """Claim the heads of the acquired keys; also returns True if some had expired, so that another search may find
+    more.
+    """
     if not won:
         return [], False
     keys = [(row["queue"], row["partition_key"]) for row in won]
@@ -181,7 +187,7 @@ RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
 KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
 _budget = sa.bindparam("budget", type_=sa.Integer, required=True)
 _HORIZON = sa.literal_column("1000", sa.Integer)
-"""Number of keys that cannot be acquired after which a waiting worker assumes that a later key might be free."""
+"""Number of blocked keys after which a waiting worker assumes that a later key might be free."""
 _FEW = 32
 """Number of due entries of a queue that are read before its keys are scanned."""
 _RECENT = sa.literal_column("64", sa.Integer)
@@ -277,7 +283,7 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: some key of these queues can be acquired, or might be behind `_HORIZON` keys that cannot.
+    """Return a condition: some key of these queues can be acquired, or might be beyond `_HORIZON` keys that cannot.
 
     A free key has a due entry. So a queue with few due entries needs no scan of its keys.
     """
@@ -341,7 +347,9 @@ def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Tran
 
 
 def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClause:
-    """Return the keys of the longest due entries, up to `budget` entries of each queue. All keys share one rotation."""
+    """Return the keys of the entries that have been due longest, up to `budget` entries of each queue. All keys share
+    one rotation.
+    """
     rows, entry = g.each(
         ranges, "due", lambda entry: due_of(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
     )
@@ -424,7 +432,7 @@ def _claim_heads(g: Grammar, given: sa.FromClause) -> Statement:
     due = (head.available_at <= g.now, wanted(g, head.topic))
     heads = sa.select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
-    # Choose the head before locking it: a locked head must not be skipped in favour of the entry behind it.
+    # Choose the head before locking it: a locked head must not be skipped for the entry behind it.
     free = sa.select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
     locked = free.cte("locked").prefix_with("MATERIALIZED")
     return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))

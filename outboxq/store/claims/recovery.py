@@ -58,7 +58,7 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lease as it was read. If it is equal when it is read again, it was not extended in between."""
+    """A lease as it was read. If it is the same when read again, it was not extended in between."""
 
     id: UUID
     """Id of the task execution."""
@@ -69,7 +69,7 @@ class Lease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeaseLook:
-    """Leases, and the time of the database when they were read."""
+    """Leases, and the database's time when they were read."""
 
     now: datetime
     leases: Sequence[Lease]
@@ -77,11 +77,11 @@ class LeaseLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutlastingLook:
-    """Leases that were written by a clock that was ahead, and the time of the database when they were read."""
+    """Leases written while the clock was ahead, and the database's time when they were read."""
 
     now: datetime
     leases: Mapping[Lease, timedelta]
-    """Length of each lease from its newest heartbeat on."""
+    """Length of each lease, counted from its newest heartbeat."""
 
 
 def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = None) -> LeaseLook:
@@ -154,7 +154,7 @@ def recover(
 
 
 def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
-    """Recover the tasks of these leases that no locked row keeps from ending."""
+    """Recover the tasks of these leases, unless a locked row keeps them from ending."""
 
     def work(target: Target) -> list[Recovered]:
         target.run(table_locks.limits, A_MOMENT)
@@ -177,7 +177,7 @@ def _take_back(
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
-    # In these queues, a key or a place became free. The insert of an entry notifies by itself.
+    # In these queues, a key or a slot became free. Inserting an entry notifies workers anyway.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
     names = [one.name for one in fields(Recovered)]
@@ -185,9 +185,9 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make entries due that wait for a clock that was ahead; returns the number of changed entries.
+    """Make entries due that were delayed because the clock was ahead; returns their number.
 
-    These are the entries that such a clock has written, and those that were due by `until`, the time before the database's
+    These are the entries written while it was ahead, and those that were due by `until`, the time before the database's
     clock was set back. Each batch of 500 is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
@@ -221,8 +221,8 @@ _abandonment = sa.bindparam("abandonment", type_=sa.Text, required=True)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
-"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries that were made since keep their
-due times.
+"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries made since then keep
+their due times.
 """
 
 
@@ -241,7 +241,7 @@ def recover_seen(g: Grammar) -> Transition:
 
 
 def any_expired(g: Grammar) -> sa.Select[Any]:
-    """Return one row if some lease has expired. Reads only."""
+    """Return one row if any lease has expired. Only reads."""
     return _expired(g).limit(1)
 
 
@@ -251,8 +251,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select the leases that end later than any heartbeat can extend them now, with their lengths. A clock that was ahead has
-    written them.
+    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written
+    while the clock was ahead.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
@@ -282,7 +282,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
 
 
 def any_written_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select one of the entries that a clock that was ahead has written. Reads only."""
+    """Select one of the entries that were written while the clock was ahead. Only reads."""
     return sa.select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
@@ -290,8 +290,8 @@ def select_due_again(g: Grammar) -> Transition:
     """Replace up to :limit entries after :after that wait for a clock that was ahead, or that was set back, by due ones.
 
     These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock that was
-    ahead has written. The delay of a retry, a snooze or a release begins again. Returns the replaced entries. Each task keeps
-    its position in its key. Entries that were made since the step stay as they are.
+    ahead has written. The delay of a retry, a snooze or a release starts over. Returns the replaced entries. Each task
+    keeps its position in its key. Entries made since the clock was set back stay as they are.
     """
     entry = task_outbox.c
 
@@ -335,10 +335,10 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
     """Recover the tasks of the leases that `expired` selects and locks.
 
     The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
-    whose handler had not begun does not count, because a suspect task that waited for its turn must not reach the limit through
-    the faults of another task. A lease whose task is not Running under it was left behind by mistake: the lease is deleted, and
-    the task stays as it is. A locked task keeps its lease for the next recovery, so that one stuck transaction does not delay
-    other tasks.
+    whose handler had not begun does not count, because a suspect task that is waiting its turn must not reach the limit
+    because of another task's failures. A lease whose task is not Running under it was left behind by mistake: the lease
+    is deleted, and the task stays as it is. A locked task keeps its lease for the next recovery, so that one stuck
+    transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},
@@ -435,7 +435,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ),
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
-            # Never later than now: after a clock was set back, an expired lease can seem to end in the future.
+            # Never later than now: after the clock was set back, an expired lease can seem to expire in the future.
             lease_expires_at=sa.case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
             available_at=sa.case((ready, g.now)),
             error=sa.case((failed, recovered.last_error)),

@@ -5,16 +5,18 @@ thirds of their commits. So the trigger notifies only if a row of `sleeping_work
 
 1. commits its row (`announce`);
 2. draws an id in a transaction that begins after that (`horizon`);
-3. looks until one snapshot shows that all transactions before the horizon have ended and that no task is due (`look`).
+3. looks until a single snapshot shows that all transactions before the horizon have ended and that no task is due
+   (`look`).
 
-Then it may sleep until a notification, until the next task is due, or until its row ends. No wake-up is lost. A producer whose
-trigger did not see the row had read the table before the row was committed, and its insert had given it an id before that. So its
-id is below the horizon, inside savepoints and prepared transactions too. While that transaction runs, the worker keeps looking.
-Once it has ended, the snapshot of step 3 shows its tasks. A producer that reads the table later sees the row, and notifies. (The
-id must be drawn: the latest completed id plus one, `pg_snapshot_xmax`, may belong to a producer that is still open.)
+Then it may sleep until a notification, until the next task is due, or until its row expires. No wake-up is lost. A
+producer whose trigger did not see the row had read the table before the row was committed, and its insert had given it
+an id before that. So its id is below the horizon, inside savepoints and prepared transactions too. While that
+transaction runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that
+reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
+`pg_snapshot_xmax`, may belong to a producer that is still open.)
 
-The row says when its worker wakes by itself. Tasks that become due later need no notification, and the row of a dead worker ends.
-It must be written only while LISTEN is in force, and again after each reconnect.
+The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
+dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class SleepingWorkers:
         return float(min(row["seconds"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
 
     def horizon(self) -> int:
-        """Return a number below the id of each later transaction. No transaction that has written by now has a greater id."""
+        """Return a number below the id of each later transaction, but not below the id of any transaction that has
+        already written.
+        """
         return int(self._run(horizon)[0]["horizon"])
 
     def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
@@ -82,13 +86,13 @@ class SleepingWorkers:
         self._run(withdraw, worker_id=worker_id)
 
     def forget(self, worker_id: UUID) -> None:
-        """Delete the requests of a worker that ends."""
+        """Delete the requests of a worker that is stopping."""
         self._run(forget, worker_id=worker_id)
 
     def forget_ended(self) -> None:
-        """Delete the requests of workers that were killed in their sleep. Otherwise every enqueue would look them up.
+        """Delete the requests of workers that were killed while asleep.
 
-        An error is logged, and costs the caller nothing.
+        Otherwise every enqueue would look them up. An error is logged, and does not affect the caller.
         """
         if not self._store.dialect.notifies:
             return
@@ -96,7 +100,7 @@ class SleepingWorkers:
             with self._store.transaction(Begin.SINGLE_ASYNCHRONOUS) as target:
                 target.run(forget_ended, self._store.values(target))
         except Exception as error:  # noqa: BLE001
-            say(log, logging.INFO, "the requests of sleeping workers that have ended could not be deleted", error)
+            say(log, logging.INFO, "the requests of sleeping workers that no longer run could not be deleted", error)
 
     def _run(self, builder: Builder, **values: Any) -> list[Row]:
         return self._store.run_one(builder, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
@@ -132,8 +136,8 @@ def horizon(_: Grammar) -> sa.Select[Any]:
 
 
 def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
-    """Select, as of one snapshot: whether all transactions before :horizon have ended, whether a task is due, when the next one
-    is, and whether some queue limits its keys.
+    """Select, as of one snapshot, whether all transactions before :horizon have ended, whether a task is due, when the
+    next one is due, and whether any queue limits its keys.
     """
     due, moment = outlook(g, given=given, by_key=by_key)
     oldest = sa.func.pg_snapshot_xmin(sa.func.pg_current_snapshot(), type_=Xid8())

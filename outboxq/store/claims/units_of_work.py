@@ -25,7 +25,7 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """`begun`: the transaction was begun for this unit, which may mark it. Otherwise the unit is a part of another
+        """`begun`: the transaction was begun for this unit, which may mark it. Otherwise the unit is part of another
         transaction.
         """
         self.target = self.connection = target.connection
@@ -43,7 +43,7 @@ class Unit:
 
     @cached_property
     def session(self) -> Session:
-        """The ORM session of the unit. It uses savepoints of its own."""
+        """The ORM session of the unit. It uses its own savepoints."""
         from sqlalchemy.orm import Session
 
         session = Session(self.connection, join_transaction_mode="create_savepoint")
@@ -78,15 +78,19 @@ class Unit:
 
     def _give_up(self) -> NoReturn:
         if self._is_marked:
-            self.connection.invalidate()  # sessions would release savepoints in it that are gone
+            self.connection.invalidate()  # sessions would release savepoints that no longer exist
         raise ended()
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside ended this transaction, as `error` shows, so that the task did not fail."""
+        """Return whether, according to `error`, an external error ended this transaction, so that the task did not
+        fail.
+        """
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back from another thread if the claim cannot be ended otherwise: on SQLite, this transaction is the only writer."""
+        """Roll back from another thread if there is no other way to end the claim: on SQLite, this transaction is the
+        only writer.
+        """
         self._abandonment.abandon()
 
     def end(self) -> None:
@@ -114,7 +118,7 @@ class Unit:
 def ended() -> InvalidTarget:
     return InvalidTarget(
         "the handler of this task ended the transaction with a COMMIT or ROLLBACK (on SQLite also with an OR ROLLBACK), so its "
-        "writes are not committed together with its completion; leave the end of the transaction to the worker, and undo parts "
+        "writes are not committed together with its completion; let the worker end the transaction, and undo parts "
         "of it with ctx.connection.begin_nested()"
     )
 
@@ -123,8 +127,8 @@ def ended() -> InvalidTarget:
 def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
     """Open the transaction of a handler: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
 
-    It is committed after the block, and rolled back after an error. The begin is tried again after errors that pass; the block
-    runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
+    It is committed after the block, and rolled back after an error. The begin is tried again after temporary errors;
+    the block runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
     """
     with ExitStack() as stack:
         target: Any = None

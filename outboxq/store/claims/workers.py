@@ -1,4 +1,4 @@
-"""Keep the registry of live workers for people, and the tasks that workers released because they did not know them.
+"""Keep the registry of live workers for people, and the tasks that workers released as unknown.
 
 Recovery does not use this registry.
 """
@@ -31,7 +31,7 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Maximum number of events after a worker's last sign that are searched for the ends of its claims."""
+"""Maximum number of events after a worker was last seen that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every 30 seconds."""
 KEPT = timedelta(days=1)
@@ -40,7 +40,7 @@ KEPT = timedelta(days=1)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A live worker, as registered by itself."""
+    """A live worker, as it registered itself."""
 
     id: UUID
     label: str
@@ -52,7 +52,7 @@ class LiveWorker:
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
-    """Queue and name of each task that the worker met lately and does not know."""
+    """Queue and name of each task that the worker has recently come across and does not know."""
     started_at: datetime
     last_seen_at: datetime
     host: str | None = None
@@ -66,7 +66,7 @@ class LiveWorker:
     busy: int | None = None
     """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
-    """Isolation of the handlers: ``thread`` or ``process``."""
+    """The isolation of handlers: ``thread`` or ``process``."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -77,7 +77,7 @@ class LiveWorker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Presence:
-    """The workers that were seen lately, and the time of the query."""
+    """The workers that were seen recently, and the time of the query."""
 
     at: datetime
     workers: builtins.list[LiveWorker]
@@ -85,13 +85,13 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenTask:
-    """A task that another worker recovered after the lease of the first worker had ended."""
+    """A task that another worker recovered after the first worker's lease had expired."""
 
     task_id: UUID
     task_name: str | None
     """Name of the task; None if the task was pruned, as in the next field."""
     status: TaskStatus | None
-    """Present status."""
+    """Current status."""
     event_type: EventType
     """Event of the recovery: RESET (the task runs again), or ABANDONED (a dead letter after too many recoveries)."""
     at: datetime
@@ -126,8 +126,8 @@ class Workers:
     ) -> None:
         """Register a worker that begins, or that `seen` did not find. `queues` and `topics` None mean all.
 
-        `unknown_tasks` has the queue and the name of each task that the worker met lately and does not know. Without `using`,
-        the notification requests of killed workers are deleted too.
+        `unknown_tasks` has the queue and name of each unknown task that the worker has recently come across. Without
+        `using`, the notification requests of killed workers are deleted too.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -143,7 +143,7 @@ class Workers:
             SleepingWorkers(self._store).forget_ended()
 
     def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
-        """Record that the worker is alive, and the unknown tasks that it met lately.
+        """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
         Returns False if the worker is not registered, so that it registers again.
         """
@@ -178,10 +178,10 @@ class Workers:
         return bool(self._tell(describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """Remove the worker from the registry, and all workers that were not seen for a day.
+        """Remove the worker from the registry, and all workers that have not been seen for a day.
 
-        With `met_unknown`, the unknown tasks that it met are kept for a day, so that a worker that knows them finds them. The
-        worker itself is no longer listed.
+        With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
+        finds them. The worker itself is no longer listed.
         """
         leave = mark_leaving if met_unknown else unregister
         self._tell(leave, {"worker_id": identifier(worker_id)}, using)
@@ -203,8 +203,8 @@ class Workers:
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
         """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
 
-        The search reads 100 000 events from the worker's last sign on, which takes about 20 ms. It returns no task for a worker
-        without a row. The row is deleted when the worker ends, or a day after its last sign.
+        The search reads 100 000 events from when the worker was last seen, which takes about 20 ms. It returns no tasks
+        for a worker without a row. The row is deleted when the worker stops, or a day after it was last seen.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -238,7 +238,7 @@ def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN)
 
 
 def worker(target: Target, worker_id: UUID) -> LiveWorker | None:
-    """Return the worker, however long ago it was seen; None if it is not registered."""
+    """Return the worker, no matter how long ago it was seen; None if it is not registered."""
     rows = target.run(one, {"worker_id": worker_id})
     return _worker(rows[0]) if rows else None
 
@@ -255,8 +255,8 @@ def _worker(row: Row) -> LiveWorker:
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
-    """Return whether a worker of these topics, exact or patterns, takes a task of this topic. A worker without topics (None) takes
-    all.
+    """Return whether a worker with these topics, exact names or patterns, takes a task of this topic. A worker without
+    topics (None) takes all tasks.
     """
     if topics is None:
         return True
@@ -323,7 +323,7 @@ def unregister(g: Grammar) -> sa.Delete:
 
 
 def mark_leaving(g: Grammar) -> sa.Update:
-    """Record that the worker has ended, but keep the unknown tasks that it met. Its concurrency becomes 0."""
+    """Record that the worker has stopped, but keep the unknown tasks that it came across. Its concurrency becomes 0."""
     return (
         sa.update(workers)
         .where(workers.c.id == worker_id)
@@ -332,8 +332,8 @@ def mark_leaving(g: Grammar) -> sa.Update:
 
 
 def is_registered() -> sa.ColumnElement[bool]:
-    """Return the condition that a row is of a worker that has not ended. `mark_leaving` writes a concurrency of 0, which no worker
-    has.
+    """Return the condition that a row belongs to a worker that has not stopped. `mark_leaving` writes a concurrency of
+    0, which no worker has.
     """
     return workers.c.concurrency > sa.literal_column("0")
 
@@ -342,7 +342,8 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
 
     The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
-    slow down every event. Others recover the tasks of a dead worker soon after its last sign, when its leases have ended.
+    slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases have
+    expired.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
     window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
@@ -371,7 +372,9 @@ def beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def describe(_: Grammar) -> sa.Update:
-    """Record the worker's process, its versions, how many of its threads run a handler, and where it runs them."""
+    """Record the worker's process, its versions, how many of its threads are running a handler, and how they are
+    isolated.
+    """
     return (
         sa.update(workers)
         .where(workers.c.id == worker_id)
@@ -395,7 +398,7 @@ def with_unknown_tasks(_: Grammar) -> sa.Select[Any]:
 
 
 def one(_: Grammar) -> sa.Select[Any]:
-    """Select one worker, however long ago it was seen."""
+    """Select one worker, no matter how long ago it was seen."""
     return sa.select(workers).where(workers.c.id == worker_id)
 
 
@@ -446,10 +449,10 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make tasks due that wait because a worker did not know their names, for a worker that knows and takes them.
+    """Make tasks due that are waiting because a worker did not know their names, for a worker that knows them.
 
-    The call handles one page of the outbox, behind the entry `after`. Returns the entry at which the next page begins; None
-    after the last page. If no worker has met a name that this worker knows, the outbox is not read.
+    The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
+    None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.
     """
     names = frozenset(task_names)
 
@@ -481,7 +484,8 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how often in a row, and since when, each task was released as unknown, up to its claim under this token.
+    """Return how many times in a row, and since when, each task was released as unknown, up to its claim under this
+    token.
 
     A task whose claim under this token ended otherwise is left out.
     """

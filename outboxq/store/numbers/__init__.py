@@ -1,6 +1,6 @@
-"""Numbers for people and monitoring: one set of live counts, one set of roll-ups, and the views of both.
+"""Numbers for people and monitoring: one set of live counts, one set of roll-ups, and views of both.
 
-* `live` counts the waiting, running and failed tasks of the present; `samples` stores such counts.
+* `live` counts the tasks that are now waiting, running or failed; `samples` stores such counts.
 * `metrics` stores the counts of workers.
 * `statistics` and `overview` read both, and `health` finds the problems in them. The command line, the dashboard and Prometheus
   render the results.

@@ -15,22 +15,22 @@ from .statistics import Present, Statistics
 
 
 class Rule(StrEnum):
-    """A rule that a queue or a schedule can break, the most urgent rule first."""
+    """A rule that a queue or a schedule can break; the most urgent rule comes first."""
 
     NO_WORKER = "no_worker"
-    """Tasks are due, and no live worker works on their queue."""
+    """Tasks are due, and no live worker is serving their queue."""
     UNKNOWN_TASK = "unknown_task"
-    """Workers met tasks that none of them knows."""
+    """Workers have come across tasks that none of them knows."""
     SCHEDULE_OVERDUE = "schedule_overdue"
-    """No worker turns the ticks of a schedule into tasks."""
+    """No worker is turning the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
-    """A schedule is planted further ahead than the present clock can have planted it."""
+    """A schedule is planted further ahead than the current clock can have planted it."""
     KEY_HELD = "key_held"
     """Tasks wait for a dead letter that holds their partition key."""
     BATCH_UNCLOSED = "batch_unclosed"
     """An error left the `with` block of a batch, and its transaction was committed: nothing follows the batch."""
     FAILED = "failed"
-    """Tasks have become dead letters lately."""
+    """Tasks have recently become dead letters."""
     OLDEST = "oldest"
     """A task has been due for too long."""
     QUEUE_PAUSED = "queue_paused"
@@ -47,7 +47,7 @@ class HealthLimits:
     failed_within: timedelta = timedelta(hours=1)
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """Longest delay after which the ticks of a schedule must be tasks. Workers plant a minute ahead."""
+    """Longest delay before the ticks of a schedule must have become tasks. Workers plant a minute ahead."""
     schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
@@ -73,7 +73,7 @@ class Problem:
     """Name of the queue or of the schedule."""
     sentence: str
     cures: tuple[Cure, ...] = ()
-    """Commands that help; empty if none does."""
+    """Commands that can help; empty if there are none."""
 
 
 def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
@@ -153,14 +153,15 @@ def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
     now, cures = seen.live.now, (Cure("start a worker", ("worker",)),)
     for row in seen.live.signs.get("overdue", ()) if limits.schedule_overdue is not None else ():
         sentence = (
-            f"no tick of the schedule {row['name']!r} has become a task for {span_of(now - row['at'])}: no live worker turns ticks "
-            "into tasks"
+            f"no tick of schedule {row['name']!r} has become a task in the last {span_of(now - row['at'])}: no live "
+            "worker is turning ticks into tasks"
         )
         yield Problem(rule=Rule.SCHEDULE_OVERDUE, subject=row["name"], sentence=sentence, cures=cures)
     for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
         sentence = (
-            f"the schedule {row['name']!r} is planted for the next {span_of(row['at'] - now)}, by a clock that was ahead: a live "
-            "worker plants it by the present clock within 15 seconds; if it does not, the present clock is behind"
+            f"the schedule {row['name']!r} has ticks planted for the next {span_of(row['at'] - now)}, by a clock that "
+            "was ahead: a live worker plants it by the current clock within 15 seconds; if it does not, the current "
+            "clock is behind"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
 

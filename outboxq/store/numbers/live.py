@@ -41,7 +41,7 @@ Found = dict[tuple[str, str | None], Row]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Live:
-    """The numbers at one time."""
+    """The numbers at one point in time."""
 
     now: datetime
     found: Found
@@ -49,7 +49,9 @@ class Live:
     signs: Mapping[str, list[Row]]
     """Other rows of the statement, by kind."""
     failed_at_least: bool
-    """True if more dead letters exist than the bound, in all queues together. The uncounted ones may belong to any queue."""
+    """True if there are more dead letters than the bound, in all queues together. The uncounted ones may belong to any
+    queue.
+    """
 
 
 def count(
@@ -65,8 +67,8 @@ def count(
 ) -> Live:
     """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state, in two statements.
 
-    `retries` looks up which delayed tasks wait for a retry; otherwise they count as delayed. `builder` is a statement that
-    selects rows of further kinds, and takes `values`.
+    With `retries`, it looks up which delayed tasks are waiting for a retry; otherwise they count as delayed. `builder`
+    is a statement that selects rows of further kinds, and takes `values`.
     """
     bound = most or BOUND
     waiting_most, looked_up = BOUND_BY_TASK if by_task else bound, LOOKED_UP if retries else 0
@@ -90,7 +92,7 @@ def count(
 
 
 def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bool) -> Found:
-    """Add up the rows of each queue, and mark the lower bounds."""
+    """Add up the rows for each queue, and mark the lower bounds."""
     found: Found = {}
     totals: Counter[tuple[str, str]] = Counter()
     for row in rows:
@@ -137,7 +139,7 @@ def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
     names = (
         (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
-    )  # a worker's role may read the queue alone
+    )  # a worker's role may only read the queue
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
     if by_task:
@@ -167,7 +169,7 @@ def signal(kind: str, **values: Any) -> sa.Select[Any]:
 
 
 def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
-    """Count the entries of each queue that are due now and those that are due later, in several rows for a queue.
+    """Count the entries of each queue that are due now and those that are due later, in several rows per queue.
 
     Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up entries that
     are due later: each is a look-up in a large table.

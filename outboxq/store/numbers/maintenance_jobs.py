@@ -1,6 +1,6 @@
-"""Let one worker at a time do a job for all, such as taking samples or rolling up metrics.
+"""Let one worker at a time do a job for all of them, such as taking samples or rolling up metrics.
 
-A row of `maintenance_jobs` holds the time from which on a job is due.
+A row of `maintenance_jobs` holds the time from which a job is due.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Turn:
 
     is_mine: bool
     due_in: timedelta
-    """Time until the job is due; 0 if this worker has it."""
+    """Time until the job is due; 0 if this worker has taken it."""
 
 
 class MaintenanceJobs:
@@ -49,7 +49,7 @@ class MaintenanceJobs:
         return Turn(is_mine=mine, due_in=timedelta(0) if mine else for_at_most)
 
     def make(self, name: str) -> None:
-        """Create the job, due now, if it does not exist."""
+        """Create the job, due now, unless it exists."""
         self._store.run_one(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
@@ -85,7 +85,7 @@ def make(g: Grammar) -> sa.Insert:
 def take(g: Grammar) -> sa.Update:
     """Take the job if it is due, so that no other worker takes it for :pause_seconds. Returns no row if it is not due.
 
-    A job that was done in the future is due, because the clock was set back.
+    A job that was done in the future counts as due, because the clock was set back.
     """
     is_due = sa.or_(_job.due_at <= g.now, _job.done_at > g.now)
     taken = sa.update(maintenance_jobs).where(_job.name == _name, is_due)

@@ -38,10 +38,10 @@ LEVELS = (
     (timedelta(hours=6), timedelta(minutes=15)),
     (timedelta(hours=48), timedelta(hours=1)),
 )
-"""Ages from which on shorter spans are rolled up, with the lengths of the sums.
+"""Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
-The chart of a day has steps of 15 minutes, and that of six hours has steps of 5. For 20 tasks it reads 4 800 rows. With minutes
-alone it read 28 800 rows and took six times as long: `python -m benchmarks.dashboard`.
+The chart of a day has steps of 15 minutes, and that of six hours has steps of 5. For 20 tasks it reads 4 800 rows. With
+one-minute spans only, it read 28 800 rows and took six times as long: `python -m benchmarks.dashboard`.
 
 With ten minutes instead of two, `stats()` read twice as many rows of an hour: `python -m benchmarks.status`.
 """
@@ -67,7 +67,7 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """Durations by nearest rank: 50, 95 and 99 percent took no longer."""
+    """Percentiles of durations, by nearest rank: 50, 95 and 99 percent took no longer."""
 
     p50: timedelta
     p95: timedelta
@@ -79,18 +79,18 @@ class MetricPoint:
     """Attempts that ended in one step of time."""
 
     at: datetime
-    """Begin of the step."""
+    """Start of the step."""
     step: timedelta
     completed: int = 0
     failed: int = 0
-    """Number of ends as Failed."""
+    """Number of tasks that ended as Failed."""
     retried: int = 0
     """Number of attempts that failed and were followed by another."""
     cancelled: int = 0
     wait: Percentiles | None = None
-    """Time from due to start; None: no attempt began."""
+    """Time from due to start; None if no attempt began."""
     run: Percentiles | None = None
-    """Time from the start of the handler to its end; None: none ended."""
+    """Time from the start to the end of the handler; None if no handler ended."""
 
 
 class Metrics:
@@ -100,7 +100,7 @@ class Metrics:
         self._store = store
 
     def record(self, metrics: Sequence[TaskMetric], *, worker_id: UUID, using: object = None) -> None:
-        """Write the counts of a worker for the last ten seconds. A metric that was written before is skipped."""
+        """Write the counts of a worker for the last ten seconds. A metric that has already been written is skipped."""
         if not metrics:
             return
         rows = [one.row() for one in metrics]
@@ -124,8 +124,9 @@ class Metrics:
     ) -> list[MetricPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
 
-        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); with a
-        shorter step, a span belongs to the first of its steps. Raises InvalidArgument for more than 2 000 steps.
+        A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if
+        the step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more
+        than 2 000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -133,8 +134,8 @@ class Metrics:
     def sum_up(self, *, spans: int = 100) -> int:
         """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of spans.
 
-        Each span is a separate transaction, and is rolled up once, however many workers try. The call ends early if the owner
-        of the store has no time left.
+        Each span is a separate transaction, and is rolled up once, however many workers try. The call returns early if
+        the owner of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -176,7 +177,7 @@ def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the begin of the first stored span; None if there is none."""
+    """Return the start of the first stored span; None if there is none."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
@@ -241,7 +242,7 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the begin of the span of this length that contains the time."""
+    """Return the start of the span of this length that contains the time."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
@@ -256,7 +257,7 @@ SUMMED: Columns = {
 }
 """Columns that are summed."""
 SERIES = ("completed", "retried", "failed", "cancelled", "timed_out", "timed_out_last", *WAIT, *RUN)
-"""Columns whose sums a series has."""
+"""Columns whose sums are in a series."""
 METRIC: Columns = {"id": sa.Uuid(), "queue": sa.Text(), "task_name": sa.Text(), **SUMMED}
 
 _metric = task_metrics.c
@@ -267,7 +268,7 @@ _family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write the rows of a worker for the ten seconds up to now. A row with a known id is skipped."""
+    """Write the rows of a worker for the ten seconds up to now. A row whose id exists is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c
@@ -286,13 +287,13 @@ def record(g: Grammar) -> Transition:
 
 
 def newest_to_sum_up(_: Grammar) -> sa.Select[Any]:
-    """Select the begin of the newest span before :before that is shorter than :seconds."""
+    """Select the start of the newest span before :before that is shorter than :seconds."""
     found = (_metric.at < _before, _metric.seconds < _seconds)
     return sa.select(_metric.at).where(*found).order_by(_metric.at.desc()).limit(1)
 
 
 def sum_up(g: Grammar) -> Transition:
-    """Replace the rows that begin from :begin to before :end, and are shorter than :seconds, by their sums.
+    """Replace the rows that begin from :begin to before :end, and are shorter than :seconds, with their sums.
 
     Returns the rows that were replaced.
     """
@@ -328,12 +329,12 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def first(_: Grammar) -> sa.Select[Any]:
-    """Select the begin of the first stored span; NULL if there is none."""
+    """Select the start of the first stored span; NULL if there is none."""
     return sa.select(sa.func.min(_metric.at).label("at"))
 
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
-    """Select the sums of the spans that begin from :since on."""
+    """Select the sums of the spans that begin at :since or later."""
     names = _KEY if by_task else _KEY[:1]
     sums = (
         sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)

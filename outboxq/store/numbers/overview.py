@@ -47,7 +47,7 @@ from .statistics import Present, Statistics
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overview:
-    """Present numbers of all queues, in total and one by one, and the problems."""
+    """Current numbers for all queues, in total and one by one, and the problems."""
 
     at: datetime
     ready: Count
@@ -60,8 +60,8 @@ class Overview:
     oldest_ready_at: datetime | None
     live_workers: int
     queues: list[Statistics]
-    """Present numbers of each queue that has tasks, dead letters, settings or a live worker, by name, without the values of a time
-    window. Retries are in `delayed`.
+    """Current numbers for each queue that has tasks, dead letters, settings or a live worker, by name, without the
+    values for a time window. Retries are in `delayed`.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Overview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trends:
-    """Counts and samples in steps of time."""
+    """Counts and samples in time steps."""
 
     counts: list[MetricPoint]
     """The points that `metrics.series` returns."""
@@ -81,10 +81,10 @@ class Trends:
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the present numbers of all queues, and the problems by the rules of `health`.
+    """Return the current numbers of all queues, and the problems by the rules of `health`.
 
-    At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, a queue has its
-    last sample. It takes four statements, and a fifth for the samples.
+    At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, the last
+    sample of the queue is used. It takes four statements, and a fifth for the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
@@ -99,11 +99,11 @@ def health(store: Transactions, limits: HealthLimits | None = None, *, using: ob
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
-    """Return a text that changes when a task, a setting, a schedule, a sample or a count changes, or a worker comes or goes. It is
-    one statement of index look-ups and small tables.
+    """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
+    starts or stops. It is one statement of index look-ups and small tables.
 
-    It does not notice changes without a row (a delayed task that becomes due, an age), heartbeats, the load of workers, pruned
-    tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
+    It does not notice changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load
+    of workers, pruned tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
     """
 
     def work(target: Target) -> str:
@@ -182,7 +182,7 @@ _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since = (
     sa.bindparam(name, type_=sa.Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
 )
-"""Seconds from now, below 0."""
+"""Seconds from now, negative."""
 _one: Any = sa.literal_column("1")
 _dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
 

@@ -1,4 +1,4 @@
-"""Keep the settings of queues: pause, limits, and the order of keys."""
+"""Keep the settings of queues: pause, limits and the order of keys."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class QueueSettings:
 
     queue: str
     paused_at: datetime | None = None
-    """Time of the pause, since which none of its tasks is claimed; None if the queue is not paused."""
+    """Time since which the queue is paused and none of its tasks is claimed; None if it is not paused."""
     concurrency: int | None = None
-    """Maximum number of its tasks that run at once, on all machines together; None: no limit."""
+    """Maximum number of its tasks that run at once, across all machines; None means no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of starts per period, on all machines together; None means no limit."""
+    """Maximum number of starts per period, across all machines; None means no limit."""
     concurrency_per_key: int | None = None
     """Maximum number of tasks of one concurrency key that run at once; None: 1."""
     rate_per_key: tuple[int, timedelta] | None = None
@@ -73,11 +73,12 @@ class Queues:
         self._store = store
 
     def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
-        """Pause a queue: from the commit on, none of its tasks is claimed. Running tasks continue, and tasks can be enqueued.
+        """Pause a queue: once this is committed, none of its tasks is claimed. Running tasks continue, and tasks can be
+        enqueued.
 
-        Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods. They raise
-        QueueNotFound for a name that may be mistyped: no task, setting, subscription, schedule, live worker or declared task
-        names it. With `create`, such a queue is set up before its first task.
+        Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods.
+        They raise QueueNotFound for a name that may be mistyped, because no task, setting, subscription, schedule, live
+        worker or declared task names it. With `create`, such a queue is set up before its first task.
         """
         return self._say(queue, using, create=create, paused=True)
 
@@ -99,7 +100,7 @@ class Queues:
         """Limit the running tasks of a queue, or its starts per period: `rate=(100, timedelta(minutes=1))`.
 
         The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period. An
-        omitted limit stays, and None removes a limit. Running tasks continue. `create` is that of `pause`. Raises
+        omitted limit stays, and None removes a limit. Running tasks continue. `create` is as in `pause`. Raises
         InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
@@ -119,7 +120,7 @@ class Queues:
     def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
         """Let keys take turns (the default), or let the key whose task has been due the longest come next.
 
-        `create` is that of `pause`. Raises QueueNotFound.
+        `create` is as in `pause`. Raises QueueNotFound.
         """
         if type(fair) is not bool:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
@@ -140,7 +141,8 @@ class Queues:
                     raise QueueNotFound(f"the queue {queue!r} has no settings")
                 if target.run(has_tasks, values):
                     raise InvalidTransition(
-                        f"the queue {queue!r} has tasks, so its settings stay; resume it, or set its limits to none"
+                        f"the queue {queue!r} has tasks, so its settings cannot be removed; resume it, or set its "
+                        "limits to none"
                     )
                 target.run(forget_key_rates, values)
             self._store.wake(target, [queue])
@@ -149,8 +151,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
-        """Return whether a task, a setting, a subscription, a schedule, a live worker or a declared task names the queue. Of the
-        ended tasks, the newest 10 000 are searched.
+        """Return whether a task, a setting, a subscription, a schedule, a live worker or a declared task names the
+        queue. Of the finished tasks, the newest 10 000 are searched.
         """
         storable(queue, "queue")
         return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
@@ -302,10 +304,10 @@ _COLUMNS = {
     "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
     "fair": ("fair",),
 }
-"""Settings that can be changed, with their columns."""
+"""Settings that can be changed, and their columns."""
 _paused = sa.bindparam("paused", type_=sa.Boolean, required=True)
 _sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for name in _COLUMNS}
-"""True for each setting that a change sets. The others stay."""
+"""True for each setting that a change sets. The others stay as they are."""
 
 
 def change(g: Grammar) -> sa.Insert:
@@ -390,7 +392,7 @@ def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def forget_key_rates(_: Grammar) -> sa.Delete:
-    """Delete the used rates of the keys of :queue."""
+    """Delete the used rates of the keys in :queue."""
     return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 

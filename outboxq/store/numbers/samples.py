@@ -1,4 +1,4 @@
-"""Take samples: the number of tasks of each queue in each state. One worker takes them for all."""
+"""Take samples: the number of tasks in each state in each queue. One worker takes them for all of them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ KEPT, IN_FULL = timedelta(days=90), timedelta(hours=48)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSample:
-    """The number of tasks of one queue in each state, at the moment of a sample."""
+    """The number of tasks in each state in one queue, at the time of a sample."""
 
     queue: str
     ready: int = 0
     delayed: int = 0
-    """Number of tasks that are due later, for a retry or not."""
+    """Number of tasks that are due later, including retries."""
     running: int = 0
     failed: int = 0
     oldest_ready_at: datetime | None = None
@@ -51,7 +51,7 @@ class DepthPoint:
     """
 
     at: datetime
-    """Begin of the step."""
+    """Start of the step."""
     ready: int | None = None
     delayed: int | None = None
     running: int | None = None
@@ -106,7 +106,9 @@ class Samples:
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
-        """Write a sample with the present time. A queue whose tasks have all gone since the last sample gets one row of zeros."""
+        """Write a sample with the current time. A queue whose tasks have all gone since the last sample gets a single
+        row of zeros.
+        """
         rows = {one.queue: one for one in found}
 
         def work(target: Target) -> None:
@@ -121,7 +123,7 @@ class Samples:
         self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def thin_out(self) -> None:
-        """Keep one sample per hour of the samples older than 48 hours, and delete samples older than 90 days."""
+        """Keep one sample per hour among those older than 48 hours, and delete samples older than 90 days."""
         present = now(self._store)
         before = present - IN_FULL
         span = {"since": min(self._thinned_before, before), "before": before}
@@ -146,7 +148,7 @@ def depth_points(target: Target, steps: Steps, *, queue: str | None) -> list[Dep
 def _by_queue(target: Target, steps: Steps) -> dict[str, list[int | None]]:
     rows = target.run(by_queue, {"most": _MOST_ROWS, **target.dialect.pack("steps", STEPS, steps.spans())})
     places, sampled = {at: place for place, at in enumerate(steps.begins())}, {row["begins_at"] for row in rows}
-    nothing = [0 if at in sampled else None for at in places]  # a sample has no row of a queue without tasks
+    nothing = [0 if at in sampled else None for at in places]  # a sample does not have a row for a queue without tasks
     found: dict[str, list[int | None]] = {}
     for row in rows:
         found.setdefault(row["queue"], [*nothing])[places[row["begins_at"]]] = row["ready"]
@@ -224,7 +226,9 @@ def series(g: Grammar) -> sa.Select[Any]:
 
 
 def by_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the due tasks of each queue in the last sample of each of :steps, up to :most rows, the newest steps first."""
+    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, the newest
+    steps first.
+    """
     moments = _last_of_steps(g)
     return (
         sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)

@@ -29,12 +29,12 @@ class Steps:
     step: timedelta
 
     def begins(self) -> Sequence[datetime]:
-        """Return the begin of each step."""
+        """Return the start of each step."""
         number = -(-(self.until - self.since) // self.step)
         return [self.since + place * self.step for place in range(number)]
 
     def spans(self) -> list[tuple[datetime, datetime]]:
-        """Return the begin and the end of each step. No end is beyond `until`."""
+        """Return the start and the end of each step. No end is beyond `until`."""
         begins = self.begins()
         return list(zip(begins, [*begins[1:], self.until], strict=True))
 

@@ -1,4 +1,5 @@
-"""Statistics of queues or tasks: the tasks that wait, run and have failed now, and the counts of workers in a time window.
+"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a time
+window.
 
 Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of workers.
 """
@@ -33,16 +34,16 @@ _SHORTEST = timedelta(seconds=10)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnknownName:
-    """The name of a task that live workers met and none of them knows."""
+    """The name of a task that live workers have come across and none of them knows."""
 
     task_name: str
     met_by: tuple[str, ...]
-    """Labels of the workers that met it lately."""
+    """Labels of the workers that have recently come across it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """Counts, rates and durations of a queue, or of one task name in it: now, and over a window of time up to now."""
+    """Counts, rates and durations for a queue, or for one task name in it: now, and over a time window up to now."""
 
     queue: str
     task_name: str | None = None
@@ -78,24 +79,26 @@ class Statistics:
     rate_per_key: tuple[int, timedelta] | None = None
     """Maximum number of starts of one key in a time span; None: no limit."""
     live_workers: int = 0
-    """Number of live workers on the queue; for one task name, of the workers that also know it."""
+    """Number of live workers serving the queue; for one task name, only those that also know it."""
     unknown: tuple[UnknownName, ...] = ()
-    """Names of waiting tasks that live workers met lately and no live worker of the queue knows."""
+    """Names of waiting tasks that live workers have recently come across and no live worker of the queue knows."""
     window: timedelta = HOUR
     by_workers: bool = False
     """True if workers have written counts in the window. Otherwise the numbers of the window are 0."""
     counted_since: datetime | None = None
-    """Begin of the counts of workers, if it is later than the begin of the window."""
+    """When the counts of workers begin, if this is later than the start of the window."""
     completed: int = 0
     """Number of tasks that workers completed in the window. All further fields are about the window too."""
     failures: int = 0
-    """Number of ends as Failed; a dead letter that is redriven and fails again counts twice. Failures without a handler, such as
-    tasks abandoned after several recoveries, are not counted.
+    """Number of times that a task ended as Failed; a dead letter that is redriven and fails again counts twice.
+    Failures without a handler, such as tasks abandoned after several recoveries, are not counted.
     """
     retries: int = 0
     """Number of attempts that failed and were followed by another."""
     timed_out: int = 0
-    """Number of attempts that failed because they ran beyond the task's timeout; each is among `failures` or `retries` too."""
+    """Number of attempts that failed because they exceeded the task's timeout; each is also counted in `failures` or
+    `retries`.
+    """
     snoozed: int = 0
     released: int = 0
     """Number of claims that were given back unfinished."""
@@ -108,8 +111,8 @@ class Statistics:
     failure_rate: float | None = None
     """Fraction of `failures` among the completed and failed tasks, from 0 to 1; None if there are none."""
     wait: Percentiles | None = None
-    """Time from the due time of a task to the start of its handler, over all attempts. Values are interpolated within buckets
-    whose bounds double, from 1 ms to an hour.
+    """Time from when a task was due to the start of its handler, over all attempts. Values are interpolated within
+    buckets whose bounds double, from 1 ms to an hour.
     """
     run: Percentiles | None = None
     """Time from the start of the handler to its end, interpolated in the same way."""
@@ -125,12 +128,12 @@ def stats(
 ) -> list[Statistics]:
     """Return the statistics of each queue, or with `by="task"` of each task name in each queue, sorted by these names.
 
-    `queues` restricts the result to these queues, with or without tasks. Otherwise it has every queue with waiting or running
-    tasks or dead letters, with counts in the `window` (a timedelta or seconds), or with a pause.
+    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it has every queue with
+    waiting or running tasks or dead letters, with counts in the `window` (a timedelta or seconds), or with a pause.
 
     At most 10 000 due and 10 000 delayed tasks of each queue and priority are counted (with `by="task"` 1 000 each). Fields
-    such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers of the window are those that
-    workers have written up to ten seconds ago.
+    such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the window are
+    up to ten seconds old, because workers write them at this interval.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:
@@ -195,7 +198,7 @@ class Present:
         return cls(live=live, settings=settings, workers=live_workers(target, live.now), samples=samples)
 
     def of(self, queue: str, task_name: str | None = None) -> Statistics:
-        """Return the present numbers of a queue, or of one task name in it."""
+        """Return the current numbers for a queue, or for one task name in it."""
         row = self.live.found.get((queue, task_name), {})
         mine = self.settings.get(queue) or QueueSettings(queue=queue)
         sample = self.samples.get(queue) if any(row.get(mark) for mark in MARKS) else None
@@ -219,7 +222,7 @@ class Present:
 
 
 def _unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
-    """Return the task names of a queue that its live workers met lately and none of them knows."""
+    """Return the task names in a queue that its live workers have recently come across and none of them knows."""
     met: dict[str, list[str]] = {}
     for worker in workers:
         for where, name in worker.unknown_tasks:

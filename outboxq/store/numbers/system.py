@@ -1,4 +1,6 @@
-"""Describe the database to its operators: its version, its sizes, and the sessions that keep the tables locked."""
+"""Describe the database to its operators: its version, its sizes, and the sessions that are keeping the tables
+locked.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ class TableSize:
     dead_rows: int
     """Dead rows that are not vacuumed yet, as estimated by PostgreSQL."""
     index_size: int = 0
-    """Bytes of the indexes, which are part of `size`."""
+    """Bytes used by the indexes, which are part of `size`."""
     rows: int = 0
     """Number of rows, as PostgreSQL estimates it."""
     last_vacuumed_at: datetime | None = None
-    """Time of the last vacuum, manual or automatic; for a partitioned table, that of its last partition. None: no vacuum since the
-    statistics were reset.
+    """Time of the last vacuum, manual or automatic; for a partitioned table, that of its last partition. None if there
+    was no vacuum since the statistics were reset.
     """
 
 
@@ -61,7 +63,7 @@ class System:
     revision: str
     """Revision of the schema."""
     oldest_code: str
-    """Oldest revision that a release must know to use this schema."""
+    """Oldest revision that a release has to know to use this schema."""
     server: str
     """Name and version, such as PostgreSQL 17.2."""
     size: int | None
@@ -91,17 +93,17 @@ def table_sizes(store: Transactions) -> list[TableSize]:
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
     """Return an error that names the sessions with the lock for which a statement waited too long; None for any other `error`.
 
-    It asks the database on another connection for the present holders of locks.
+    It uses another connection to ask the database who currently holds locks.
     """
     if store.dialect.one_writer:
         if not store.dialect.is_transient(error):
             return None
         notes = getattr(error, "__notes__", ())
-        return TablesLocked(notes[-1] if notes else "another connection keeps the SQLite file locked")
+        return TablesLocked(notes[-1] if notes else "another connection is keeping the SQLite file locked")
     if not store.dialect.is_locked_out(error):
         return None
     place = store.dialect.place(store.bound_engine.url, lambda: None)
-    why = "other sessions keep it locked"
+    why = "other sessions are keeping it locked"
     try:
         why = table_locks.explained(_holders(store))
     except Exception as unanswered:
@@ -110,7 +112,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
 
 
 def tables_are_locked(store: Transactions) -> bool:
-    """Return whether another session has locked one of our tables exclusively. It does not wait for a lock."""
+    """Return whether another session has locked one of our tables exclusively, without waiting for a lock."""
     return table_locks.are_locked(_holders(store))
 
 
@@ -142,8 +144,8 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 
 def server(g: Grammar) -> sa.Select[Any]:
-    """Select the database's name, version and size, the begin of the oldest transaction with a snapshot, and the revision of our
-    schema with the oldest code that it admits.
+    """Select the database's name, version and size, the start of the oldest transaction with a snapshot, and the
+    revision of our schema with the oldest code that it admits.
     """
     found, schema = g.server().subquery("server"), version_table.c
     revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))

@@ -1,1 +1,1 @@
-"""Transactions that create tasks: enqueue, emit, batches and chains, and the ticks of schedules."""
+"""Transactions that create tasks: enqueue, emit, batches and chains, and schedule ticks."""

@@ -60,7 +60,7 @@ class Batches:
     def create(self, batch: NewBatch, *, using: object = None) -> None:
         """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
-        It counts from `close` on. Raises InvalidArgument before anything is written.
+        It takes effect with `close`. Raises InvalidArgument before anything is written.
         """
         _check(batch)
         row = (
@@ -189,10 +189,11 @@ class Batches:
     ) -> int:
         """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
 
-        A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch waits for are discarded.
-        With `runs_then`, the `then` tasks are enqueued when all tasks have ended. The batch takes no more tasks. With `limit`,
-        this call cancels at most this number, and workers cancel the others. Each 500 tasks are a separate transaction (with
-        `using`, all belong to the caller's). Raises BatchNotFound, and InvalidTransition for a batch that has ended.
+        A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch is waiting for
+        are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. The batch takes no
+        more tasks. With `limit`, this call cancels at most this number, and workers cancel the others. Tasks are
+        cancelled in transactions of 500 (with `using`, all in the caller's). Raises BatchNotFound, and
+        InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
@@ -236,7 +237,9 @@ class Batches:
         except Exception as error:
             if not self._store.is_locked_out(error):
                 raise
-            log.info("batch %s is cancelled later, since a row of it is locked: %s", batch["id"], sentence(error))
+            log.info(
+                "batch %s will be cancelled later, because one of its rows is locked: %s", batch["id"], sentence(error)
+            )
             return 0
 
     def _cancel_members(
@@ -285,7 +288,7 @@ class Batches:
             after = rows[-1]["id"]
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the batches that completed before that time and have no tasks any more.
+        """Delete the batches that completed before that time and no longer have tasks.
 
         If a dead letter that a batch waits for was pruned, the batch stops waiting: the task counts as discarded.
         """
@@ -293,7 +296,7 @@ class Batches:
         def work(target: Target) -> int:
             with target.atomic():
                 if found := target.run(batches_sql.missing_dead_letters, {"limit": _PRUNED_AT_ONCE}):
-                    # A statement of its own: it sees all that has ended until the batches were locked.
+                    # A separate statement, which sees everything that ended before the batches were locked.
                     target.run(
                         batches_sql.forget_dead_letters, self._store.values(target), [(row["id"],) for row in found]
                     )
@@ -305,7 +308,9 @@ class Batches:
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error of a cancel after the end of the batch. It names the last `then` task, which can be cancelled by itself."""
+    """Return the error for cancelling a batch that has ended. It names the last `then` task, which can be cancelled by
+    itself.
+    """
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
     at = "" if batch.completed_at is None else f" at {batch.completed_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -323,13 +328,14 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
 
 
 def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> None:
-    """Add this number of tasks to each of these batches, before they are written. Raises BatchClosed for a batch that takes no
-    tasks.
+    """Add this number of tasks to each of these batches, before they are written. Raises BatchClosed for a batch that
+    does not accept tasks.
     """
     for batch_id, number in sorted(added.items()):
         if not target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": number}):
             raise BatchClosed(
-                f"batch {batch_id} takes no more tasks: it has completed, is being cancelled, or is not in this database"
+                f"batch {batch_id} does not accept more tasks: it has completed, is being cancelled, or is not in this "
+                "database"
             )
 
 
@@ -364,7 +370,7 @@ def _reason(row: Row) -> str:
 
 
 def batch_of(row: Row) -> Batch:
-    """Return the batch of a row of `task_batches`."""
+    """Return the batch in a row of `task_batches`."""
     try:
         links, is_readable = links_of(row["then_tasks"]), True
     except ValueError:

@@ -1,4 +1,4 @@
-"""Write and read batches. Triggers count the ends of their tasks, and enqueue the `then` tasks."""
+"""Write and read batches. Triggers count their tasks as they end, and enqueue the `then` tasks."""
 
 from __future__ import annotations
 
@@ -152,9 +152,10 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel changes, in the order of the ids.
+    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel would change, in the
+    order of the ids.
 
-    They include running tasks that were asked to stop only with :force, and dead letters only with :dead_letters.
+    Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
     asked = sa.or_(_execution.cancel_requested_at.is_(None), _force)
     changes = sa.or_(
@@ -173,7 +174,8 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones without a request.
+    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones that
+    were not asked to stop.
 
     It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task that has
     neither ended nor runs is waiting.
@@ -277,7 +279,7 @@ def _dead() -> sa.ColumnElement[int]:
 
 
 def prune(g: Grammar) -> Transition:
-    """Delete up to :limit batches that completed before :older and have no tasks any more."""
+    """Delete up to :limit batches that completed before :older and no longer have tasks."""
     task = sa.select(_execution.id).where(
         _execution.pipeline_execution_id == _batch.id, _execution.pipeline_execution_id != _execution.id
     )

@@ -1,4 +1,4 @@
-"""Enqueue one task or thousands, in the caller's transaction or in an own one."""
+"""Enqueue one task or thousands, in the caller's transaction or in a separate one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store whose `enqueue_many` is called by `enqueue`. A subclass that overrides it sees every task."""
+    """A store whose `enqueue_many` is called by `enqueue`, so that a subclass that overrides it sees every task."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
@@ -50,18 +50,20 @@ def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Hand
 def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
     """Write many tasks in one statement, in their order; see `enqueue`.
 
-    If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides. A key is free again when its
-    time is over (`unique_for`), when its task has ended (`unique_until_finished`), or when its task was pruned, as requested
-    when the key was taken. A replacement does not restart the time. Two tasks of one call with the same key are handled in
-    their order. If DuplicateTask is raised, nothing of the call is written, and the caller's transaction stays usable.
+    If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides. A key is free again
+    when its time is up (`unique_for`), when its task has ended (`unique_until_finished`), or when its task was pruned,
+    as requested when the key was taken. A replacement does not restart the time. Two tasks of one call with the same
+    key are handled in their order. If DuplicateTask is raised, nothing of the call is written, and the caller's
+    transaction stays usable.
 
     A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this never
-    raises an error. Above READ COMMITTED, the database raises a serialization failure if another session took or took over the
-    key, or replaced its task, since the transaction began; run the transaction again.
+    raises an error. Above READ COMMITTED, the database raises a serialization failure if another session acquired or
+    took over the key, or replaced its task, since the transaction began; run the transaction again.
 
-    A free key costs nothing. A taken key costs a look-up of its task, unless the task is to be skipped and the key never
-    expires. Keys are locked in their order, so that two calls never wait for each other; the calls of one transaction should
-    keep an order too. If a task may raise, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
+    A free key does not cost anything. A taken key costs a look-up of its task, unless the task is to be skipped and the
+    key never expires. Keys are locked in their order, so that two calls never wait for each other; the calls in one
+    transaction should also use a fixed order. If a task may raise, several tasks are written under a savepoint of the
+    caller's PostgreSQL transaction.
     """
     for task in tasks:
         check(task)
@@ -78,7 +80,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             with target.atomic():
                 target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
-        # A task may raise after others were written. An own transaction is then rolled back; a caller's stays usable.
+        # A task may raise after others were written. Our own transaction is then rolled back; a caller's stays usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
         with target.atomic(savepoint=may_raise and using is not None):
             return enqueue_keyed(store, target, tasks)
@@ -116,7 +118,7 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
     return _PLAIN
 
 
-def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case a field
+def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case per field
     """Raise InvalidArgument for values that the database would refuse, before they could abort the caller's transaction.
 
     `what` names the object if it is not a task.
@@ -138,7 +140,9 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
         raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
     if task.id.version != 7:
-        raise InvalidArgument(f"the id of {name} must be made by uuid7(): old tasks are found by the time in it")
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
+        )
     if not is_span(task.delay, _NOTHING):
         raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):

@@ -51,9 +51,10 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     The subscribers are read from `task_subscriptions`. Without subscribers, `event_unrouted` is recorded.
 
     With an idempotency key, each subscriber has one task for it, as if that task had been enqueued with the key. The second of
-    two emits waits for the first to commit or roll back, and writes tasks only for new subscribers. `enqueue_many` says when a
-    key is free again, and what happens above READ COMMITTED. `using` is that of `enqueue`. Raises InvalidArgument (also for
-    more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate before anything is written.
+    two emits waits for the first to commit or roll back, and writes tasks only for new subscribers. See `enqueue_many`
+    for when a key is free again, and for what happens above READ COMMITTED. `using` is as in `enqueue`. Raises
+    InvalidArgument (also for more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate before anything is
+    written.
     """
     check_event(event)
     return store.run(
@@ -65,7 +66,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
 
 class Subscriptions:
-    """Subscriptions of tasks to the topics of events."""
+    """Tasks' subscriptions to event topics."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -73,10 +74,10 @@ class Subscriptions:
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Replace all subscriptions of the tasks that they name, and of `tasks`, by these.
+        """Replace all subscriptions of the tasks that they name, and of `tasks`, with these.
 
-        Subscriptions of other tasks stay, and nothing is written without a change, so every worker calls it at its start.
-        Raises InvalidArgument.
+        Subscriptions of other tasks stay, and nothing is written if nothing has changed, so every worker calls it when
+        it starts. Raises InvalidArgument.
         """
         wanted = _keyed(subscriptions)
         for one in wanted.values():
@@ -115,12 +116,13 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         rows = target.run(emit, values)
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
-                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have {MOST_SUBSCRIBERS} of them, so nothing "
-                "was written; give groups of them topics of their own, or remove the subscriptions of tasks that are gone"
+                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have at most {MOST_SUBSCRIBERS}, "
+                "so nothing was written; give groups of them topics of their own, or remove the subscriptions of "
+                "tasks that are gone"
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
-        # Subscribers whose key was taken: it may be free again by now; otherwise its task is returned.
+        # Subscribers whose key was taken. It may be free again by now; otherwise its task is returned.
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
@@ -128,7 +130,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
-    """Return the result of an earlier try, which wrote all of it or nothing; None if it wrote nothing."""
+    """Return the result of an earlier attempt, which wrote either everything or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
     if not handles and not target.run(unrouted, values):
@@ -217,7 +219,7 @@ SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in 
 SUBSCRIBERS: Columns = {"task_name": sa.Text()}
 _KEY = ("topic", "task_name")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
-"""The columns of a subscription that its tasks have."""
+"""The columns that a subscription's tasks have too."""
 
 _topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
     sa.Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
@@ -335,7 +337,7 @@ def _emission(
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no times: psycopg cannot read the format of every caller's connection
+        joined_columns=("position",),  # no times, because psycopg cannot read the format of every caller's connection
     )
 
 

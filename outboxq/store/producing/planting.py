@@ -59,12 +59,12 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """Time from which on no tick is left out, if earlier ticks were missed. None: it does not change."""
+    """Time from which no tick is left out, if earlier ticks were missed. None: it does not change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlantedPage:
-    """Result of one transaction that plants."""
+    """Result of one planting transaction."""
 
     tasks: int
     """Number of written tasks."""
@@ -86,9 +86,9 @@ def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> 
 
 
 def restarted(schedule: Schedule, now: datetime) -> Schedule:
-    """Return a schedule that a clock that was ahead has planted, restarted from now."""
+    """Return a schedule that was planted while the clock was ahead, restarted from now."""
     is_stored_ahead = schedule.created_at > now
-    # Without a given start, the start is the time of the storing. A given start is a whole second.
+    # Without a given start, the start is the time at which it was stored. A given start is a whole second.
     begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
     return replace(
         schedule,
@@ -100,7 +100,7 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-    """Restart a locked schedule that a clock that was ahead has planted from now on; returns it.
+    """Restart from now a locked schedule that was planted while the clock was ahead; returns it.
 
     Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would wait for
     the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
@@ -109,7 +109,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the present clock",
+        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),
@@ -146,7 +146,7 @@ def plant_page(
         try:
             plantings.append(prepare(restarted(schedule, now) if is_wrong else schedule, now, horizon))
         except Exception as error:  # noqa: BLE001 - a row of another release, or an unknown time zone
-            failing.failed(f"the schedule {schedule.name!r} cannot be planted; the others are planted", error)
+            failing.failed(f"the schedule {schedule.name!r} cannot be planted; the others are planted anyway", error)
         else:
             if is_wrong:
                 restart(store, target, schedule, now)
@@ -158,12 +158,14 @@ def plant_page(
 
 
 def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the present time by the database's clock, inside its transaction."""
+    """Return the current time by the database's clock, inside its transaction."""
     return target.run(tasks.select_now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
 
 
 def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:
-    """Write the tasks of ticks without a task, and advance `planted_until` of the schedules; returns the number of tasks."""
+    """Write tasks for ticks without a task, and advance `planted_until` of the schedules; returns the number of
+    tasks.
+    """
     values = store.values(target)
     ticks = [(one.schedule.name, tick, task) for one in plantings for tick, task in one.tasks.items()]
     written = enqueue_ticks(target, values, ticks)
@@ -175,7 +177,9 @@ def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) ->
 
 
 def enqueue_ticks(target: Target, values: dict[str, Any], ticks: Sequence[tuple[str, datetime, NewTask]]) -> int:
-    """Write the tasks of ticks without a task. The primary key of the ticks prevents a second task from another planter."""
+    """Write tasks for ticks without a task. The primary key of the ticks prevents another planter from adding a second
+    task.
+    """
     if not ticks:
         return 0
     recorded = target.run(schedules_sql.record_ticks, values, [(name, tick, task.id) for name, tick, task in ticks])
@@ -263,8 +267,8 @@ def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[d
     while tick is not None and tick < last:
         if len(found) == MOST_BACKFILLED:
             raise InvalidArgument(
-                f"the schedule {schedule.name!r} has more than {MOST_BACKFILLED} ticks from {first} to {last}, so none was "
-                "planted; backfill a shorter time"
+                f"the schedule {schedule.name!r} has more than {MOST_BACKFILLED} ticks from {first} to {last}, so none "
+                "was planted; backfill a shorter period"
             )
         found.append(tick)
         tick = rule.after(tick)

@@ -45,7 +45,8 @@ class Schedules:
         """Time ahead for which a change plants ticks in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
-        """Store a schedule, or change the one of this name and task; returns it. Nothing is written without a change.
+        """Store a schedule, or change the one with this name and task; returns it. Nothing is written if nothing
+        changes.
 
         A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due yet are
         cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a schedule that cannot
@@ -117,7 +118,7 @@ class Schedules:
     def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
         """Pause a schedule: plant no more ticks, and cancel planted ticks that are not due yet. Returns the schedule.
 
-        Pausing a paused schedule keeps the first time and reason. Raises ScheduleNotFound.
+        Pausing a paused schedule keeps the original time and reason. Raises ScheduleNotFound.
         """
         storable(reason, "reason")
 
@@ -128,7 +129,9 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, using: object = None) -> Schedule:
-        """End the pause, and return the schedule. The catch-up policy decides about the ticks since. Raises ScheduleNotFound."""
+        """End the pause, and return the schedule. The catch-up policy decides about the ticks missed since. Raises
+        ScheduleNotFound.
+        """
 
         def work(target: Target) -> Schedule:
             schedule = _found(self._lock(target, [name]), name)
@@ -151,13 +154,13 @@ class Schedules:
                     self._store, target, found[0], self._now(target), delayed=True, reason="removed"
                 )
                 target.run(schedules_sql.remove, {"name": name})
-            elif not was_there:  # otherwise an earlier try, whose COMMIT was not answered, has removed it
+            elif not was_there:  # otherwise an earlier attempt, whose COMMIT was not answered, has removed it
                 raise _not_found(name)
 
         self._run(work, using)
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
-        """Enqueue one task of the schedule now, beside its ticks, even if it is paused. `by` names the person.
+        """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` names the person.
 
         With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """
@@ -220,7 +223,7 @@ class Schedules:
         return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, done=done)
 
     def ticks(self, name: str, limit: int = 100, *, using: object = None) -> builtins.list[Tick]:
-        """Return up to `limit` ticks that became tasks, newest first, even of a removed schedule."""
+        """Return up to `limit` ticks that became tasks, newest first, even for a removed schedule."""
         values = {"name": storable(name, "name"), "limit": positive(limit)}
         found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
         return [
@@ -232,8 +235,8 @@ class Schedules:
     ) -> dict[str, builtins.list[datetime]]:
         """Return up to `number` future ticks of each of these schedules, by name; none for a paused schedule.
 
-        Ticks that had their tasks already, under a clock that was ahead, are left out. A caller that knows the database's time
-        passes it as `now`, which saves a statement.
+        Ticks that already had their tasks while the clock was ahead are left out. A caller that knows the database's
+        time passes it as `now`, which saves a statement.
         """
         active = [one for one in schedules if one.paused_at is None]
         count = positive(number)
@@ -267,7 +270,7 @@ class Schedules:
         it.
 
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A schedule that
-        cannot be planted is logged and does not stop the others. `stop` is asked before each page.
+        cannot be planted is logged and does not stop the others. `stop` is called before each page.
         """
         number, after = 0, ""
 
@@ -298,7 +301,7 @@ class Schedules:
             with target.atomic():
                 if found := self._lock(target, [new.name]):
                     if declared_by is not None and not is_new(found[0], new, declared_by):
-                        return found[0]  # a newer release has stored it since
+                        return found[0]  # a newer release has since stored it
                     return self._change(target, found[0], new, now, declared_by)
                 schedule = Schedule(
                     **{**fields_of(new), "starts_at": new.starts_at or now},
@@ -366,7 +369,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if a clock that was ahead has planted it."""
+        """Return a locked schedule. It is restarted from now if it was planted while the clock was ahead."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(
@@ -393,7 +396,8 @@ class Schedules:
         done: Callable[[Target], T | None] = lambda _: None,
     ) -> T:
         def whole(target: Target) -> T:
-            # A change has several statements, and planting may fail: a caller's transaction stays usable without them.
+            # A change takes several statements, and planting may fail: the caller's transaction stays usable without
+            # them.
             with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
                 return work(target)
 

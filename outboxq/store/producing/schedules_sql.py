@@ -41,7 +41,7 @@ _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment
 
 
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule is planted further ahead than the present clock can have planted it.
+    """Return the condition that a schedule is planted further ahead than the current clock can have planted it.
 
     It equals `model.rules.stands_ahead`.
     """
@@ -50,7 +50,9 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that the clock was ahead, and was not set back since: then its future ticks would have had their tasks."""
+    """Return the condition that the clock was ahead and has not been set back since, in which case its future ticks
+    would already have had their tasks.
+    """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
     return sa.and_(is_planted_ahead(g), sa.or_(_schedule.updated_at > near, ~has_had_ticks))
@@ -82,7 +84,7 @@ def lock(g: Grammar) -> sa.Select[Any]:
 
 
 def planted_wrongly(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules of the given `names` that a clock that was ahead has planted."""
+    """Select the schedules with the given `names` that were planted while the clock was ahead."""
     names = g.rows("names", NAMES).c.name
     return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
@@ -95,7 +97,8 @@ def some_due(g: Grammar) -> sa.Select[Any]:
 def take_due(g: Grammar) -> sa.Select[Any]:
     """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    The rows say whether a clock that was ahead has planted them. Schedules that another planter has locked are skipped.
+    The rows say whether they were planted while the clock was ahead. Schedules that another planter has locked are
+    skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))
     return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
@@ -131,7 +134,9 @@ def remove(_: Grammar) -> sa.Delete:
 
 
 def advance(_: Grammar) -> Transition:
-    """Advance `planted_until` of locked schedules, and note since when no tick was left out. `planted_until` never goes back."""
+    """Advance `planted_until` of locked schedules, and record since when no tick has been left out. `planted_until`
+    never goes back.
+    """
 
     def advanced(r: Relations) -> Statement:
         given = r["given"].c
@@ -149,7 +154,7 @@ def advance(_: Grammar) -> Transition:
 
 
 def record_ticks(g: Grammar) -> Transition:
-    """Insert ticks with the ids of their tasks. Returns the ids for ticks that had no task yet."""
+    """Insert ticks with the ids of their tasks. Returns the ids for ticks that did not have a task yet."""
     columns: Columns = {"schedule": sa.Text(), "tick": Instant, "task_execution_id": sa.Uuid()}
 
     def recorded(r: Relations) -> Statement:
@@ -200,7 +205,7 @@ def undue(g: Grammar) -> sa.Select[Any]:
 def cancel_ticks(g: Grammar) -> Transition:
     """Cancel the tasks of these outbox entries for :reason, and delete their ticks.
 
-    An entry that was claimed or replaced since is skipped. Returns the cancelled tasks.
+    An entry that has been claimed or replaced since is skipped. Returns the cancelled tasks.
     """
 
     def gone(r: Relations) -> Statement:
@@ -244,7 +249,7 @@ def to_come(g: Grammar) -> sa.Select[Any]:
     Of the unstarted ones, it selects the next :limit of each schedule.
     """
     names = g.rows("names", NAMES).c.name
-    # Neither is a join, which might read all ticks or all tasks.
+    # Neither is a join, because a join might read all ticks or all tasks.
     is_new = sa.and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
     comes = sa.select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
     later = sa.select(_tick.schedule, _tick.tick, comes.label("comes"))

@@ -1,1 +1,1 @@
-"""Tasks: reading them, their history and their results, and the operations of people and programs."""
+"""Tasks: reading them, their history and their results, and operations by people and programs."""

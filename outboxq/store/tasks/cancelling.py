@@ -1,4 +1,4 @@
-"""Cancel all matching tasks in batches, and count them before."""
+"""Cancel all matching tasks in batches, and count them beforehand."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .operations import change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
-"""Number of tasks that one transaction changes."""
+"""Number of tasks changed per transaction."""
 LOOKED_AT = 200_000
-"""Maximum number of outbox entries that a count reads; of one queue, with and without a key each."""
+"""Maximum number of outbox entries that a count reads; for a single queue, of those with a key and of those without."""
 
 
 def count_tasks(
@@ -36,9 +36,9 @@ def count_tasks(
 ) -> Count:
     """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads at most 200 000 outbox entries.
 
-    Pass the `snapshot` of the count to `cancel_all`, which then changes no task that was not counted. With `snapshot`, it
-    counts the tasks of an earlier count that can still be cancelled. Raises InvalidArgument for a status other than READY and
-    RUNNING.
+    Pass the `snapshot` of the count to `cancel_all`, which then changes no task that was not counted. With `snapshot`,
+    it counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
+    than READY and RUNNING.
     """
     statuses = _statuses(status)
     queue, values = wanted.get("queue"), filter_values(wanted)
@@ -79,12 +79,13 @@ def cancel_all(
     number.
 
     `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is asked to
-    stop, or with `force` Cancelled at once, as by `cancel`. A task that was asked before is not counted again.
+    stop, or with `force` Cancelled at once, as by `cancel`. A task that was asked to stop before is not counted again.
 
-    With the `snapshot` of a count, later tasks are left alone: tasks that were enqueued or redriven since, or got the wanted
-    status since. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with `using`,
-    all belong to the caller's). Tasks that another session changes meanwhile are not counted. `on_progress` is called with the
-    number so far after each batch, and `stop` is asked before each. Raises InvalidArgument.
+    With the `snapshot` of a count, later tasks are left alone: tasks that were enqueued or redriven since, or have
+    entered the wanted status since. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate
+    transaction (with `using`, all are part of the caller's). Tasks that another session changes meanwhile are not
+    counted. `on_progress` is called with the number so far after each batch, and `stop` is called before each. Raises
+    InvalidArgument.
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
@@ -102,7 +103,8 @@ def cancel_all(
         from_running=running and force,
         from_failed=False,
     )
-    # A task that ran when the waiting tasks were read may wait for its retry since, so these are read again.
+    # A task that was running when the waiting tasks were read may now be waiting for its retry, so these are read
+    # again.
     for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if status is None else (status,):
         given: dict[str, Any] = {**values}
         after: UUID | None = FIRST

@@ -35,21 +35,21 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""Numbers of dead letters that are searched, one after the other, for those of a group."""
+"""Numbers of dead letters that are searched in turn for the members of a group."""
 _NAMED = 10
-"""Maximum number of left-out dead letters that the warning names."""
+"""Maximum number of skipped dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _LEFT_OUT = {
     DuplicateTask: "other tasks have their idempotency keys now",
     InvalidTransition: "the tasks before them in their chains were deleted",
 }
-"""Reasons why a dead letter is not redriven, by the error of `redrive`."""
+"""Reasons why a dead letter is not redriven, by the error that `redrive` raises."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetter:
-    """A Failed task that was not yet redriven or discarded."""
+    """A Failed task that has not yet been redriven or discarded."""
 
     id: UUID
     task_name: str
@@ -63,7 +63,7 @@ class DeadLetter:
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """True if other tasks of its key wait until it is redriven or discarded."""
+    """True if other tasks with its key wait until it is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
@@ -72,7 +72,7 @@ class DeadLetter:
 
 
 class Wanted(TypedDict, total=False):
-    """Filters of dead letters. All that are given must match; without any, all dead letters match."""
+    """Filters for dead letters. All that are given must match; without filters, all dead letters match."""
 
     queue: str | None
     task: str | None
@@ -90,7 +90,7 @@ class Wanted(TypedDict, total=False):
 
 
 class DeadLetters:
-    """The dead letters: pages for people, and changes of all that match."""
+    """The dead letters: pages for people, and changes to all that match."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -103,7 +103,8 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[DeadLetter]:
-        """Return up to `limit` matching dead letters (see Wanted), newest first, behind the `place` of the last one seen.
+        """Return up to `limit` matching dead letters (see Wanted), newest first, after the `place` of the last one
+        seen.
 
         Raises InvalidArgument.
         """
@@ -178,7 +179,7 @@ class DeadLetters:
         """Count the matching dead letters, up to `most`; with `group`, those among the newest `most`.
 
         Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change no dead letter that was not
-        counted. With `snapshot`, it counts the dead letters of an earlier count that still are dead letters. Raises
+        counted. With `snapshot`, it counts how many dead letters from an earlier count are still dead letters. Raises
         InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
@@ -212,7 +213,7 @@ class DeadLetters:
         chain was deleted. A warning counts them. With the `snapshot` of a count, dead letters that failed (again) since are
         left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with
         `using`, all belong to the caller's). Dead letters that another session changes meanwhile are not counted. `on_progress`
-        is called with the number so far after each batch, and `stop` is asked before each.
+        is called with the number so far after each batch, and `stop` is called before each.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
@@ -281,11 +282,13 @@ class DeadLetters:
         for kind, why in _LEFT_OUT.items():
             if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
                 ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
-                log.warning("left out %d of the dead letters, because %s: %s", len(several), why, ids)
+                log.warning("skipped %d of the dead letters, because %s: %s", len(several), why, ids)
         return moved
 
     def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
-        """Return which of these dead letters cannot be redriven, and note why. The others get their idempotency keys back."""
+        """Return which of these dead letters cannot be redriven, and record why. The others get their idempotency keys
+        back.
+        """
         refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, ids))
         if free := set(ids) - refused.keys():
             refused |= regain_keys(self._store, target, free)
@@ -340,13 +343,13 @@ class DeadLetterGroups:
     looked_at: int
     """Number of dead letters that were read: the newest 10 000 that match, or all."""
     is_complete: bool
-    """False if there are unread older dead letters, or more groups than wanted."""
+    """False if there are older dead letters that were not read, or more groups than requested."""
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
     """Return the groups of rows, which come newest first; the largest group comes first.
 
-    Grouping 10 000 errors takes about 25 ms. Merging equal ones in the database takes as long.
+    Grouping 10 000 errors takes about 25 ms. Merging equal errors in the database takes just as long.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -393,7 +396,7 @@ _dead_letter = dead_letters.c
 _SAME = {
     name: sa.bindparam(name, type_=sa.Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")
 }
-"""Filters: columns and their values; NULL for any value."""
+"""Filters: columns and their values; NULL matches any value."""
 _exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
 _since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
@@ -439,7 +442,8 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here. The decisive lock is that of the execution, which precedes that of the dead letter.
+    They are not locked here. The decisive lock is the one on the execution, which comes before that of the
+    dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

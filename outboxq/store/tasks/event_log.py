@@ -2,20 +2,22 @@
 
 A reader follows the log in the order of its sequence numbers, and misses no transaction that commits late.
 
-On PostgreSQL a number is drawn before its transaction commits, so a higher number may become visible first. The log up to a
-reader's position is complete for one of two reasons:
+On PostgreSQL a number is drawn before its transaction commits, so a higher number may become visible first. The log up
+to a reader's position is complete if one of these holds:
 
 * The numbers have no gap.
-* They are at or below a *mark* that has passed. A mark is the highest number seen and, read after it, the id that the next
-  transaction will get. Numbers are drawn one by one, so every number up to the mark was drawn before the mark was made. Every
-  number is drawn after its transaction has its id: the transaction has written an entry, lease, task or key before the event,
-  or has asked for its id. So all those transactions have smaller ids than the mark. Once no open transaction has a smaller id,
-  each of them has ended. Its events are visible, or it was rolled back and its gaps stay gaps.
+* They are at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the next
+  transaction will get, read after it. Numbers are drawn one by one, so every number up to the mark was drawn before the
+  mark was made. Every number is drawn after its transaction has its id: the transaction has written an entry, lease,
+  task or key before the event, or has asked for its id. So the ids of all those transactions are below the mark. When
+  no open transaction has a smaller id, each of them has ended. Either its events are visible, or it was rolled back and
+  its gaps remain.
 
 A reader keeps a mark until it has passed, and then makes the next. So it continues once the transactions that were open at the
-mark have ended, and reads no more than its limit from its position. A gap delays it only while an open transaction might fill
-the gap. A long transaction without events delays it only at gaps of rolled-back transactions. Numbers order the events of one
-task as they happened. Transaction ids do not: a transaction that began before the task was committed may cancel it.
+mark have ended, and never reads more than its limit from its position. A gap delays it only while an open transaction
+might fill the gap. A long transaction without events delays it only at gaps of rolled-back transactions. Numbers put
+the events of a task in the order in which they happened. Transaction ids do not: a transaction that began before the
+task was committed may cancel it.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats the
 answer until its end. So a reader uses its own transactions.
@@ -25,8 +27,8 @@ On SQLite transactions commit one after the other, so all visible numbers are co
 A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not higher
 and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the transaction of a
 smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions below the highest id that
-has ended. All ids above that, up to the next one, belong to open transactions too. An id beyond these comes from another
-server: every snapshot contains the events of a restored dump.
+has ended. All ids above that, up to the next one, belong to open transactions too. An id beyond these comes from
+another server: the events in a restored dump belong to every snapshot.
 
 A transaction with an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, so their
 tasks count as seen when they are committed.
@@ -57,7 +59,9 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""Maximum difference between the order of numbers and that of times: an event is numbered a little after its time is taken."""
+"""Maximum deviation of the order of numbers from the order of times: an event is numbered a little after its time is
+taken.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,18 +94,20 @@ class TailCursor:
 
 
 class EventLog:
-    """The events of all tasks, in their order."""
+    """The events of all tasks, in order."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
-        """Return up to `limit` committed events behind the cursor (None: from the first stored one), and the next cursor.
+        """Return up to `limit` committed events after the cursor (None: from the first stored one), and the next
+        cursor.
 
         Every event is returned once, the events of one task come in their order, and no event is missed, however late its
-        transaction commits. An event may be held back while an older one is still open. An empty list means that no event is
-        available now. Store the new cursor in the transaction that uses the events, so that each event is used exactly once.
-        The reading itself has no `using`, because only a transaction that has just begun can see which numbers are settled.
+        transaction commits. An event may be held back while an older one is still open. An empty list means that no
+        event is available yet. Store the new cursor in the transaction that uses the events, so that each event is used
+        exactly once. The reading itself has no `using`, because only a transaction that has just begun can see which
+        numbers are settled.
 
         Events that retention deletes before they are read are missed. A crash of the database server may undo the last half
         second of claims (no other events) after they were read, and reuse their numbers. Raises InvalidArgument for a limit
@@ -124,9 +130,9 @@ class EventLog:
         return self._store.run(work, begin=Begin.READ)
 
     def tail_from_now(self) -> TailCursor:
-        """Return a cursor behind the last committed event.
+        """Return a cursor after the last committed event.
 
-        Earlier events of transactions that are open now may be on either side of it.
+        Earlier events of transactions that are still open may be on either side of it.
         """
 
         def work(target: Target) -> TailCursor:
@@ -136,8 +142,9 @@ class EventLog:
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor before the first event of this time (aware), or a little earlier, because numbers follow times only
-        within two minutes. So check the `created_at` of the first events. It takes thirty look-ups of a row.
+        """Return a cursor before the first event of this time (aware), or a little earlier, because the order of
+        numbers may deviate from that of times by two minutes. So check the `created_at` of the first events. It takes
+        thirty row look-ups.
         """
         aware(when, "when")
         try:
@@ -149,7 +156,7 @@ class EventLog:
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest `count` events; with 0 behind the newest, as `tail_from_now` does."""
+        """Return a cursor before the newest `count` events; with 0, after the newest, as `tail_from_now` does."""
         end = self.tail_from_now()
         if count == 0:
             return end
@@ -171,7 +178,7 @@ class EventLog:
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
     """Return the cursor after passing its mark if possible, with a new mark if it has none. See the top of this file."""
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
-    if oldest_open >= next_transaction:  # without a writer, a new mark would have passed already
+    if oldest_open >= next_transaction:  # without a writer, a new mark would already have passed
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
     if cursor.mark_xact and oldest_open < cursor.mark_xact:
         return cursor
@@ -230,7 +237,7 @@ def _highest() -> sa.ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
-    With :only_ready or :only_running, it also had that status. The later events show it.
+    With :only_ready or :only_running, it also had that status. Later events show this.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
@@ -246,7 +253,7 @@ def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) 
 
 
 def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a dead letter was one at the snapshot :head, :open, and was not redriven since."""
+    """Return the condition that a dead letter was one at the snapshot :head, :open, and has not been redriven since."""
     ends = (EventType.FAILED, EventType.ABANDONED)
     parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
     return sa.or_(_head.is_(None), sa.and_(*parts))
@@ -314,8 +321,8 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
 class Snapshot:
     """The events that were committed at one moment. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
-    A change of many tasks with the snapshot of a count changes no uncounted task, whatever the clocks of producers show and
-    however late a transaction commits. A snapshot is valid only in its own database.
+    Changing many tasks with the snapshot of a count does not change any uncounted task, whatever the clocks of
+    producers show and however late a transaction commits. A snapshot is valid only in its own database.
     """
 
     head: int
@@ -327,7 +334,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the present snapshot, or that of a transaction which reads everything as of one moment."""
+        """Return the current snapshot, or that of a transaction which reads everything as of one moment."""
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))

@@ -41,7 +41,7 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""Number of times that a task may be Ready when it is read and gone when it is replaced. After that, it stays as it is."""
+"""Number of times that a task may be Ready when read but gone when replaced. After that, it stays as it is."""
 
 Key = tuple[str, str | None]
 
@@ -67,10 +67,10 @@ class KeyOwner:
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
-    """Write the tasks whose key is free, and treat the others according to their `on_conflict`.
+    """Write the tasks whose key is free, and handle the others according to their `on_conflict`.
 
-    If this raises, the caller rolls back. A key or task that another transaction changes between the read and the write is read
-    again, so each further round is due to the commit of another transaction.
+    If this raises, the caller rolls back. A key or task that another transaction changes between the read and the write
+    is read again, so each further round is due to another transaction's commit.
     """
     handles: dict[UUID, Handle] = {}
     left = list(tasks)
@@ -129,7 +129,7 @@ def _replace(
     """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
-    # A replaced task may have left its partition key, or stand further behind in it, so the key may have another head now.
+    # A replaced task may have left its partition key, or have moved back in it, so the key may now have another head.
     store.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
     return {
         task.id: Handle(id=owner, created=False, replaced=True) for owner in _ids(replaced) for task in by_owner[owner]
@@ -137,9 +137,9 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of tasks that an earlier try wrote, all or none; None if it wrote none.
+    """Return the handles of tasks that an earlier attempt wrote, all or none; None if it wrote none.
 
-    A try that replaced a task left its own id in the event of that task.
+    An attempt that replaced a task left its own id in that task's event.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
@@ -166,7 +166,8 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
 def regain_keys(
     store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
 ) -> Mapping[UUID, DuplicateTask]:
-    """Lock the keys of these tasks before they leave Failed, and take back lost keys that are free (with `force`, all).
+    """Lock the keys of these tasks before they leave Failed, and take back the lost keys that are free (with `force`,
+    all lost keys).
 
     Returns an error for each task that must not run because another task has its key.
     """
@@ -201,7 +202,7 @@ def _requests(target: Target, task_id: UUID) -> set[str]:
 
 
 def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, KeyOwner]:
-    """Return the task that has each of these keys, for the taken keys."""
+    """Return which task has each of these keys, for the keys that are taken."""
     wanted = sorted({key for key in keys if key[1] is not None}, key=str)
     found = target.run(key_holders, values, wanted) if wanted else []
     return {
@@ -224,7 +225,9 @@ def _key(task: NewTask) -> Key:
 
 
 def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task is skipped without reading the task of its key, because its key never expires."""
+    """Return whether the task can be skipped without reading the task that has its key, because its key never
+    expires.
+    """
     return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
@@ -237,15 +240,16 @@ def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> Du
     if owner in handles:
         return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
     return DuplicateTask(
-        f"{what} already belongs to task {owner}, so nothing was written; look at that task, or enqueue with another on_conflict",
+        f"{what} already belongs to task {owner}, so nothing was written; check that task, or enqueue with another on_conflict",
         owner,
     )
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
     return DuplicateTask(
-        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} belongs to task {owner} now, and both "
-        "would do the same work; look at that task, then discard this one, or take the key from the other with "
+        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} belongs to task {owner} "
+        "now, and both would do the same work; check that task, then discard this one, or take the key from the other "
+        "with "
         "take_key_back=True (--take-key-back)",
         owner,
     )
@@ -348,7 +352,7 @@ def lock_keys(g: Grammar) -> Transition:
 def take_over_keys(g: Grammar) -> Transition:
     """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since `key_holders`.
 
-    The previous task of a key may have been redriven since. A redrive locks the key first, so this is visible.
+    The previous task of a key may have been redriven since. This is visible, because a redrive locks the key first.
     """
 
     def alive(r: Relations) -> Statement:
@@ -383,7 +387,7 @@ def take_over_keys(g: Grammar) -> Transition:
 def replace(g: Grammar) -> Transition:
     """Overwrite waiting tasks with the values of new tasks; each holder occurs once in a batch. Returns the overwritten holders.
 
-    A task still waits if its outbox entry can be deleted. A task that was claimed since stays as it is.
+    A task still waits if its outbox entry can be deleted. A task that has since been claimed stays as it is.
     """
     entry = task_outbox.c
 
@@ -515,7 +519,7 @@ def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
 
 
 def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...], **values: Any) -> Statement:
-    """Pass `its_key` from its present task to the given one."""
+    """Pass `its_key` from its current task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
     return (
         sa.update(idempotency_keys)
@@ -526,7 +530,7 @@ def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...
 
 
 def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:
-    """Record in the dead letter of the present holder that it loses the key."""
+    """Record in the current holder's dead letter that it loses the key."""
     mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
     return sa.update(dead_letters).where(*mine, *where).values(lost_key=key)
 

@@ -1,4 +1,4 @@
-"""Change single tasks on behalf of people and programs. These changes carry no lease token."""
+"""Change single tasks on behalf of people and programs. These changes do not carry a lease token."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def reschedule(
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` is for a dead letter, as in
-    `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready or Failed;
-    DuplicateTask; InvalidArgument for a naive time.
+    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` applies to a
+    dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready
+    or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
@@ -84,9 +84,9 @@ def cancel(
 ) -> TaskStatus:
     """Cancel the task; returns its new status.
 
-    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request with its next heartbeat,
-    and the task stays Running until the worker answers. With `force` it is Cancelled at once, and its worker is fenced. Raises
-    TaskNotFound; InvalidTransition for a task that has ended.
+    A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
+    heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
+    worker is fenced. Raises TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
 
@@ -113,7 +113,8 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
 
 def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
-    """Make a task due now that is delayed or waits for its retry. Returns False, and writes nothing, if it is due already.
+    """Make a task due now that is delayed or is waiting for its retry. Returns False, and writes nothing, if it is
+    already due.
 
     It keeps its position in its key. Pauses and limits still apply. Raises TaskNotFound; InvalidTransition unless Ready.
     """
@@ -121,7 +122,8 @@ def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
 
 def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Set the priority of a waiting task (-100 to 100, higher first); its due time stays. Returns False if it has that priority.
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time stays. Returns False if it already
+    has that priority.
 
     Raises TaskNotFound; InvalidTransition unless Ready.
     """
@@ -182,7 +184,7 @@ def moving(
                 with target.atomic():
                     if target.run(request_cancel, values, [(task_id, row[-1])]):
                         return status
-                continue  # it ended, was given back, or was asked by another session meanwhile
+                continue  # it ended, was given back, or was asked to stop by another session meanwhile
             if status not in allowed:
                 raise _refused(task_id, status, event_type)
             from_failed = status is TaskStatus.FAILED
@@ -233,7 +235,7 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
             with target.atomic():
                 moved = target.run(move, values)
             if moved:
-                store.wake(target, freed(moved))  # another task may be the first of its key now
+                store.wake(target, freed(moved))  # another task may now be the first of its key
                 return True
             found = target.run(waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
@@ -263,7 +265,7 @@ def change_all(
 
     `places` are the parameters of `manual_change` that name the places from which tasks are moved. With `asks`, running tasks that
     were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change in the order of their ids,
-    so that of two callers at most one waits for the other.
+    so that at most one of two callers waits for the other.
     """
     request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
     details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
@@ -295,7 +297,7 @@ def freed(moved: Iterable[Row]) -> list[str]:
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
     """Return the row with the request's id in the event's data.
 
-    A call whose COMMIT was not answered finds its own event by this id, whatever has happened to the task since.
+    A call whose COMMIT was not answered finds its own event by this id, no matter what has happened to the task since.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
@@ -322,7 +324,7 @@ def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> Invali
 
 
 def _restless(task_id: UUID) -> InvalidTransition:
-    return InvalidTransition(f"task {task_id} changes its status too quickly to be changed; try again")
+    return InvalidTransition(f"task {task_id} is changing its status too quickly to be changed; try again")
 
 
 MANUAL_CHANGE: Columns = {
@@ -340,7 +342,7 @@ _from_ready, _from_running, _from_failed, _due_now = (
 )
 _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)
-"""The new priority; NULL keeps the present one."""
+"""The new priority; NULL keeps the current one."""
 _request = sa.bindparam("request", type_=sa.Text, required=True)
 _reason = sa.bindparam("reason", None, type_=sa.Text)
 
@@ -371,7 +373,7 @@ def manual_change(g: Grammar) -> Transition:
 def move(g: Grammar) -> Transition:
     """Replace the entry of a waiting task: due now (:due_now), or with another :priority. The position stays.
 
-    A task that is due already, or has that priority, is not changed.
+    A task that is already due, or already has that priority, is not changed.
     """
     differs = sa.or_(sa.and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
     return _rescheduling(g, lambda _: sa.and_(_entry.task_execution_id == _task_id, differs))
@@ -380,7 +382,7 @@ def move(g: Grammar) -> Transition:
 def make_due(g: Grammar) -> Transition:
     """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
 
-    An entry that is due already, or was replaced since, is not changed.
+    An entry that is already due, or has since been replaced, is not changed.
     """
     later = sa.and_(_due_now, _entry.available_at > g.now)
     return _rescheduling(
@@ -551,7 +553,7 @@ LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
 def links_without_previous(g: Grammar) -> sa.Select[Any]:
     """Select the dead letters among these whose previous task in their chain was deleted, with the ids of both."""
     link, before = g.rows("links", LINKS), task_executions.alias("before")
-    # Not a join, which might read all tasks.
+    # Not a join, because a join might read all tasks.
     known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
     rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
         task_executions, _execution.id == link.c.id

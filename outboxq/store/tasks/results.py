@@ -1,4 +1,4 @@
-"""Read the results of tasks and the progress of batches for waiting callers. One query covers any number of them."""
+"""Read task results and batch progress for waiting callers. One query covers any number of callers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _READS = frozenset({Feature.RESULTS})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Standing:
-    """The status of a task, with its end if it has ended."""
+    """The status of a task, and how it ended if it has."""
 
     id: UUID
     task_name: str
@@ -45,7 +45,7 @@ class Standing:
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """Event of an end other than Completed; None if the task has not ended, or the event is gone."""
+    """Event of an ending other than Completed; None if the task has not ended, or the event is gone."""
 
     @property
     def has_ended(self) -> bool:
@@ -56,8 +56,8 @@ class Standing:
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
     """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
 
-    A missing task does not exist, or is not committed. The transaction is not tried again after an error, because the caller
-    decides about the next query. Raises NotPermitted if the database role may not read results.
+    A missing task does not exist, or has not been committed. The transaction is not tried again after an error, because
+    the caller decides when to query again. Raises NotPermitted if the database role may not read results.
     """
     with _reading(store, _READS) as target:
         values = pack_ids(target, "tasks", task_ids)
@@ -77,7 +77,7 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """Reads the results of a store on its own connections. It is for one thread.
+    """Reads the results of a store on its own connections. For use by one thread.
 
     Waiting callers may occupy every connection of the application's engine.
     """
@@ -100,7 +100,9 @@ class ResultReader:
         return batch_standings(self._store, links, everything=everything)
 
     def has_changed(self) -> bool:
-        """Return whether anything may have been committed since the last call. For a server, the answer is always True."""
+        """Return whether anything may have been committed since the last call. For a database server, the answer is
+        always True.
+        """
         if self._own is None or not self._store.dialect.one_writer:
             return True
         if self._watched is None:
@@ -137,7 +139,7 @@ class BatchStanding:
     cancel_requested_at: datetime | None
     completed_at: datetime | None
     blocker: Standing | None = field(default=None, repr=False)
-    """The task whose end keeps the batch from enqueueing this task."""
+    """The task whose outcome keeps the batch from enqueueing this task."""
 
     @property
     def has_come(self) -> bool:
@@ -146,7 +148,9 @@ class BatchStanding:
 
     @property
     def reason(self) -> str:
-        """Reason of the cancel of the batch, as stored with the blocking task; "" if that task was cancelled before, or not."""
+        """Reason why the batch was cancelled, as stored with the blocking task; "" if that task was cancelled earlier,
+        or not at all.
+        """
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
         if end is None or since is None or end.event_type is not EventType.CANCELLED or end.created_at < since:
             return ""
@@ -162,7 +166,7 @@ class BatchStanding:
     def is_decided(self) -> bool:
         """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        A batch that is being cancelled is not over, because the reason comes with its cancelled tasks.
+        A batch that is still being cancelled does not count, because the reason comes with its cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
@@ -270,8 +274,8 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 def ended(g: Grammar) -> sa.Select[Any]:
     """Select the given tasks that have ended; with :everything, the others too.
 
-    Each is looked up by its id. Unfinished tasks are read only to learn that they exist: a thousand of them, read again and
-    again, would be most of the traffic.
+    Each is looked up by its id. Unfinished tasks are only read to check that they exist: reading a thousand of them
+    repeatedly would be most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
@@ -293,7 +297,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     """Select the batch of each given place if the task at that place is enqueued, or may never be; with :everything, of all
     places.
 
-    Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not.
+    Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not read them.
     """
     place = g.rows("places", PLACES)
     has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)

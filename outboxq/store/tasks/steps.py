@@ -107,9 +107,10 @@ class Steps:
     ) -> int:
         """Delete the results of this step and of all later steps, and run the task again, due now.
 
-        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` is that of
-        `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes `task_rewound`.
-        Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or Failed; DuplicateTask.
+        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` is as in
+        `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
+        `task_rewound`. Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or
+        Failed; DuplicateTask.
         """
         identifier(task_id)
         request, count = str(uuid7()), 0
@@ -163,16 +164,16 @@ class Steps:
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
-        raise InvalidTransition(f"task {task_id} is claimed and released too quickly to be rewound; try again")
+        raise InvalidTransition(f"task {task_id} is being claimed and released too quickly to be rewound; try again")
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
-        """Return the completed steps and the begun sleeps of a task, in their order."""
+        """Return the completed steps and the begun sleeps of a task, in order."""
         rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
         return [Step(**row) for row in rows]
 
 
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
-    """Return the steps from the one of this name on. Raises InvalidArgument for an unknown step."""
+    """Return the steps from the one with this name on. Raises InvalidArgument for an unknown step."""
     _status(target, task_id)
     found = [Step(**row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:

@@ -3,8 +3,9 @@
 A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
 Each search begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows. If a filter
-may exclude most of them, the last of these rows is found first, and bounds the search. So a page costs the same whatever the
-size of the tables, and the next page begins where the search ended. Of a batch, all tasks are read for each page.
+may exclude most of them, the last of these rows is found first, and bounds the search. So a page costs the same
+whatever the size of the tables, and the next page begins where the search ended. For a batch, all of its tasks are read
+for each page.
 """
 
 from __future__ import annotations
@@ -57,13 +58,13 @@ class TaskPage:
 
 
 class TaskFilters(TypedDict, total=False):
-    """Filters of tasks. All that are given must match; None matches any value."""
+    """Filters for tasks. All that are given must match; None matches any value."""
 
     queue: str | None
     task: str | None
     """Name of the task."""
     key: str | None
-    """Partition key or concurrency key, as the tables have it."""
+    """Partition key or concurrency key, as stored in the tables."""
     topic: str | None
     since: datetime | None
     """Earliest time of the enqueue, aware. It is compared with the time in the task's id, to the millisecond."""
@@ -72,7 +73,7 @@ class TaskFilters(TypedDict, total=False):
 
 
 class PageFilters(TaskFilters, total=False):
-    """Filters of a page of tasks."""
+    """Filters for a page of tasks."""
 
     worker: UUID | None
     """The worker that has claimed the task; with the status RUNNING, the worker that runs it."""
@@ -94,9 +95,10 @@ def tasks(
 
     With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
 
-    The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. Of finished
-    tasks, and without a status, it reads the next 10 000 tasks; of Ready tasks the next 10 000 entries, or as many of the queue; of
-    a batch all tasks. `task_page` says where the call stopped. Raises InvalidArgument.
+    The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. For
+    finished tasks, or without a status, it reads the next 10 000 tasks; for Ready tasks, the next 10 000 entries, or as
+    many entries of the queue; for a batch, all of its tasks. `task_page` says where the call stopped. Raises
+    InvalidArgument.
     """
     look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
@@ -167,9 +169,9 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 
 
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
-    """Bound the search, and return the last id that it reads; None if it reaches the end before.
+    """Bound the search, and return the last id that it reads; None if it reaches the end earlier.
 
-    Later inserts and deletions make the search longer or shorter, but it ends at the same id.
+    Later inserts and deletions make the search longer or shorter, but it still ends at the same id.
     """
     if source in {"queue", "batch"}:
         return None
@@ -296,7 +298,7 @@ def _ids(
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
-    # With a limit it is looked up task by task, and not read for all tasks of the worker at once.
+    # With a limit, it is looked up task by task, rather than read for all tasks of the worker at once.
     worked = (
         sa.select(_event.sequence_num)
         .where(
@@ -339,8 +341,8 @@ def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
-    """Select the id of the last row that is looked at, and the first one that is not; one row or none if the look comes to an end
-    before.
+    """Select the id of the last row that is looked at, and of the first one that is not; one row or none if there are
+    no more rows.
     """
     _rows, ids, counts = _source(source)
     return (

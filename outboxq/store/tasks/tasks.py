@@ -1,4 +1,4 @@
-"""Read single tasks, their history and attempts, and the time of the database."""
+"""Read single tasks, their history and attempts, and the database's time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Attempt:
     ended_at: datetime | None = None
     """End of the attempt; None while it runs."""
     outcome: EventType | str | None = None
-    """Type of the event that ended it; plain text for a type of a later release."""
+    """Type of the event that ended it; a plain string for a type from a later release."""
     error: str | None = None
     """The error in one line."""
     exception: str | None = None
@@ -53,7 +53,7 @@ class Attempt:
 
 
 def now(store: Transactions, *, using: object = None) -> datetime:
-    """Return the time of the database, which due times and leases use."""
+    """Return the database's time, which due times and leases use."""
     return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
@@ -72,15 +72,15 @@ def history(store: Transactions, task_id: UUID, *, using: object = None) -> list
 
 
 def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
-    """Return the newest events of the task, at most `limit`, oldest first; empty for an unknown task. Its cost does not grow with
-    the history.
+    """Return the newest events of the task, at most `limit`, oldest first; empty for an unknown task. The cost does not
+    grow with the length of the history.
     """
     rows = store.run_one(select_recent_history, task_id=identifier(task_id), limit=positive(limit), using=using)
     return [event_of(row) for row in reversed(rows)]
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
-    """Return Ready tasks that may run now: never tried, or with a retry time that has come. Oldest first."""
+    """Return Ready tasks that may run now: never attempted, or with a retry time that has come. Oldest first."""
     return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
 
@@ -129,8 +129,8 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the only task whose id begins with this text: at least six hex digits, with or without dashes, in any case.
 
     A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that were
-    enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names up to five
-    matching tasks; InvalidArgument for other text.
+    enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names up
+    to five matching tasks; InvalidArgument for any other string.
     """
     digits = digits_of(beginning)
     if len(digits) == _ALL:
@@ -206,8 +206,8 @@ def select_history(_: Grammar) -> sa.Select[Any]:
 
 
 def select_recent_history(_: Grammar) -> sa.Select[Any]:
-    """Select the newest :limit events of one task, newest first. Each index is read no further, because tokens grow
-    with events.
+    """Select the newest :limit events of one task, newest first. Each index need not be read further, because tokens
+    grow with events.
     """
     event = execution_events.c
     claims, ends, others = _parts_of_history()

@@ -1,4 +1,4 @@
-"""Check the invariants of the tables, and make the repairs that need no guess.
+"""Check the invariants of the tables, and make the repairs that do not require guessing.
 
 Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are read
 from one snapshot.
@@ -41,8 +41,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""Every invariant by its name, in the order of repair: a stale row may occupy the place of another, and differences from the
-events are repaired before differences from other tables.
+"""Every invariant by its name, in the order of repair: a stale row may take the place of another, and differences from
+the events are repaired before differences from other tables.
 """
 
 
@@ -54,7 +54,7 @@ class Violation:
     meaning: str
     count: int
     examples: Sequence[UUID | str]
-    """Ids of some of the tasks; or names, if not a task but a queue or an index is wrong."""
+    """Ids of some of the tasks; or names, if the fault is in a queue or an index rather than a task."""
     repaired: int = 0
 
 

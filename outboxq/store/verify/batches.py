@@ -50,16 +50,14 @@ def batch_checks() -> Mapping[str, Check]:
                 },
             ),
             also={
-                "batch_stage_differs": "the stage of a batch or chain differs from its enqueued `then` tasks, so the next one is left "
-                "out, or the last end cannot be written",
+                "batch_stage_differs": "the stage of a batch or chain does not match the `then` tasks enqueued so far, so the next one would be skipped or the final completion could not be recorded",
                 "batch_cancel_contradicts": "a batch skips its `then` tasks as if it were cancelled, but it was not: cancel it, or enqueue "
                 "them yourself",
                 "batch_ahead_of_time": "the last change of a batch is in the future, so its `then` tasks will not be due before that time",
             },
         ),
         "batch_unreadable": Check(
-            meaning="the `then` tasks of a batch are unreadable, or their number differs from its creation, so its last end cannot be "
-            "written, or a task is left out: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
+            meaning="the `then` tasks of a batch are unreadable, or their number differs from its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
             broken=_links,
             is_broken=_is_unreadable,
         ),

@@ -1,4 +1,4 @@
-"""Check tasks against their events, and events of one task against each other."""
+"""Check tasks against their events, and the events of each task against each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
 LAST_END = last(EVENT.created_at, TRANSITION, among=_ALL)
 _CLAIM = of_claim(EVENT.worker_id, EXECUTION.id, EXECUTION.lease_token)
 CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
-"""The worker that claimed EXECUTION's task under its present token."""
+"""The worker that claimed EXECUTION's task under its current token."""
 
 
 def task_event_checks() -> Mapping[str, Check]:
@@ -112,7 +112,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
-    # The task is so, and its last event leads there.
+    # The task has this status, and its last event leads to it.
     ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
@@ -129,7 +129,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
             "status_differs_from_events": EXECUTION.status != _STATUS,
             "worker_differs_from_claim": sa.and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
             "end_differs_from_events": sa.and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
-            # Read from the event only if the task waits, because parsing JSON takes most of the time here.
+            # Read from the event only if the task is waiting, because parsing JSON takes most of the time here.
             "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(
                 sa.case((ready, _recorded_retry(recorded)))
             ),
@@ -175,7 +175,7 @@ _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
 _REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
 UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
-"""A condition: the task runs, and its row has no cancel request."""
+"""A condition: the task is running, and its row has no cancel request."""
 
 
 def log_checks() -> Mapping[str, Check]:
@@ -202,7 +202,7 @@ def log_checks() -> Mapping[str, Check]:
             meaning="a claim has two ends", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
-            meaning="a claim ended that never began, or an event has a lease token although it does not end a claim",
+            meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
@@ -214,13 +214,13 @@ def log_checks() -> Mapping[str, Check]:
         "events_without_task": Check(
             meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=_lost_or_moved,
-            also={"pipeline_differs_from_events": "an event names another pipeline execution than its task"},
+            also={"pipeline_differs_from_events": "an event names a different pipeline execution than its task"},
         ),
     }
 
 
 def asked_since_claim() -> Any:
-    """Select the time at which the present claim of EXECUTION's task was asked to stop; NULL if it was not."""
+    """Select the time at which the current claim of EXECUTION's task was asked to stop; NULL if it was not."""
     claim = execution_events.alias("claim").c
     begun = of_claim(claim.sequence_num, EXECUTION.id, EXECUTION.lease_token, claim)
     asked = sa.select(sa.func.max(EVENT.created_at)).where(
@@ -299,7 +299,7 @@ def _recovered_early(g: Grammar) -> sa.Select[Any]:
 
 
 def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
-    """Select one row for each task, whatever the number of its events."""
+    """Select one row for each task, however many events it has."""
     lost = EXECUTION.id.is_(None)
     rows = (
         sa.select(task_of(execution_events))

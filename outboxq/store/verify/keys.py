@@ -33,7 +33,7 @@ _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
-"""A condition: the task runs, so it has its key."""
+"""A condition: the task is running, so it has its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
 """A condition: only one task of the key runs at a time. Several tasks of a concurrency key may run; their leases are counted."""
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
@@ -58,11 +58,11 @@ def partition_key_checks() -> Mapping[str, Check]:
             broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
         ),
         "claimed_key_without_task": Check(
-            meaning="a partition key belongs to a task that does not run or hold it, so its other tasks are never claimed",
+            meaning="a partition key belongs to a task that is neither running nor holding it, so its other tasks are never claimed",
             broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(
-            meaning="a Running task has not taken its partition key, so another task of the key may run beside it",
+            meaning="a Running task has not taken its partition key, so another task of the key may run at the same time",
             broken=lambda _: sa.select(EXECUTION.id).where(
                 RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.false()).exists()
             ),
@@ -74,7 +74,7 @@ def partition_key_checks() -> Mapping[str, Check]:
             ),
         ),
         "key_running_twice": Check(
-            meaning="a task runs beside a later one of its partition key",
+            meaning="a task is running at the same time as a later one of its partition key",
             broken=lambda _: _all_but_first(
                 "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
             ),
@@ -93,7 +93,8 @@ def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by
 
 
 def _claimed_twice(_: Grammar) -> sa.Select[Any]:
-    """Compare claims by their numbers instead of clocks: a claim of a key after a committed end draws a higher number.
+    """Compare claims by their numbers instead of by clocks: if a key is claimed after a committed end, the claim draws
+    a higher number.
 
     A replaced task may have had another key before, which is not recorded.
     """
@@ -168,7 +169,8 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
-    """Select the unfinished tasks that asked for a key which no task that asked for it has; `birth` is joined.
+    """Select the unfinished tasks that asked for a key, if none of the tasks that asked for the key has it; `birth` is
+    joined.
 
     An expired key may belong to another task. So may a key that was requested until the end, once its task has ended, because
     that task may have been redriven.

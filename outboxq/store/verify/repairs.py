@@ -1,4 +1,4 @@
-"""Make the repairs that need no guess. Each repair checks again in its own snapshot before it writes."""
+"""Make the repairs that do not require guessing. Each repair checks again in its own snapshot before it writes."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _cancel(_: Grammar) -> Transition:
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Let the lease end its own length from now, as after a heartbeat."""
+    """Let the lease expire its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
     return _updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
@@ -152,7 +152,7 @@ def _lease_queue(_: Grammar) -> Transition:
 
 
 def _rate(g: Grammar) -> Transition:
-    """Mark the rate limit as used up now, so that it is not exceeded whatever has started."""
+    """Mark the rate limit as used up now, so that it is not exceeded, whatever has been started."""
     setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
@@ -178,7 +178,7 @@ def _other_key(g: Grammar) -> Transition:
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Return the key for the requested time. The task that has it meanwhile never asked for it."""
+    """Return the key for the requested time. The task that currently has it never asked for it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -258,7 +258,9 @@ def _locked(*columns: Any) -> sa.Select[Any]:
 def _inserted(
     g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
-    """Insert the rows found. A row that has come meanwhile stays; with `key`, one that has the same key is replaced."""
+    """Insert the rows found. A row that has been added meanwhile stays; with `key`, a row that has the same key is
+    replaced.
+    """
     new = g.insert(table).from_select(columns, found)
     values = {column: new.excluded[column] for column in columns if column not in key}
     index = [table.c[column] for column in key]

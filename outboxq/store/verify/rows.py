@@ -49,7 +49,7 @@ def part_checks() -> Mapping[str, Check]:
             broken=lambda g: g.missing_parts(),
         ),
         "function_of_other_schema": Check(
-            meaning="a function that `outboxq upgrade` makes names another schema than that of the tables, which was renamed, so ends "
+            meaning="a function that `outboxq upgrade` makes names a schema other than that of the tables, which was renamed, so ends "
             "of tasks in batches or enqueues in SQL fail; docs/upgrading.md, 'A renamed schema', has the statement that mends it",
             broken=lambda g: g.misplaced_functions(),
         ),
@@ -155,7 +155,7 @@ def value_checks() -> Mapping[str, Check]:
             broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
-            meaning="a queue's rate limit is used up for longer than its period, so none of its tasks starts",
+            meaning="a queue's rate limit is used up for longer than its period, so none of its tasks can start",
             broken=lambda g: sa.select(_setting.queue.label("id")).where(rate_too_late(g)),
         ),
         "rate_incomplete": Check(
@@ -213,7 +213,7 @@ def rate_too_late(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def latest(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the present time, or that of the last event if it is later because the clock was set back since."""
+    """Return the current time, or that of the last event if it is later because the clock has since been set back."""
     newest = tables.execution_events.alias("newest")
     moment = sa.select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return sa.case((moment > g.now, moment), else_=g.now)
@@ -299,7 +299,7 @@ def step_checks() -> Mapping[str, Check]:
             broken=_events_differ,
             also={
                 "step_completed_twice": "a step was completed again, although its result was stored",
-                "step_outside_claim": "a step was completed outside of a claim of its task",
+                "step_outside_claim": "a step was completed outside any claim of its task",
             },
         ),
     }
@@ -411,8 +411,8 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "planted_by_a_clock_ahead": Check(
             meaning=(
-                "a schedule is planted further ahead than the present clock can have planted it; a worker plants it by the "
-                "present clock within 15 seconds, and if it does not, the present clock is behind"
+                "a schedule is planted further ahead than the current clock can have planted it; a worker plants it by the "
+                "present clock within 15 seconds, and if it does not, the current clock is behind"
             ),
             broken=_planted_ahead,
         ),
@@ -466,7 +466,7 @@ def _beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def _planted_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select schedules. A paused one is planted by the present clock when it is resumed."""
+    """Select schedules. A paused one is planted by the current clock when it is resumed."""
     return sa.select(_schedule.name.label("id")).where(_schedule.paused_at.is_(None), is_planted_ahead(g))
 
 
