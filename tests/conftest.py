@@ -29,7 +29,6 @@ from outboxq.store import Store
 from outboxq.web import rendering
 from tests import chromium, forked, postgres
 from tests.faults.workers import Nursery
-from tests.forking import FRAMEWORKS, Forks
 from tests.older import keep_stderr_apart
 from tests.reuse import CheckedFile, Reused
 from tests.signals import set_for_children
@@ -468,14 +467,6 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
-
-
-@pytest.fixture(scope="session")
-def forks() -> Iterator[Forks]:
-    """Forks the programs of this process's tests, which have imported outboxq and the frameworks when they begin."""
-    forks = Forks(*FRAMEWORKS)
-    yield forks
-    forks.close()
 
 
 @pytest.fixture

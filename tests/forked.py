@@ -1,9 +1,11 @@
-"""Python programs that a warm process forks: 30 ms of a processor's time each, instead of the second that a new interpreter takes
-to import outboxq.
+"""Python programs that a warm process forks: 30 ms of a processor's time each, instead of the 1 to 3 s that a new interpreter takes
+to import outboxq and a framework.
 
 `Popen` and `run` are those of `subprocess`. A program that is started otherwise than by `python -m …`, `python -c …` or
 `python FILE`, or whose environment changes how Python itself begins, gets an interpreter of its own. So does one whose test is
 about the start: it uses `subprocess`.
+
+This file imports nothing but the standard library: a warm process may have another release of outboxq.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from types import ModuleType
+from typing import Any, ClassVar, NoReturn
+
+ROOT = Path(__file__).parents[1]
+PYTHON = (sys.executable, "-W", "error")
+"""The beginning of a command of Python, to which each warning is an error."""
 
 _LONGEST = 2**17
 """The bytes that a plan may have."""
@@ -44,19 +51,96 @@ _INTERPRETERS = {
     "PYTHONUTF8",
 }
 """Variables that only a new interpreter follows."""
-_PACKAGES = ["alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity"]
 _NOT_AHEAD = ("outboxq.__main__", "outboxq.cli.demo", "outboxq.contrib")
 """Modules that do more at their import than to define what they have, or that need another package."""
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 
 
+class Warm:
+    """A process that has imported what its children need, seen from outside. It begins with the first of them."""
+
+    _begun: ClassVar[dict[tuple[int, Warm], tuple[subprocess.Popen[Any], socket.socket]]] = {}
+    """By the process that it forks for: a fork of that begins its own."""
+    _lock = threading.Lock()
+
+    def __init__(self, *modules: str, root: Path = ROOT) -> None:
+        """`modules`: what it imports; of outboxq, its modules too. `root`: where outboxq is."""
+        self.modules, self._root = modules, root
+
+    def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
+        """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""
+        with self._lock:
+            _, asks = self._begun.get((os.getpid(), self)) or self._begin()
+            _adopt_orphans(True)
+            try:
+                socket.send_fds(asks, [json.dumps(plan).encode()], descriptors)
+                answer = asks.recv(100)
+            finally:
+                _adopt_orphans(False)
+        assert answer, "the process that forks others has died"
+        return int(answer)
+
+    def close(self) -> None:
+        """End it."""
+        if begun := self._begun.pop((os.getpid(), self), None):
+            process, asks = begun
+            asks.close()
+            process.wait(60)
+
+    def _begin(self) -> tuple[subprocess.Popen[Any], socket.socket]:
+        asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), *self.modules],
+                env={**environment, "PYTHONPATH": str(self._root)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # it ends when the socket is closed, however this process ends
+            )
+        self._begun[os.getpid(), self] = process, asks
+        return process, asks
+
+
+PACKAGES = Warm("alembic.command", "asyncio", "click.testing", "rich.live", "rich.table", "sqlalchemy.orm", "tenacity")
+"""The packages that outboxq needs, but neither outboxq nor a driver."""
+OUTBOXQ = Warm(
+    "outboxq", "click.testing", "sqlalchemy.dialects.postgresql.psycopg", "sqlalchemy.dialects.sqlite.pysqlite"
+)
+FRAMEWORKS = Warm(
+    *OUTBOXQ.modules,
+    "django.contrib.admin.views.main",
+    "django.core.management.commands.makemigrations",
+    "django.core.management.commands.test",
+    "django.core.serializers.json",
+    "django.core.serializers.python",
+    "django.db.backends.postgresql.base",
+    "django.db.backends.sqlite3.base",
+    "django.template.backends.django",
+    "django.test.runner",
+    "django.views.debug",
+    "flask_sqlalchemy",
+    "outboxq.contrib.django.backend",
+    "outboxq.contrib.django.management.commands.outboxq",
+    "outboxq.contrib.flask",
+    "pytest",
+)
+"""What is imported of frameworks before their settings are known."""
+
+
 class Popen(subprocess.Popen[Any]):
     """A program in a process that is a child of this one, as `subprocess.Popen` starts it."""
 
-    def __init__(self, *arguments: Any, bare: bool = False, **options: Any) -> None:
-        """`bare`: what forks it has imported the packages that outboxq needs, but neither outboxq nor a driver."""
-        self._bare = bare
-        super().__init__(*arguments, **options)
+    def __init__(self, *arguments: Any, warm: Warm = OUTBOXQ, **options: Any) -> None:
+        """`warm`: what forks it. Without `stdin`, it reads from the null device."""
+        self._warm = warm
+        super().__init__(*arguments, **{"stdin": subprocess.DEVNULL, **options})
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Wait for its end; after an exception, kill it first."""
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
 
     def _execute_child(self, *arguments: Any) -> None:
         args, _, preexec_fn, _, pass_fds, cwd, env, *_ = arguments
@@ -70,7 +154,7 @@ class Popen(subprocess.Popen[Any]):
         given = [own if end == -1 else end for own, end in enumerate(ends)]
         try:
             plan |= {"session": new_session, "terminal": preexec_fn is own_terminal}
-            self.pid = _warm(self._bare).start(plan, given)
+            self.pid = self._warm.start(plan, given)
             self._child_created = True
         finally:
             self._close_pipe_fds(*arguments[10:16])  # type: ignore[attr-defined]
@@ -92,11 +176,7 @@ def run(
     if input is not None:
         options["stdin"] = subprocess.PIPE
     with Popen(command, **options) as process:
-        try:
-            output, complaints = process.communicate(input, timeout=timeout)
-        except BaseException:
-            process.kill()
-            raise
+        output, complaints = process.communicate(input, timeout=timeout)
     done = subprocess.CompletedProcess(command, process.returncode, output, complaints)
     if check:
         done.check_returncode()
@@ -110,14 +190,14 @@ def own_terminal() -> None:
 
 def close() -> None:
     """End the processes that fork others for this one."""
-    for bare in (False, True):
-        if (warm := _processes.pop((os.getpid(), bare), None)) is not None:
-            warm.close()
+    for _, warm in [*Warm._begun]:
+        warm.close()
 
 
 def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
     """Return what the child is to run; None: an interpreter of its own is needed."""
-    words = [os.fspath(word) for word in args] if isinstance(args, list | tuple) else []
+    command = [os.fspath(word) for word in args] if isinstance(args, list | tuple) else []
+    words = command.copy()
     if not words or words.pop(0) != sys.executable or _INTERPRETERS & env.keys():
         return None
     filters = [one for one in env.get("PYTHONWARNINGS", "").split(",") if one]
@@ -133,52 +213,7 @@ def _plan(args: Any, cwd: Any, env: Any) -> dict[str, Any] | None:
     program, *arguments = words
     directory = str(Path(cwd) if cwd else Path.cwd())
     plan = {"kind": kind, "program": program, "arguments": arguments, "filters": filters, "cwd": directory}
-    return {**plan, "environment": dict(env)}
-
-
-_processes: dict[tuple[int, bool], _Warm] = {}
-"""The warm processes of this one: a fork of it starts its own."""
-
-
-def _warm(bare: bool) -> _Warm:
-    key = os.getpid(), bare
-    if key not in _processes:
-        _processes[key] = _Warm(_PACKAGES if bare else ["outboxq"])
-    return _processes[key]
-
-
-class _Warm:
-    """A process that has imported what its children need, seen from outside."""
-
-    def __init__(self, imported: list[str]) -> None:
-        self._lock = threading.Lock()
-        self._asks, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.forked", str(theirs.fileno()), *imported],
-                cwd=Path(__file__).parents[1],
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # it ends when the socket is closed, however this process ends
-            )
-
-    def start(self, plan: dict[str, Any], descriptors: list[int]) -> int:
-        """Return the pid of a process that runs the plan. Whoever forked it has ended, so it is a child of this process."""
-        with self._lock:
-            _adopt_orphans(True)
-            try:
-                socket.send_fds(self._asks, [json.dumps(plan).encode()], descriptors)
-                answer = self._asks.recv(100)
-            finally:
-                _adopt_orphans(False)
-        assert answer, "the process that forks others has died"
-        return int(answer)
-
-    def close(self) -> None:
-        self._asks.close()
-        self._process.wait(60)
+    return {**plan, "command": command, "environment": dict(env)}
 
 
 def _adopt_orphans(adopts: bool) -> None:
@@ -231,23 +266,28 @@ def _begin(plan: dict[str, Any], descriptors: list[int]) -> None:
     else:
         sys.stdout = os.fdopen(1, "w", buffering=1 if os.isatty(1) else -1, closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    sys.orig_argv[:] = plan["command"]
+    sys.warnoptions[:] = plan["filters"]
     warnings._processoptions(plan["filters"])  # type: ignore[attr-defined]
-    first = {"-m": plan["cwd"], "-c": "", "file": str(Path(plan["program"]).parent)}[plan["kind"]]
-    added = [str(Path(path).resolve()) for path in plan["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:1] = [first, *added]
+    first = {"-m": plan["cwd"], "-c": "", "file": str(Path(plan["program"]).resolve().parent)}[plan["kind"]]
+    sys.path[:0] = [first, *_paths()]
     importlib.invalidate_caches()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-        del sys.modules[name]
+
+
+def _paths() -> list[str]:
+    return [str(Path(path).absolute()) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 def _run(kind: str, program: str, arguments: list[str]) -> None:
-    sys.argv = [{"-m": "-m", "-c": "-c", "file": program}[kind], *arguments]
+    sys.argv = [program if kind == "file" else kind, *arguments]
+    main = sys.modules["__main__"] = type(sys)("__main__")
     if kind == "-m":
         runpy.run_module(program, run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        exec(compile(program, "<string>", "exec"), vars(main))
     else:
-        text = program if kind == "-c" else Path(program).read_text()
-        name = "<string>" if kind == "-c" else program
-        exec(compile(text, name, "exec"), vars(sys.modules["__main__"]))
+        main.__file__ = str(Path(program).absolute())
+        exec(compile(Path(program).read_text(), main.__file__, "exec"), vars(main))
 
 
 def _end(code: int) -> NoReturn:
@@ -259,26 +299,29 @@ def _end(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _import_all(names: list[str]) -> None:
-    """Import modules; of outboxq, its modules too."""
-    for name in names:
-        module = importlib.import_module(name)
-        if name == "outboxq":
-            found = [one.name for one in pkgutil.walk_packages(module.__path__, "outboxq.", onerror=lambda _: None)]
-            _import_all([one for one in found if not one.startswith(_NOT_AHEAD)])
+def _import_inside(package: ModuleType) -> None:
+    for one in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        if not one.name.startswith(_NOT_AHEAD):
+            module = importlib.import_module(one.name)
+            if one.ispkg:
+                _import_inside(module)
 
 
 def _main() -> None:
     _, descriptor, *names = sys.argv
-    _import_all(names)
+    del sys.path[0]  # where this file is
+    for name in names:
+        module = importlib.import_module(name)
+        if name == "outboxq":
+            _import_inside(module)
+    # At the end, where an editable install has its checkout: a child's own come first.
+    sys.path.sort(key=_paths().__contains__)
     gc.collect()
     gc.freeze()
     if (served := _serve(socket.socket(fileno=int(descriptor)))) is None:
         return
     plan, descriptors = served
     _begin(plan, descriptors)
-    main = type(sys)("__main__")
-    sys.modules["__main__"] = main
     try:
         _run(plan["kind"], plan["program"], plan["arguments"])
     except SystemExit as ending:

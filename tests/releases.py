@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from outboxq.database.revisions import REVISION
-from tests.forking import PROGRAM, ROOT, Forked, Forks
+from tests import forked
+from tests.forked import ROOT
 
 NEXT, LAST = (f"{int(REVISION) + number:04}" for number in (1, 2))
 """The revisions of the two releases after this one."""
@@ -149,7 +151,7 @@ class Release:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.forks = Forks(*PROGRAM, environment=self.environment())
+        self.warm = forked.Warm(*forked.OUTBOXQ.modules, root=directory)
 
     def next(self, *, known: str, revision: str, script: str) -> Release:
         """Return the release after this one, which brings this migration."""
@@ -171,18 +173,20 @@ class Release:
         (migrations / f"{revision}_next.py").write_text(_DJANGO.format(revision=revision, down=known, before=before))
         return later
 
-    def environment(self, url: str = "sqlite://") -> dict[str, str]:
+    def environment(self, url: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("OUTBOXQ", "PYTHON"))}
         return {**kept, "PYTHONPATH": str(self.directory), "OUTBOXQ_DATABASE_URL": url}
 
-    def start(self, url: str, *arguments: str, **streams: Any) -> Forked:
+    def start(self, url: str, *arguments: str, **streams: Any) -> forked.Popen:
         """Start Python with this release."""
-        return self.forks.start(*arguments, cwd=self.directory, env=self.environment(url), **streams)
+        environment, options = self.environment(url), {"warm": self.warm, "text": True, "bufsize": 1}
+        return forked.Popen([*forked.PYTHON, *arguments], cwd=self.directory, env=environment, **options, **streams)
 
     def python(self, url: str, *arguments: str) -> str:
-        done = self.forks.run(*arguments, cwd=self.directory, env=self.environment(url))
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        with self.start(url, *arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            said, complaints = process.communicate()
+        assert process.returncode == 0, said + complaints
+        return str(said)
 
     def commands(self, url: str, *commands: tuple[str, ...]) -> list[tuple[int, str]]:
         """Run these commands one after the other; returns the exit code of each, and what it said."""
@@ -211,19 +215,23 @@ class Producer:
     """A process that enqueues when it is told; it has enqueued once when it is there."""
 
     def __init__(self, release: Release, url: str) -> None:
-        self._process = release.forks.talk("-c", _PRODUCER, cwd=release.directory, env=release.environment(url))
-        self.first = self._checked(self._process.stdout.readline().strip())
+        pipes = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
+        self._process = release.start(url, "-c", _PRODUCER, **pipes)
+        self.first = self._answer()
 
     def enqueue(self) -> str:
-        return self._checked(self._process.tell("1"))
+        self._process.stdin.write("1\n")
+        return self._answer()
 
-    def _checked(self, line: str) -> str:
+    def _answer(self) -> str:
+        line: str = self._process.stdout.readline().strip()
         if len(line) != 36:  # no id: it says what went wrong, and ends
             raise AssertionError(line + self._process.stderr.read())
         return line
 
     def end(self) -> None:
-        self._process.__exit__()
+        with self._process:
+            self._process.kill()
 
 
 def make(directory: Path) -> tuple[Release, Release, Release]:

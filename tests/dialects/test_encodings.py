@@ -18,7 +18,7 @@ from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.executor import unwritable
-from tests import postgres
+from tests import forked, postgres
 from tests.contract.helpers import claimed
 
 ELEPHANT = "\N{ELEPHANT}"
@@ -61,9 +61,9 @@ def test_every_command_ends_with_a_sentence(elsewhere, encoding, command, code):
 
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("encoding", ["LATIN1"], indirect=True)
-def test_workers_end_with_sentences(forks, elsewhere, encoding, processes):
-    command = ("-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes))
-    done = forks.run(*command, env={**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere})
+def test_workers_end_with_sentences(elsewhere, encoding, processes):
+    command = [*forked.PYTHON, "-m", "outboxq", "worker", "tests.faults.app:outbox", "--processes", str(processes)]
+    done = forked.run(command, env={**os.environ, "OUTBOXQ_DATABASE_URL": elsewhere}, capture_output=True, text=True)
     assert done.returncode == 2, done.stderr
     assert_sentences(done.stderr, encoding)
 

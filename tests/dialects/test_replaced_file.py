@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sqlalchemy import NullPool, create_engine
 from outboxq import Outbox, configure_sqlite
 from outboxq.database.engine import make_engine
 from outboxq.errors import FileUnusable
+from tests import forked
 from tests.waiting import until
 
 APPLICATION = """
@@ -52,16 +54,19 @@ def file(migrated_sqlite, tmp_path):
     return Path(shutil.copy(migrated_sqlite, tmp_path / "shop.db"))
 
 
-@pytest.fixture
-def process(forks, directory):
+@contextmanager
+def process(*arguments):
     """Start Python with these arguments, which writes its errors to `log`; it does not outlive the block."""
+    command, pipes = [*forked.PYTHON, *arguments], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with Path("log").open("w") as log, forked.Popen(command, **pipes, stderr=log, text=True, bufsize=1) as one:
+        yield one
+        one.kill()
 
-    @contextmanager
-    def started(*arguments):
-        with Path("log").open("w") as log, forks.talk(*arguments, cwd=directory, stderr=log) as one:
-            yield one
 
-    return started
+def told(producer, line):
+    """Write a line to it, and return the line that it answers."""
+    producer.stdin.write(f"{line}\n")
+    return producer.stdout.readline().strip()
 
 
 def tasks(file):
@@ -88,10 +93,10 @@ def is_intact(file, copy):
 
 
 @pytest.mark.parametrize("processes", ["1", "2"])
-def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(process, file, processes):
+def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
     """No process is started in a worker's place, for that would know nothing of the old file."""
     with process("app.py") as producer:
-        assert producer.tell("before") == "enqueued"
+        assert told(producer, "before") == "enqueued"
     with process("-m", "outboxq", "worker", "app:outbox", "--poll", "50ms", "--processes", processes) as worker:
         with closing(sqlite3.connect(file)) as connection:
             until(lambda: connection.execute("SELECT count(completed_at) FROM task_executions").fetchone() == (1,))
@@ -104,16 +109,16 @@ def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(process, f
     assert tasks(file) == 1
 
 
-def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(process, file):
+def test_a_copy_that_is_put_in_place_under_a_producer_stays_whole_and_takes_tasks_once_the_log_is_gone(file):
     with process("app.py") as producer:
         for text in ("a", "b", "c"):
-            assert producer.tell(text) == "enqueued"
+            assert told(producer, text) == "enqueued"
         copy = put_a_copy_in_place(file)
         for _ in range(3):
-            said = producer.tell("d")
+            said = told(producer, "d")
             assert said.startswith(f"FileUnusable: the SQLite file {file} was replaced while it was open")
         assert is_intact(file, copy)
-        assert producer.tell("e") == "enqueued"
+        assert told(producer, "e") == "enqueued"
         assert tasks(file) == 4
 
 

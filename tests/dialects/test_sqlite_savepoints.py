@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
@@ -15,8 +16,8 @@ from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
+from tests import forked
 from tests.conftest import Database
-from tests.forking import Forks
 
 It = Connection | Session
 
@@ -292,12 +293,12 @@ engine.dispose()
 """
 
 
-def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locked(
-    forks: Forks, sqlite: Database
-) -> None:
+def test_four_processes_that_read_and_then_enqueue_never_find_the_database_locked(sqlite: Database) -> None:
     each = 60
+    command = [*forked.PYTHON, "-c", PRODUCER, sqlite.url, str(each)]
+    pipes = dict.fromkeys(["stdin", "stdout", "stderr"], subprocess.PIPE)
     with ExitStack() as stack:
-        producers = [stack.enter_context(forks.talk("-c", PRODUCER, sqlite.url, str(each))) for _ in range(4)]
+        producers = [stack.enter_context(forked.Popen(command, **pipes, text=True)) for _ in range(4)]
         for one in producers:
             assert one.stdout.readline() == "ready\n"
         for one in producers:  # all at once

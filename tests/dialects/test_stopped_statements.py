@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import subprocess
 from collections.abc import Callable, Generator
 from itertools import count
 from typing import Any
@@ -16,6 +17,7 @@ from sqlalchemy import text
 from outboxq.cli import main
 from outboxq.database.dialects import Begin
 from outboxq.store import Store
+from tests import forked
 from tests.waiting import PROMPTLY, until
 
 COMMANDS = {
@@ -116,12 +118,12 @@ ENDINGS = [
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize(("name", "number"), ENDINGS)
-def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(forks, postgresql, name, number):
+def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgresql, name, number):
     waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-    words = ("-m", "outboxq", *COMMANDS[name], "--url", postgresql.url)
+    command = [*forked.PYTHON, "-m", "outboxq", *COMMANDS[name], "--url", postgresql.url]
     with postgresql.host.connect() as holder:
         holder.execute(text("LOCK TABLE task_executions, task_outbox, dead_letters IN ACCESS EXCLUSIVE MODE"))
-        with forks.talk(*words) as running:
+        with forked.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as running:
             until(lambda: postgresql.rows(waiting))
             running.send_signal(number)
             if name == "prune":  # the first one waits for the present batch
@@ -130,7 +132,7 @@ def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(forks, 
                 running.send_signal(number)
             elif name == "watch":  # it waits for the present look
                 holder.rollback()
-            _, said = running.communicate(30)
+            _, said = running.communicate(timeout=30)
         until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # though the lock is still held
     assert "Traceback" not in said
     assert running.returncode == (0 if name == "watch" else CODES[number]), said
@@ -142,15 +144,16 @@ LONG = "SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'act
 
 
 @pytest.mark.parametrize("begin", [Begin.SNAPSHOT, Begin.MIGRATION])
-def test_a_statement_does_not_outlive_its_killed_client(forks, postgresql, begin):
+def test_a_statement_does_not_outlive_its_killed_client(postgresql, begin):
     """Before, the server went on until it wanted to send the answer: of a `verify`, after minutes that held vacuum up."""
     script = (
         "import sys; from outboxq.database.dialects import Begin; from outboxq.database.engine import make_engine; "
         "from outboxq.store import Store; "
         "Store(make_engine(sys.argv[1])).run(lambda target: target.execute('SELECT pg_sleep(600)', {}), begin=Begin(sys.argv[2]))"
     )
-    with forks.talk("-c", script, postgresql.url, begin):
+    with forked.Popen([*forked.PYTHON, "-c", script, postgresql.url, begin]) as client:
         until(lambda: postgresql.rows(LONG))
+        client.kill()
     until(lambda: not postgresql.rows(LONG), seconds=PROMPTLY)
 
 

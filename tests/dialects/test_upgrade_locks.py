@@ -9,8 +9,8 @@ import os
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,8 +22,8 @@ from outboxq import migrations
 from outboxq.database.revisions import REVISION
 from outboxq.errors import InvalidArgument, TablesLocked
 from outboxq.model.periods import Every
+from tests import forked
 from tests.conftest import Database
-from tests.forking import Forked, Forks
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def transaction(database: Database, statement: str = HOLDING["read"]) -> Iterato
 class Upgrade:
     """An upgrade in a process of its own."""
 
-    process: Forked
+    process: forked.Popen
     said: Path
 
     def text(self) -> str:
@@ -110,24 +110,16 @@ class Upgrade:
         return self.process.wait(60)
 
 
-@pytest.fixture
-def process(forks: Forks) -> Iterator[Callable[..., AbstractContextManager[Upgrade]]]:
-    """Start an upgrade, which does not outlive the block. `fresh`: it has imported nothing before."""
-    bare = Forks()
-
-    @contextmanager
-    def started(words: Sequence[str], said: Path, *, fresh: bool = False) -> Iterator[Upgrade]:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
-        with said.open("w") as output:
-            running = (bare if fresh else forks).start(*words, env=environment, stdout=output, stderr=output)
-            try:
-                yield Upgrade(running, said)
-            finally:
-                running.kill()
-                running.wait()
-
-    yield started
-    bare.close()
+@contextmanager
+def process(words: Sequence[str], said: Path, warm: forked.Warm = forked.OUTBOXQ) -> Iterator[Upgrade]:
+    """Start an upgrade, which does not outlive the block."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
+    with (
+        said.open("w") as output,
+        forked.Popen([*forked.PYTHON, *words], warm=warm, env=environment, stdout=output, stderr=output) as running,
+    ):
+        yield Upgrade(running, said)
+        running.kill()
 
 
 def by_command(database: Database, scripts: Path, _tmp: Path) -> list[str]:
@@ -190,16 +182,14 @@ def by_hosts_alembic(database: Database, scripts: Path, tmp: Path) -> list[str]:
     [(by_command, "read"), (by_alembic, "enqueued"), (by_hosts_alembic, "enqueued")],
     ids=["outboxq upgrade", "alembic", "the application's Alembic"],
 )
-def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(
-    process, postgresql, scripts, tmp_path, way, statement
-):
+def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(postgresql, scripts, tmp_path, way, statement):
     """They queue behind it for a round at most. Before, the first enqueue waited until the open transaction ended."""
     postgresql.add(postgresql.store)
     with transaction(postgresql, HOLDING[statement]) as holder:
         pid = holder.connection.driver_connection.info.backend_pid
         # The application's logging disables the loggers that are there when it is set up.
-        is_fresh = way is by_hosts_alembic
-        with process(way(postgresql, scripts, tmp_path), tmp_path / "said", fresh=is_fresh) as upgrade:
+        warm = forked.PACKAGES if way is by_hosts_alembic else forked.OUTBOXQ
+        with process(way(postgresql, scripts, tmp_path), tmp_path / "said", warm) as upgrade:
             until(lambda: postgresql.rows(QUEUEING) != [(0,)] or upgrade.process.poll() is not None)
             for _ in range(20):
                 postgresql.add(postgresql.store)
@@ -216,7 +206,7 @@ def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(
     assert postgresql.counts()[0] == 21
 
 
-def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(process, postgresql, scripts, tmp_path):
+def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(postgresql, scripts, tmp_path):
     with transaction(postgresql) as holder:
         pid = holder.connection.driver_connection.info.backend_pid
         words = by_command(postgresql, scripts, tmp_path)
@@ -236,7 +226,7 @@ def test_a_lock_timeout_that_postgresql_would_take_for_none_is_refused(postgresq
             call(postgresql.url, lock_timeout=timedelta(microseconds=400))
 
 
-def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(process, postgresql, scripts, tmp_path):
+def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql, scripts, tmp_path):
     with transaction(postgresql):
         with process(by_command(postgresql, scripts, tmp_path), tmp_path / "said") as upgrade:
             until(lambda: postgresql.rows(QUEUEING) != [(0,)])
@@ -247,7 +237,7 @@ def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(process, p
     assert postgresql.rows(COLUMNS) == [(0,)]
 
 
-def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(process, postgresql, scripts, tmp_path):
+def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scripts, tmp_path):
     """It asks for the lock of a vacuum first, for which no statement of ours waits."""
     waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareUpdateExclusiveLock'"
     with (

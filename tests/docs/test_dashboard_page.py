@@ -19,6 +19,7 @@ from werkzeug.test import Client
 from outboxq import Outbox
 from outboxq.cli import main
 from outboxq.cli.serving import web as command
+from tests import forked
 from tests.docs.test_guides import ROOT, blocks
 from tests.integrations.dashboard.visitor import Visitor
 
@@ -118,9 +119,10 @@ def test_the_dashboard_in_flask(shop):
 
 
 @pytest.mark.slow
-def test_the_dashboard_in_django(forks, shop):
+def test_the_dashboard_in_django(shop):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = forks.run("-m", "tests.docs.dashboard_project", cwd=shop, env=environment)
+    command = [*forked.PYTHON, "-m", "tests.docs.dashboard_project"]
+    done = forked.run(command, warm=forked.FRAMEWORKS, cwd=shop, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stdout + done.stderr
 
 

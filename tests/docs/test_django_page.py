@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from django import VERSION as DJANGO
 from sqlalchemy.engine import make_url
 
-from tests.forking import ROOT
+from tests import forked
+from tests.forked import ROOT
 
 pytestmark = pytest.mark.in_turn
 
@@ -96,7 +98,7 @@ def modules() -> list[tuple[str, str]]:
     return [(name if name.endswith(".py") else "shop/tasks.py", source) for name, source in named]
 
 
-def test_the_page_works_from_top_to_bottom(forks, site):
+def test_the_page_works_from_top_to_bottom(site):
     commands = [line for language, source in FENCE.findall(PAGE) if language == "sh" for line in source.splitlines()]
     migrate, worker, *others = commands
     lines = [
@@ -108,7 +110,8 @@ def test_the_page_works_from_top_to_bottom(forks, site):
         "python manage.py test --noinput",
     ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings"}
-    done = forks.run("manage.py", *lines, together=True, cwd=site, env=environment)
+    command, streams = [*forked.PYTHON, "manage.py", *lines], {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = forked.run(command, warm=forked.FRAMEWORKS, cwd=site, env=environment, **streams, text=True)
     assert done.returncode == 0, done.stdout
     _, _, migrated, ordered, worked, status, listed, failed, paused, resumed, pruned, tested = done.stdout.split("$ ")
     assert "outboxq.0001_initial... OK" in migrated
@@ -123,11 +126,12 @@ def test_the_page_works_from_top_to_bottom(forks, site):
     assert "\nOK\n" in tested
 
 
-def test_its_table_of_decorators_is_what_they_do(forks):
+def test_its_table_of_decorators_is_what_they_do():
     """Each with nothing said: asked of a project in a process of its own."""
-    program = Path(__file__).with_name("django_decorators.py")
+    command = [*forked.PYTHON, str(Path(__file__).with_name("django_decorators.py"))]
     environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    done = forks.run(str(program), env={**environment, "PYTHONPATH": str(ROOT)})
+    environment["PYTHONPATH"] = str(ROOT)
+    done = forked.run(command, warm=forked.FRAMEWORKS, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     passes_options = DJANGO[:2] != (6, 0)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests.forking import ROOT
+from tests import forked
+from tests.forked import ROOT
 
 pytestmark = pytest.mark.in_turn
 
@@ -28,7 +29,7 @@ def page(tmp_path):
     return copy
 
 
-def test_the_pages_project_works(forks, database, page, tmp_path):
+def test_the_pages_project_works(database, page, tmp_path):
     for package in ("project", "shop"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
@@ -42,6 +43,7 @@ def test_the_pages_project_works(forks, database, page, tmp_path):
         "NAME": str(url.database),
         **{name.upper(): str(getattr(url, name) or "") for name in ("username", "password", "host", "port")},
     }
-    ran = forks.run(str(PROJECT), cwd=tmp_path, env=environment)
+    command = [*forked.PYTHON, str(PROJECT)]
+    ran = forked.run(command, warm=forked.FRAMEWORKS, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("done\n")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+from tests import forked
 from tests.docs.equivalents import cells, check
 
 pytestmark = pytest.mark.in_turn
@@ -93,7 +94,7 @@ def test_the_index_leads_to_every_page():
     assert pages - records - {"README.md"} - listed == set()
 
 
-def test_a_django_project_changes_over_as_its_guide_says(forks, database, tmp_path):
+def test_a_django_project_changes_over_as_its_guide_says(database, tmp_path):
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "__init__.py").touch()
     (tmp_path / "project").mkdir()
@@ -107,6 +108,7 @@ def test_a_django_project_changes_over_as_its_guide_says(forks, database, tmp_pa
         "NAME": str(url.database),
         **{name.upper(): str(getattr(url, name) or "") for name in ("username", "password", "host", "port")},
     }
-    ran = forks.run(str(PROJECT), cwd=tmp_path, env=environment)
+    command = [*forked.PYTHON, str(PROJECT)]
+    ran = forked.run(command, warm=forked.FRAMEWORKS, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.endswith("done\n")

@@ -14,6 +14,7 @@ import pytest
 
 from outboxq.worker.options import WorkerSettings
 from outboxq.worker.prometheus import METRICS, Kind
+from tests import forked
 from tests.docs.tables import between, put_between
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -128,12 +129,12 @@ def block(beginning: str) -> str:
     return found
 
 
-def test_its_programs_run(forks, tmp_path):
+def test_its_programs_run(tmp_path):
     """Port 9464 may be in use here."""
     for name in ("shop.py", "registry.py", "worker.py"):
         (tmp_path / name).write_text(block(f"# {name}").replace("metrics_port=9464", "metrics_port=0"))
     for name in ("registry.py", "worker.py"):
-        done = forks.run(name, cwd=tmp_path)
+        done = forked.run([*forked.PYTHON, name], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
 

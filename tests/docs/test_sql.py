@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq import Outbox
 from outboxq.model import TaskStatus
+from tests import forked
 from tests.postgres import installations
 
 ROOT = Path(__file__).parents[2]
@@ -30,8 +30,8 @@ def block(beginning: str) -> str:
 
 
 def run(*command: object, cwd: Path, given: str | None = None) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, input=given, capture_output=True, text=True, timeout=240, check=False
+    done = forked.run(
+        [str(part) for part in command], cwd=cwd, input=given, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -76,21 +76,19 @@ def address(postgresql_url: str) -> Iterator[str]:
         connection.execute("DROP TABLE orders")
 
 
-def test_python_with_sqlite3(forks, shop):
+def test_python_with_sqlite3(shop):
     (shop / "order.py").write_text(block("# with sqlite3"))
-    done = forks.run("order.py", cwd=shop)
-    assert done.returncode == 0, done.stderr
+    run(*forked.PYTHON, "order.py", cwd=shop)
     assert completed(f"sqlite:///{shop}/shop.db") == ['"receipt for order 1"']
 
 
-def test_python_with_psycopg(forks, shop, address, postgresql_url):
+def test_python_with_psycopg(shop, address, postgresql_url):
     module = shop / "tasks.py"
     module.write_text(module.read_text().replace("sqlite:///shop.db", postgresql_url))
     program = block("# with psycopg")
     assert program.count('"dbname=shop"') == 1
     (shop / "order.py").write_text(program.replace('"dbname=shop"', repr(address)))
-    done = forks.run("order.py", cwd=shop)
-    assert done.returncode == 0, done.stderr
+    run(*forked.PYTHON, "order.py", cwd=shop)
     assert completed(postgresql_url) == ['"receipt for order 100"']
 
 

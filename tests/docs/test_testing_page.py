@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests.forking import Forks
+from tests import forked
 
 pytestmark = pytest.mark.in_turn
 
@@ -45,21 +46,22 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def run(forks: Forks, project: Path, *command: str) -> str:
+def run(project: Path, *command: str) -> str:
     environment = {**os.environ, "NO_COLOR": "1", "PYTEST_ADDOPTS": ""}
-    done = forks.run("-m", *command, together=True, cwd=project, env=environment)
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    words = [*forked.PYTHON, "-m", *command]
+    done = forked.run(words, warm=forked.FRAMEWORKS, cwd=project, env=environment, **streams, text=True)
     assert done.returncode == 0, done.stdout
     return done.stdout
 
 
-def test_an_applications_tests(forks, project, database):
+def test_an_applications_tests(project, database):
     kiosk = (project / "kiosk.py").read_text()
     if database.name == "postgresql":
         url = make_url(database.url).render_as_string(hide_password=False)
         assert EMBEDDED in kiosk
         (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
     told = run(
-        forks,
         project,
         "pytest",
         "-q",
@@ -79,16 +81,16 @@ def test_an_applications_tests(forks, project, database):
         database.run("DROP TABLE orders")
 
 
-def test_a_django_projects_tests(forks, project):
+def test_a_django_projects_tests(project):
     """In memory. (On both databases: tests/integrations/testing_helpers/test_django_classes.py.)"""
     orders = project / "orders"
     (orders / "__init__.py").touch()
     (orders / "tasks.py").write_text(TASKS)
     (project / "settings.py").write_text(SETTINGS)
-    assert "Ran 1 test" in run(forks, project, "django", "test", "--settings", "settings", "orders")
+    assert "Ran 1 test" in run(project, "django", "test", "--settings", "settings", "orders")
 
 
 @pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
-def test_a_flask_applications_tests(forks, project):
+def test_a_flask_applications_tests(project):
     """Into a file of SQLite, as it says."""
-    assert "1 passed" in run(forks, project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_web.py")
+    assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_web.py")

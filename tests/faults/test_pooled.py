@@ -9,13 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pytest
 
 from outboxq import Outbox
 from outboxq.database.revisions import REVISION
 from outboxq.model import TaskStatus
+from tests import forked
 from tests.conftest import Database
 from tests.faults.helpers import left
 from tests.faults.workers import Worker
@@ -103,8 +103,10 @@ def test_workers_lose_nothing_and_have_each_effect_once(postgresql, pooled, pool
         assert log.count(DEAF) == 1
 
 
-def test_the_commands_work(forks, cluster, pooled_url, postgresql, request):
-    run = partial(forks.run, "-m", "outboxq")
+def test_the_commands_work(cluster, pooled_url, postgresql, request):
+    def run(*words):
+        return forked.run([*forked.PYTHON, "-m", "outboxq", *words], capture_output=True, text=True)
+
     fresh = cluster.create_database()
     with pooling(request.node.callspec.params["pooled_url"], fresh, POOL_SIZE) as pooler:
         upgraded = [run("upgrade", pooler.url) for _ in range(2)]

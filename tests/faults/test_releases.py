@@ -28,7 +28,7 @@ def releases(tmp_path_factory) -> Iterator[tuple[Release, Release, Release]]:
     made = make(tmp_path_factory.mktemp("releases"))
     yield made
     for one in made:
-        one.forks.close()
+        one.warm.close()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -13,7 +13,7 @@ from benchmarks.__main__ import MEASURES
 from benchmarks.goals import goals
 from benchmarks.results import Results
 from benchmarks.stages import STAGES
-from tests.forking import Forks
+from tests import forked
 
 ROOT = Path(__file__).parents[2]
 MADE = {
@@ -43,30 +43,31 @@ def test_every_measure_is_known_here():
 
 
 @pytest.mark.timeout(300)
-def test_a_measure_has_figures_and_its_goals_are_judged(forks, tmp_path):
-    check(forks, "sqlite", FEW, tmp_path)
+def test_a_measure_has_figures_and_its_goals_are_judged(tmp_path):
+    check("sqlite", FEW, tmp_path)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_all_measures_have_figures_and_their_goals_are_judged(forks, kind, tmp_path):
-    check(forks, kind, MEASURES, tmp_path)
+def test_all_measures_have_figures_and_their_goals_are_judged(kind, tmp_path):
+    check(kind, MEASURES, tmp_path)
 
 
-def test_each_stage_of_a_task_takes_time(forks):
-    done = forks.run("-m", "benchmarks.stages", "--on", "sqlite", "--rounds", "2")
+def test_each_stage_of_a_task_takes_time():
+    command = [*forked.PYTHON, "-m", "benchmarks.stages", "--on", "sqlite", "--rounds", "2"]
+    done = forked.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines()[3:]]
     assert [row[0] for row in rows] == [*STAGES, "all"]
     assert all(float(cell) > 0 for row in rows for cell in row[1:])
 
 
-def check(forks: Forks, kind: str, measures: Collection[str], folder: Path) -> None:
+def check(kind: str, measures: Collection[str], folder: Path) -> None:
     run = folder / "run.json"
     chosen = [word for name in measures for word in ("--only", name)]
-    command = ("-m", "benchmarks", "--tiny", "--peer", "none", "--on", kind, *chosen)
-    done = forks.run(*command, "--json", str(run), "--cache", str(folder))
+    command = [*forked.PYTHON, "-m", "benchmarks", "--tiny", "--peer", "none", "--on", kind, *chosen]
+    done = forked.run([*command, "--json", str(run), "--cache", str(folder)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     results = Results.read(run)

@@ -133,7 +133,7 @@ def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        bare=True,
+        warm=forked.PACKAGES,
         timeout=60,
     )
 

@@ -42,7 +42,7 @@ def without(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            bare=True,
+            warm=forked.PACKAGES,
             timeout=120,
         )
         assert done.returncode == 0, done.stderr

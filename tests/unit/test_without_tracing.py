@@ -45,7 +45,7 @@ def run(script, folder):
         capture_output=True,
         text=True,
         check=False,
-        bare=True,
+        warm=forked.PACKAGES,
         timeout=120,
     )
 

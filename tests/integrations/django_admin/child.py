@@ -3,14 +3,16 @@
 import os
 from pathlib import Path
 
-from tests.forking import ROOT
+from tests import forked
+from tests.forked import ROOT
 
 PROJECT = Path(__file__).parent / "project"
 
 
-def manage(forks, database, *arguments):
+def manage(database, *arguments):
     """Run a command of the project; returns its exit code and what it said."""
     paths = os.pathsep.join([str(PROJECT), str(ROOT)])
     environment = {**os.environ, "ADMIN_DATABASE": database, "PYTHONPATH": paths}
-    done = forks.run("-m", "django", *arguments, "--settings=admin_settings", env=environment, cwd=PROJECT)
+    command = [*forked.PYTHON, "-m", "django", *arguments, "--settings=admin_settings"]
+    done = forked.run(command, warm=forked.FRAMEWORKS, env=environment, cwd=PROJECT, capture_output=True, text=True)
     return done.returncode, done.stdout + done.stderr

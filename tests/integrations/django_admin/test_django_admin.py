@@ -21,8 +21,8 @@ def admin_database(request):
     cluster.drop_database(url)
 
 
-def test_the_admin(forks, admin_database):
-    code, said = manage(forks, admin_database, "test", "admin_cases", "--keepdb", "--verbosity=2", "--timing")
+def test_the_admin(admin_database):
+    code, said = manage(admin_database, "test", "admin_cases", "--keepdb", "--verbosity=2", "--timing")
     assert code == 0, said
     wanted = len(re.findall(r"^    def test_", (PROJECT / "admin_cases.py").read_text(), re.MULTILINE))
     assert f"Ran {wanted} tests" in said, said

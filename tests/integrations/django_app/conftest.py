@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from functools import partial
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests.forking import ROOT, Forked, Forks
+from tests import forked
+from tests.forked import ROOT
 
 PROJECT = Path(__file__).parent / "project"
 
@@ -36,8 +36,7 @@ def django_database(url: str) -> dict[str, Any]:
 class Project:
     """Its commands on one database."""
 
-    def __init__(self, forks: Forks, url: str) -> None:
-        self._forks = forks
+    def __init__(self, url: str) -> None:
         self.url = url
         self.name = make_url(url).get_backend_name()
         self.databases = {"default": django_database(url), "other": django_database("sqlite:///:memory:")}
@@ -54,24 +53,22 @@ class Project:
         }
         return {**os.environ, **own}
 
-    def start(self, *arguments: str, **streams: Any) -> Forked:
-        return self._forks.start(*arguments, cwd=PROJECT, env=self.environment, **streams)
+    def start(self, *arguments: str, stdout: Any) -> forked.Popen:
+        """Start Python with these arguments, which prints to `stdout`, also its errors."""
+        command, streams = [*forked.PYTHON, *arguments], {"stdout": stdout, "stderr": subprocess.STDOUT, "text": True}
+        return forked.Popen(command, warm=forked.FRAMEWORKS, cwd=PROJECT, env=self.environment, **streams)
 
     def python(self, *arguments: str, fails: int = 0, seconds: float = 240) -> str:
         """What it printed, on both streams."""
-        done = self._forks.run(*arguments, together=True, seconds=seconds, cwd=PROJECT, env=self.environment)
-        assert done.returncode == fails, done.stdout
-        return done.stdout
+        with self.start(*arguments, stdout=subprocess.PIPE) as process:
+            said, _ = process.communicate(timeout=seconds)
+        assert process.returncode == fails, said
+        return str(said)
 
     def manage(self, *arguments: str, fails: int = 0) -> str:
         return self.python("manage.py", *arguments, fails=fails)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def project(request: pytest.FixtureRequest, forks: Forks) -> Project:
-    return Project(forks, request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def make_project(forks: Forks) -> Callable[[str], Project]:
-    return partial(Project, forks)
+def project(request: pytest.FixtureRequest) -> Project:
+    return Project(request.getfixturevalue(f"{request.param}_url"))

@@ -18,7 +18,8 @@ import pytest
 from outboxq.model import NewTask, TaskStatus
 from outboxq.model.uuid7 import uuid7
 from tests.conftest import Database
-from tests.forking import Forked
+from tests.forked import Popen
+from tests.integrations.django_app.conftest import Project
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -27,20 +28,16 @@ KEY = {"sqlite": "integer PRIMARY KEY AUTOINCREMENT", "postgresql": "bigserial P
 
 
 @pytest.fixture
-def shop(database, make_project):
+def shop(database):
     database.run(f'CREATE TABLE shop_booking (id {KEY[database.name]}, "order" integer NOT NULL)')
-    return make_project(database.url)
+    return Project(database.url)
 
 
 @contextmanager
-def workers(project, log: Path, *options: str) -> Iterator[Forked]:
-    with log.open("a") as output:
-        process = project.start("manage.py", "outboxq_worker", *options, stdout=output, stderr=output)
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+def workers(project, log: Path, *options: str) -> Iterator[Popen]:
+    with log.open("a") as output, project.start("manage.py", "outboxq_worker", *options, stdout=output) as process:
+        yield process
+        process.kill()
 
 
 def enqueue(database: Database, name: str, orders: range) -> None:

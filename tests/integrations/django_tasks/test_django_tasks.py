@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from tests import postgres
-from tests.forking import Forks
+from tests import forked, postgres
 
 pytestmark = pytest.mark.in_turn
 
@@ -42,27 +41,28 @@ def django_database(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str,
     }
 
 
-def run(forks: Forks, database: dict[str, object], *arguments: str) -> str:
+def run(database: dict[str, object], *arguments: str) -> str:
     """What a program says in the project."""
     environment = os.environ | {
         "TASKS_DATABASE": json.dumps(database),
         "DJANGO_SETTINGS_MODULE": "settings",
         "PYTHONPATH": os.pathsep.join([str(SITE), str(Path.cwd())]),
     }
-    done = forks.run(*arguments, env=environment, cwd=SITE)
+    command = [*forked.PYTHON, *arguments]
+    done = forked.run(command, warm=forked.FRAMEWORKS, env=environment, cwd=SITE, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stderr + done.stdout
 
 
-def test_the_cases_of_djangos_tests_and_ours_pass(forks: Forks, django_database: dict[str, object]) -> None:
-    said = run(forks, django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
+def test_the_cases_of_djangos_tests_and_ours_pass(django_database: dict[str, object]) -> None:
+    said = run(django_database, "-m", "django", "test", "parity", "--pattern", "cases_*.py", "--noinput")
     ran = re.search(r"Ran (\d+) tests.*\n\nOK\n", said)
     assert ran is not None, said
     assert int(ran[1]) >= 60  # nothing was overlooked
     assert "skipped" not in said
 
 
-def test_a_worker_process_runs_what_another_process_enqueued(forks: Forks, django_database: dict[str, object]) -> None:
+def test_a_worker_process_runs_what_another_process_enqueued(django_database: dict[str, object]) -> None:
     """It has imported nothing but the `tasks.py` of the apps: `elsewhere.jobs` it finds by the task's name."""
-    said = run(forks, django_database, str(SITE / "two_processes.py"))
+    said = run(django_database, str(SITE / "two_processes.py"))
     assert json.loads(said.splitlines()[-1]) == [42, 1, 2, "from a module that is no app"]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
+from tests import forked
 from tests.integrations.examples.shops import Premises, of_each_shop
 
 
 @of_each_shop
-def test_a_shops_own_tests_pass(forks, shop, tmp_path):
+def test_a_shops_own_tests_pass(shop, tmp_path):
     premises = Premises(shop, tmp_path, f"sqlite:///{tmp_path}/shop.db")
-    done = forks.run(*shop.test, together=True, cwd=premises.home, env=premises.environment)
+    project = {"cwd": premises.home, "env": premises.environment}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = forked.run([*forked.PYTHON, *shop.test], warm=forked.FRAMEWORKS, **project, **streams, text=True)
     assert done.returncode == 0, done.stdout
     assert re.search("^(5 passed|Ran 5 tests)", done.stdout, re.MULTILINE), done.stdout
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.integrations.flask_app import kill_shop
 from tests.waiting import until
 
@@ -31,13 +32,13 @@ def app(database):
 
 
 @contextmanager
-def workers(forks, database, log, *options):
+def workers(database, log, *options):
     """`flask … outboxq worker` as a process, ended with all it has started."""
-    command = ("-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker")
-    options = ("--poll", "100ms", "--queue", "default", *options)
+    command = [*forked.PYTHON, "-m", "flask", "--app", kill_shop.__name__, "outboxq", "worker"]
+    command += ["--poll", "100ms", "--queue", "default", *options]
     with log.open("a") as output:
-        env = {**os.environ, "KILLS_URL": database.url}
-        process = forks.start(*command, *options, env=env, stdout=output, stderr=output)
+        given = {"env": {**os.environ, "KILLS_URL": database.url}, "stdout": output, "stderr": output}
+        process = forked.Popen(command, warm=forked.FRAMEWORKS, start_new_session=True, **given)
     try:
         yield process
     finally:
@@ -61,12 +62,12 @@ def expect_each_once(database, numbers):
     assert database.rows("SELECT count(*) FROM task_executions WHERE task_name = 'kills.followed'") == [(len(numbers),)]
 
 
-def test_each_effect_is_there_once_whenever_a_worker_dies(forks, app, database, tmp_path):
+def test_each_effect_is_there_once_whenever_a_worker_dies(app, database, tmp_path):
     deaths = {1: "after the first", 4: "after the second"}
     for number in range(6):
         kill_shop.book.enqueue(number, deaths.get(number, ""))
     kill_shop.db.session.commit()
-    with workers(forks, database, tmp_path / "log", "--processes", "2") as supervisor:
+    with workers(database, tmp_path / "log", "--processes", "2") as supervisor:
         until(lambda: left(database) == 0, seconds=240, every=0.05)
         supervisor.send_signal(signal.SIGTERM)
         assert supervisor.wait(240) == 0, (tmp_path / "log").read_text()
@@ -77,7 +78,7 @@ def test_each_effect_is_there_once_whenever_a_worker_dies(forks, app, database, 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
-def test_kills_at_any_moment(forks, app, database, tmp_path):
+def test_kills_at_any_moment(app, database, tmp_path):
     """Two workers, both killed again and again; in the end one is left to finish."""
     numbers = range(400 if database.name == "sqlite" else 5000)  # so that there is work left in every round
     rounds, chance, kills = 8, random.Random(7), 0
@@ -85,14 +86,14 @@ def test_kills_at_any_moment(forks, app, database, tmp_path):
     kill_shop.db.session.commit()
     for turn in range(rounds):
         log = tmp_path / f"log {turn}"
-        with workers(forks, database, log) as worker, workers(forks, database, log) as other:
+        with workers(database, log) as worker, workers(database, log) as other:
             before = left(database)
             until(lambda at=before: left(database) < at, seconds=240, every=0.02)
             time.sleep(chance.uniform(0, 0.3))  # a campaign: the moment is the point
             for process in (worker, other):
                 kills += process.poll() is None
                 process.kill()
-    with workers(forks, database, tmp_path / "last log", "--burst"):
+    with workers(database, tmp_path / "last log", "--burst"):
         until(lambda: left(database) == 0, seconds=300)
     tasks = [kill_shop.outbox.store.get(handle.id) for handle in handles]
     given_up = [task for task in tasks if task.status == "Failed"]

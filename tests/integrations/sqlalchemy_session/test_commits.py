@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.orm import Session
 
+from tests import forked
 from tests.integrations.sqlalchemy_session.commit_app import Base, Order, see
 from tests.waiting import until
 
@@ -26,18 +27,14 @@ class Refused(Exception):
 
 
 @contextmanager
-def worker(forks, database, tmp_path):
-    command = ("-m", "outboxq", "worker", "tests.integrations.sqlalchemy_session.commit_app:outbox")
-    with (tmp_path / "log").open("w") as log:
-        env = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url}
-        process = forks.start(*command, "--log-level", "WARNING", env=env, stdout=log, stderr=log)
-    try:
+def worker(database, tmp_path):
+    command = [*forked.PYTHON, "-m", "outboxq", "worker", "tests.integrations.sqlalchemy_session.commit_app:outbox"]
+    command += ["--log-level", "WARNING"]
+    env = {**os.environ, "OUTBOXQ_DATABASE_URL": database.url}
+    with (tmp_path / "log").open("w") as log, forked.Popen(command, env=env, stdout=log, stderr=log) as process:
         yield
         process.send_signal(signal.SIGTERM)
         assert process.wait(240) == 0, (tmp_path / "log").read_text()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def request(engine, chance, longest):
@@ -65,12 +62,12 @@ def shop(engine, seed, accepted, longest):
 @pytest.mark.parametrize(
     "accepted", [60, pytest.param(20_000, marks=[pytest.mark.campaign, pytest.mark.timeout(1800)])]
 )
-def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(forks, accepted, database, tmp_path):
+def test_a_committed_task_sees_its_row_and_a_refused_one_never_was(accepted, database, tmp_path):
     engine = database.host_engine()
     Base.metadata.create_all(engine)
     longest = 0.002 if database.name == "sqlite" else 0.02  # SQLite has one writer at a time
     threads = 4
-    with worker(forks, database, tmp_path), ThreadPoolExecutor(threads) as pool:
+    with worker(database, tmp_path), ThreadPoolExecutor(threads) as pool:
         list(pool.map(lambda seed: shop(engine, seed, accepted // threads, longest), range(threads)))
         ready = "SELECT count(*) FROM task_executions WHERE status IN ('Ready', 'Running')"
         until(lambda: database.rows(ready) == [(0,)], seconds=240, every=0.05)

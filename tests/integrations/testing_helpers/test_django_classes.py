@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+from tests import forked
+
 pytestmark = pytest.mark.in_turn
 
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql"}
 
 
-def test_djangos_test_classes(forks, database):
+def test_djangos_test_classes(database):
     """On SQLite in memory, as Django's tests are by default."""
     url = make_url(database.url)
     settings = {"ENGINE": f"django.db.backends.{ENGINES[database.name]}", "NAME": url.database}
@@ -24,5 +26,6 @@ def test_djangos_test_classes(forks, database):
             "USER": url.username,
             "PASSWORD": url.password,
         }
-    done = forks.run(str(Path(__file__).with_name("django_child.py")), json.dumps(settings))
+    command = [*forked.PYTHON, str(Path(__file__).with_name("django_child.py")), json.dumps(settings)]
+    done = forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "12 run\n"), done.stdout + done.stderr

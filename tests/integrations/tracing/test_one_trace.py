@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import forked
 from tests.integrations.tracing.endpoint import listening
 from tests.scraping import free_ports, scrape
 from tests.waiting import until
@@ -43,11 +44,12 @@ def orders(database):
 
 
 @contextmanager
-def process(forks, log, env, *command):
+def process(log, env, *command):
     """`flask …` as a process, ended with all that it has started."""
-    words = ("-m", "flask", "--app", "tests.integrations.tracing.shop", *command)
+    words = [*forked.PYTHON, "-m", "flask", "--app", "tests.integrations.tracing.shop", *command]
     with log.open("w") as output:
-        started = forks.start(*words, env={**os.environ, **env}, stdout=output, stderr=output)
+        given = {"env": {**os.environ, **env}, "stdout": output, "stderr": output}
+        started = forked.Popen(words, warm=forked.FRAMEWORKS, start_new_session=True, **given)
     try:
         yield started
     finally:
@@ -75,7 +77,7 @@ def order(address, number):
         return json.load(response)["task"]
 
 
-def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(forks, database, orders, tmp_path):
+def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(database, orders, tmp_path):
     traces, web, work = (tmp_path / name for name in ("traces", "web", "work"))
     traces.touch()
 
@@ -87,8 +89,8 @@ def test_one_trace_from_the_request_through_its_task_to_what_that_enqueues(forks
     with listening() as sentry:
         env = {"SHOP_URL": database.url, "TRACES": str(traces), "SENTRY_DSN": sentry.dsn}
         with (
-            process(forks, web, env, "run", "--port", "0"),
-            process(forks, work, env | {"AT_EXIT": "1"}, "outboxq", "worker", *options) as worker,
+            process(web, env, "run", "--port", "0"),
+            process(work, env | {"AT_EXIT": "1"}, "outboxq", "worker", *options) as worker,
         ):
             found = until(lambda: re.search(r"Running on (http://[\d.:]+)", web.read_text()))
             until(lambda: database.rows("SELECT count(*) FROM task_subscriptions") == [(2,)])
