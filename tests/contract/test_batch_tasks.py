@@ -301,7 +301,7 @@ def test_fewer_results_than_tasks_that_completed_are_an_error(
     assert taken == []
     (letter,) = outbox.store.dead_letters.list()
     assert str(letter.last_error).startswith(
-        f"TaskNotFound: 2 of the 5 tasks of batch {batch.id} that completed were deleted, so their results are not known any more"
+        f"TaskNotFound: 2 of the 5 tasks of batch {batch.id} that completed were deleted, so their results are no longer known"
     )
 
 

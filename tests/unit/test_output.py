@@ -78,7 +78,7 @@ def test_a_record_becomes_an_object_with_the_names_of_its_fields():
 
 
 def test_what_has_no_form_in_json_is_an_error():
-    with pytest.raises(TypeError, match="object has no form"):
+    with pytest.raises(TypeError, match="object cannot be represented in JSON"):
         as_json(object())
 
 

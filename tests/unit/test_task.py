@@ -96,7 +96,7 @@ def test_parameters_that_cannot_be_stored_by_name_are_refused(bad):
 def test_an_async_function_is_refused():
     async def handler() -> None: ...
 
-    with pytest.raises(ConfigurationError, match="write a plain one"):
+    with pytest.raises(ConfigurationError, match="write a plain function"):
         Outbox().task(name="t")(handler)
 
 
