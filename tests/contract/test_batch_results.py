@@ -495,7 +495,9 @@ def test_what_was_pruned_is_not_found(app: App, timeout: float) -> None:
     assert callers[1].result(timeout=PATIENCE) == timedelta(seconds=1)
     app.outbox.store.prune(timedelta(0))
     for one in (*own, batch):
-        with pytest.raises((TaskNotFound, BatchNotFound), match=" any more: it was committed, and was pruned since$"):
+        with pytest.raises(
+            (TaskNotFound, BatchNotFound), match=" no longer exists: it was committed but has since been pruned$"
+        ):
             one.result(timeout)
     for one in (*callers, other):
         with pytest.raises(

@@ -182,7 +182,7 @@ def test_the_last_id_is_given_and_with_a_key_one_subscriber_more_is_refused_too(
     three.subscriptions.replace(subscriber("fourth", "order.paid"))
     before = helpers.everything(database)
     for using in (nullcontext(), helpers.transaction(database)):
-        with using as connection, pytest.raises(InvalidArgument, match=r"4 tasks subscribe.* can have 3 of them"):
+        with using as connection, pytest.raises(InvalidArgument, match=r"4 tasks subscribe.* can have at most 3"):
             three.emit(new(idempotency_key=key and "another"), using=connection)
     assert helpers.everything(database) == before
 

@@ -354,7 +354,7 @@ def test_a_retention_that_the_code_gave_up_goes_on_and_is_told(database, caplog)
     without.task(name="report")(report)
     with caplog.at_level(logging.INFO):
         without.sync_schedules()
-    assert "deletes old tasks, though this code does not ask for it" in caplog.text
+    assert "deletes old tasks, although this code does not ask for it" in caplog.text
     assert without.schedules.get("outboxq.retention").paused_at is None
     without.schedules.pause("outboxq.retention", using=without)
     caplog.clear()

@@ -403,7 +403,7 @@ def test_a_step_in_another_thread_is_refused(outbox, run):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(ctx.step, "there", print).result()
 
-    assert "was called in another thread than the handler's" in refused(outbox, run, handler)
+    assert "was called in a thread other than the handler's" in refused(outbox, run, handler)
 
 
 @pytest.mark.in_turn

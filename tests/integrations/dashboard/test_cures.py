@@ -174,7 +174,7 @@ def test_what_is_due_later_is_run_now(stage, why):
     if why == "retry later":
         stage.end(stage.claim(), EventType.RETRY_SCHEDULED, error="OSError: away", delay=HOUR)
     page = stage.page(task)
-    says = "It is due in" if why == "delayed" else "the retry policy of the task chose a wait of 1 h"
+    says = "It is due in" if why == "delayed" else "the task's retry policy chose a wait of 1 h"
     assert says in page.text
     page.press("Run it now")
     assert stage.store.history(task)[-1].event_data["reason"] == "in the dashboard"

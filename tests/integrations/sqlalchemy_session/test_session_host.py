@@ -123,7 +123,7 @@ def test_nor_is_what_a_function_makes_at_each_call(engine, database):
     outbox = outbox_of(lambda: Session(engine), engine)
     follow = outbox.task(name="follow")(lambda: None)
     for write in (follow.enqueue, lambda: outbox.emit("order.paid")):
-        with pytest.raises(InvalidTarget, match="another Session at each call"):
+        with pytest.raises(InvalidTarget, match="another Session on each call"):
             write()
     assert engine.pool.checkedout() == 0
 

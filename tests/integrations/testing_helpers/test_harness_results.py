@@ -59,7 +59,7 @@ def test_a_handler_is_refused_as_in_production(shop, harness, session):
         return shop.receipt.using(session).enqueue(1).result(timeout=5)
 
     outer.using(session, max_attempts=1).enqueue()
-    with pytest.raises(WaitRefused, match="inside the handler of outer"):
+    with pytest.raises(WaitRefused, match="outer cannot wait for the result of"):
         harness.drain()
 
 
