@@ -18,7 +18,6 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from jinja2 import Environment, FileSystemBytecodeCache
 from sqlalchemy import Engine, create_engine
 
 from outboxq import migrations
@@ -26,7 +25,6 @@ from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.web import rendering
 from tests import chromium, forked, postgres
 from tests.faults.workers import Nursery
 from tests.older import keep_stderr_apart
@@ -366,6 +364,12 @@ def _signals() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> None:
     """All processes of the run share the dashboard's compiled templates: else each dashboard compiles what it shows, 0.1 s each."""
+    try:
+        from jinja2 import Environment, FileSystemBytecodeCache
+
+        from outboxq.web import rendering
+    except ModuleNotFoundError:  # the oldest releases are tried without the dashboard's packages
+        return
     directory = Path(os.environ[postgres.INITIALISED], "templates")
     directory.mkdir(exist_ok=True)
     rendering.Environment = partial(Environment, bytecode_cache=FileSystemBytecodeCache(str(directory)))  # type: ignore[misc]

@@ -302,7 +302,10 @@ def _end(code: int) -> NoReturn:
 def _import_inside(package: ModuleType) -> None:
     for one in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
         if not one.name.startswith(_NOT_AHEAD):
-            module = importlib.import_module(one.name)
+            try:
+                module = importlib.import_module(one.name)
+            except Exception:  # noqa: BLE001 - a package that it needs is not installed: a program that imports it is told
+                continue
             if one.ispkg:
                 _import_inside(module)
 
