@@ -60,7 +60,7 @@ class Warm:
     """A process that has imported what its children need, seen from outside. It begins with the first of them."""
 
     _begun: ClassVar[dict[tuple[int, Warm], tuple[subprocess.Popen[Any], socket.socket]]] = {}
-    """By the process that it forks for: a fork of that begins its own."""
+    """The warm process of each test process. A fork of a test process begins its own."""
     _lock = threading.Lock()
 
     def __init__(self, *modules: str, root: Path = ROOT) -> None:

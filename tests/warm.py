@@ -54,7 +54,7 @@ class Warm:
         self._owner = os.getpid()
         self._borrowers: WeakSet[Dialect] = WeakSet()
         self.lends_to_all = True
-        """Whether engines that nobody named with `lend_to` are lent connections too."""
+        """True: every engine is lent connections. False: only the engines given to `lend_to` are."""
         self._idle: defaultdict[Key, list[psycopg.Connection[Any]]] = defaultdict(list)
         _open.append(self)
 

@@ -188,7 +188,7 @@ class Progress:
         """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
-        self._asked = threading.Event()
+        self._is_asked = False  # not an Event: a signal that comes while its lock is held would wait for ever
         self._bar: Bar | None = None
         self._line: TaskID | None = None
 
@@ -206,13 +206,12 @@ class Progress:
 
     def stop(self) -> bool:
         """Return whether the operation should end before its next batch. Pass this to the store as `stop=`."""
-        self.was_stopped = self.was_stopped or self._asked.is_set()
+        self.was_stopped = self.was_stopped or self._is_asked
         return self.was_stopped
 
     def ask_to_stop(self, by: KeyboardInterrupt) -> bool:
         """Make `stop` return True from now on. Return False if it had already been requested."""
-        before = self._asked.is_set()
-        self._asked.set()
+        before, self._is_asked = self._is_asked, True
         self.asked_by = by
         return not before
 

@@ -232,7 +232,7 @@ class Grammar(Protocol):
         """
 
     def oid(self, name: str) -> ColumnElement[Any]:
-        """Return the oid of our table or sequence of this name; NULL if there is none. For a database with oids."""
+        """Return the oid of our table or sequence of this name; NULL if there is none, as on SQLite."""
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]

@@ -1,5 +1,4 @@
-"""Schedule rules: the moments that a cron expression or an interval names, in a time zone. No I/O except for the time
-zone data.
+"""Schedule rules: the ticks of a cron expression or an interval in a time zone. No I/O except for the time zone data.
 
 cronsim reads an expression and steps through the hands of a clock. Whether such a wall time exists, and whether it
 occurs once or twice, is decided here, because fixed and repeated times differ when clocks change:
@@ -80,7 +79,7 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Return the rule that a string means in a time zone; no tick is before `starts_at`, and `every` counts from there.
+    """Parse a rule for a time zone. Its ticks begin at `starts_at`, from which `every` counts.
 
     Raises InvalidArgument for an invalid rule, or for a zone that this machine does not know. The latest rules are cached.
     """

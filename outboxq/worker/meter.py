@@ -75,9 +75,9 @@ class ClaimCounts:
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of attempts that took so many seconds."""
+    """The number of attempts in each bucket of `model.histograms`, by their seconds."""
     by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
-    """For each bucket of `TASK_BOUNDS`, the number of attempts that found so many tasks."""
+    """The number of attempts in each bucket of `TASK_BOUNDS`, by the number of tasks that they found."""
 
 
 @dataclass(slots=True)

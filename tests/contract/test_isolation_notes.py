@@ -105,7 +105,9 @@ def test_a_step_that_holds_the_only_lock_for_longer_than_the_lease_is_not_called
 
     def book(ctx: TaskContext) -> bool:
         ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
-        time.sleep(2)  # twice the lease
+        deadline = time.monotonic() + 2  # twice the lease, through which the lock is held
+        while time.monotonic() < deadline and not ctx.lost:
+            time.sleep(0.01)
         return ctx.lost
 
     @outbox.task(name="fulfil", lease=1, retry=RetryPolicy.never())

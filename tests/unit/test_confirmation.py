@@ -43,8 +43,8 @@ def main(yes, dry_run, count, more, work):
                 click.echo("working", err=True)
                 try:
                     time.sleep(60 if work in {"endless", "stuck"} else 0)
-                    while work == "batches" and not on_progress._asked.wait(0.01):
-                        pass
+                    while work == "batches" and not on_progress._is_asked:
+                        time.sleep(0.01)
                 finally:
                     click.echo("batch over", err=True)
     number = on_progress.number or count

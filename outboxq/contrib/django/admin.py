@@ -235,7 +235,7 @@ class OutboxAdmin(admin.ModelAdmin):
 
 
 class NewestAdmin(OutboxAdmin):
-    """An admin of rows with a task name, of which there may be millions."""
+    """The admin of a table with a task name in each row. It may have millions of rows."""
 
     search_fields = ("task_name",)
     search_help_text = f"The whole id of any task, or the beginning of a task name among the newest {NEWEST:,}."

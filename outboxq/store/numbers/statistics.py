@@ -1,5 +1,4 @@
-"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a time
-window.
+"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and what workers counted in a period.
 
 Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of workers.
 """

@@ -69,7 +69,7 @@ class Person:
 
 @pytest.fixture
 def sender(filling):
-    """Somebody who sends what such a browser sends."""
+    """Return a client that sends the requests of a browser without scripts."""
     return Sender(filling)
 
 
