@@ -52,7 +52,11 @@ def earlier(database, hours):
 
 
 def steal(database):
-    """Recover what runs, as a worker would for which every lease has run out."""
+    """Recover what runs, as a worker would for which every lease has run out.
+
+    The task then waits for an hour, unless the worker under test has not yet made its first look: that makes the task due again,
+    as after a clock that was ahead.
+    """
     return earlier(database, -1).recover()
 
 
@@ -128,12 +132,13 @@ def test_an_attempt_whose_lease_was_lost_counts_as_lost(database, outbox, work):
 
     @outbox.task(name="robbed")
     def robbed() -> None:
-        taken.extend(steal(database))
+        if not taken:
+            taken.extend(steal(database))
 
     handle = robbed.using(outbox).enqueue()
     meter = work()
     assert [one.id for one in taken] == [handle.id]
-    assert ends(meter) == {"lost": 1}
+    assert ends(meter)["lost"] == 1
     assert meter.read_leases_lost() == {"default": 1}
     assert sum(ends(meter).values()) == claims_made(database)
 
@@ -144,11 +149,12 @@ def test_a_transactional_task_whose_lease_was_lost_counts_as_lost(database, outb
 
     @outbox.task(name="robbed", transactional=True)
     def robbed() -> None:
-        taken.extend(steal(database))
+        if not taken:
+            taken.extend(steal(database))
 
     robbed.using(outbox).enqueue()
     meter = work()
-    assert ends(meter) == {"lost": 1}
+    assert ends(meter)["lost"] == 1
     assert meter.read_leases_lost() == {"default": 1}
 
 
