@@ -51,7 +51,7 @@ def test_a_guide_has_what_its_reader_needs(guide):
         "Moving a running system",
     ):
         assert f"\n## {heading}\n" in text
-    assert re.search(r"^Compared with .* \d+\.\d+", text, re.MULTILINE), "facts are of a version"
+    assert re.search(r"^The guide compares outboxq with .* \d+\.\d+", text, re.MULTILINE), "facts are of a version"
 
 
 @of_each_guide

@@ -55,7 +55,7 @@ def test_its_sentence_about_the_whole_time_is_the_sum_of_the_waits():
     assert POLICY.max_attempts
     total = sum((longest(attempt) for attempt in range(1, POLICY.max_attempts)), timedelta(0))
     said = re.search(
-        r"gives up after (\d+) minutes at most, and after about (\d+) minutes on average", PAGE.read_text()
+        r"gives up after at most (\d+) minutes, and after about (\d+) minutes on average", PAGE.read_text()
     )
     assert said
     assert [int(one) for one in said.groups()] == [total // timedelta(minutes=1), total / 2 // timedelta(minutes=1)]
