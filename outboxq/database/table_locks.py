@@ -10,26 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from sqlalchemy import (
-    ARRAY,
-    Boolean,
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    bindparam,
-    case,
-    cast,
-    column,
-    exists,
-    func,
-    literal_column,
-    select,
-    table,
-    true,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -220,30 +201,30 @@ def _seconds(span: timedelta | None) -> str:
     return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
 
 
-_locks = table(
+_locks = sa.table(
     "pg_locks",
-    column("locktype", Text),
-    column("database"),
-    column("relation"),
-    column("virtualtransaction", Text),
-    column("transactionid"),
-    column("pid", Integer),
-    column("mode", Text),
-    column("granted", Boolean),
+    sa.column("locktype", sa.Text),
+    sa.column("database"),
+    sa.column("relation"),
+    sa.column("virtualtransaction", sa.Text),
+    sa.column("transactionid"),
+    sa.column("pid", sa.Integer),
+    sa.column("mode", sa.Text),
+    sa.column("granted", sa.Boolean),
     schema="pg_catalog",
 )
-_database = table("pg_database", column("oid"), column("datname", Text), schema="pg_catalog")
+_database = sa.table("pg_database", sa.column("oid"), sa.column("datname", sa.Text), schema="pg_catalog")
 
 
-def select_places(g: Grammar) -> Select[Any]:
+def select_places(g: Grammar) -> sa.Select[Any]:
     """Select the name and schema of each of our tables that exists, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
     return (
-        select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
+        sa.select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
         .select_from(pg_class)
         .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
         .where(pg_class.c.oid.in_(wanted))
-        .order_by(pg_class.c.relname == literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
+        .order_by(pg_class.c.relname == sa.literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
     )
 
 
@@ -262,62 +243,68 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
     return f"LOCK TABLE {names} IN {element.mode} MODE"
 
 
-def limits(_: Grammar) -> Select[Any]:
+def limits(_: Grammar) -> sa.Select[Any]:
     """Set the transaction's timeouts from now on, and return the previous ones: strings with their units.
 
     A statement timeout of NULL leaves it as it is.
     """
-    locking: ColumnElement[str]
-    running: ColumnElement[str]
-    locking, running = (literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
-    lock_timeout = bindparam("lock_timeout", type_=Text, required=True)
-    statement_timeout = bindparam("statement_timeout", type_=Text, required=True)
+    locking: sa.ColumnElement[str]
+    running: sa.ColumnElement[str]
+    locking, running = (sa.literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
+    lock_timeout = sa.bindparam("lock_timeout", type_=sa.Text, required=True)
+    statement_timeout = sa.bindparam("statement_timeout", type_=sa.Text, required=True)
     before = (
-        select(
-            func.current_setting(locking, type_=Text).label("lock_timeout"),
-            func.current_setting(running, type_=Text).label("statement_timeout"),
+        sa.select(
+            sa.func.current_setting(locking, type_=sa.Text).label("lock_timeout"),
+            sa.func.current_setting(running, type_=sa.Text).label("statement_timeout"),
         )
         .cte("earlier")
         .prefix_with("MATERIALIZED")
     )
-    kept = func.coalesce(statement_timeout, before.c.statement_timeout)
-    return select(
+    kept = sa.func.coalesce(statement_timeout, before.c.statement_timeout)
+    return sa.select(
         before,
-        func.set_config(locking, lock_timeout, true()).label("lock_timeout_now"),
-        func.set_config(running, kept, true()).label("statement_timeout_now"),
+        sa.func.set_config(locking, lock_timeout, sa.true()).label("lock_timeout_now"),
+        sa.func.set_config(running, kept, sa.true()).label("statement_timeout_now"),
     )
 
 
-def fresh_look(_: Grammar) -> Select[Any]:
+def fresh_look(_: Grammar) -> sa.Select[Any]:
     """Have the server read the state of other sessions again. Otherwise it shows a transaction the same state until its end."""
-    return select(cast(func.pg_stat_clear_snapshot(), Text).label("done"))
+    return sa.select(sa.cast(sa.func.pg_stat_clear_snapshot(), sa.Text).label("done"))
 
 
-def select_holders(g: Grammar) -> Select[Any]:
+def select_holders(g: Grammar) -> sa.Select[Any]:
     """Select the other sessions that hold or want locks on our tables: those first that wait for nothing, the oldest first.
 
     A role that may not see what another role's session does gets its pid and its application's name only. A prepared
     transaction has no session, and so no pid.
     """
-    parents = select(func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
-    leaves = select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
-    ours = select(parents.c.oid).union_all(leaves).cte("ours")
-    here = select(_database.c.oid).where(_database.c.datname == func.current_database(type_=Text)).scalar_subquery()
+    parents = sa.select(sa.func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
+    leaves = sa.select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
+    ours = sa.select(parents.c.oid).union_all(leaves).cte("ours")
+    here = (
+        sa.select(_database.c.oid)
+        .where(_database.c.datname == sa.func.current_database(type_=sa.Text))
+        .scalar_subquery()
+    )
     each = (
-        select(
+        sa.select(
             _locks.c.pid,
             _locks.c.virtualtransaction,
-            func.array_agg(func.distinct(cast(pg_class.c.relname, Text)), type_=ARRAY(Text)).label("tables"),
+            sa.func.array_agg(sa.func.distinct(sa.cast(pg_class.c.relname, sa.Text)), type_=sa.ARRAY(sa.Text)).label(
+                "tables"
+            ),
             _modes().filter(_locks.c.granted).label("holds"),
-            _modes().filter(_locks.c.granted.is_not(true())).label("wants"),
+            _modes().filter(_locks.c.granted.is_not(sa.true())).label("wants"),
         )
         .select_from(_locks)
         .join(ours, ours.c.oid == _locks.c.relation)
         .join(pg_class, pg_class.c.oid == _locks.c.relation)
         .where(
-            _locks.c.locktype == literal_column("'relation'"),
+            _locks.c.locktype == sa.literal_column("'relation'"),
             _locks.c.database == here,
-            _locks.c.pid.is_distinct_from(func.pg_backend_pid()),
+            _locks.c.pid.is_distinct_from(sa.func.pg_backend_pid()),
         )
         .group_by(_locks.c.pid, _locks.c.virtualtransaction)
         .cte("each")
@@ -326,27 +313,27 @@ def select_holders(g: Grammar) -> Select[Any]:
 
 
 def _modes() -> Any:
-    return func.array_agg(func.distinct(_locks.c.mode), type_=ARRAY(Text))
+    return sa.func.array_agg(sa.func.distinct(_locks.c.mode), type_=sa.ARRAY(sa.Text))
 
 
-def _described(each: FromClause) -> Select[Any]:
+def _described(each: sa.FromClause) -> sa.Select[Any]:
     other = _locks.alias("other")
     waits = (
-        exists(literal_column("1"))
+        sa.exists(sa.literal_column("1"))
         .select_from(other)
-        .where(other.c.pid == each.c.pid, other.c.granted.is_not(true()))
+        .where(other.c.pid == each.c.pid, other.c.granted.is_not(sa.true()))
         .correlate(each)
     )
     own = _locks.alias("own")
     numbers = (
-        select(own.c.transactionid)
+        sa.select(own.c.transactionid)
         .where(own.c.pid.is_(None), own.c.virtualtransaction == each.c.virtualtransaction)
         .correlate(each)
     )
     is_prepared = each.c.pid.is_(None) & pg_prepared_xacts.c.transaction.in_(numbers)
-    since = func.coalesce(pg_stat_activity.c.xact_start, pg_prepared_xacts.c.prepared)
+    since = sa.func.coalesce(pg_stat_activity.c.xact_start, pg_prepared_xacts.c.prepared)
     return (
-        select(
+        sa.select(
             each.c.pid,
             each.c.tables,
             each.c.holds,
@@ -358,15 +345,15 @@ def _described(each: FromClause) -> Select[Any]:
             _seconds_since(since).label("age"),
             _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
             # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
-            case((waits, func.pg_blocking_pids(each.c.pid))).cast(ARRAY(Integer)).label("waits_for"),
+            sa.case((waits, sa.func.pg_blocking_pids(each.c.pid))).cast(sa.ARRAY(sa.Integer)).label("waits_for"),
         )
         .select_from(each)
         .outerjoin(pg_stat_activity, pg_stat_activity.c.pid == each.c.pid)
         .outerjoin(pg_prepared_xacts, is_prepared)
         .order_by(waits, since.asc().nulls_last())
-        .limit(literal_column("100"))
+        .limit(sa.literal_column("100"))
     )
 
 
 def _seconds_since(moment: Any) -> Any:
-    return cast(func.extract("epoch", func.clock_timestamp() - moment), Double)
+    return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)
