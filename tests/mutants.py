@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
         "outboxq/store/verify/repairs.py",
-        (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
+        (('    "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(

@@ -84,9 +84,8 @@ def close(engine: Engine) -> None:
 
     `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
     """
-    if (
-        _invalidate not in engine.pool.dispatch.checkin
-    ):  # a second close would add it while another thread calls the listeners
+    # A second close would add the listener while another thread calls the listeners.
+    if _invalidate not in engine.pool.dispatch.checkin:
         event.listen(engine.pool, "checkin", _invalidate)
     engine.dispose()
 

@@ -226,13 +226,13 @@ class TimePartitions:
 
         def work(target: Target) -> Row:
             target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
-            return partitioning.keep(one).run(target.execute, values)[0]
+            return partitioning.prepared(time_partitions.keep, one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
         """Free the keys in batches before any session has to wait, because there may be one key for each task."""
-        free = partitioning.keys_ahead(one)
+        free = partitioning.prepared(time_partitions.keys_ahead, one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
         while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
@@ -249,13 +249,13 @@ class TimePartitions:
                 return 0  # another prune has dropped it
             bounds = {"lower": one.lower, "upper": one.upper}
             seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
-            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
+            since = partitioning.prepared(time_partitions.kept_since, one).run(execute, {**values, **bounds, **seen})
             before = set(found["kept"] or ())
             new = {row["id"] for row in since}
             kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))
             partitioning.detach(execute, one)
-            for bring in partitioning.bring(one) if kept else ():
-                bring.run(execute, {"kept": kept})
+            for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
+                partitioning.prepared(bring, one).run(execute, {"kept": kept})
             for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)

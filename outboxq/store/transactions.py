@@ -281,9 +281,8 @@ class Transactions:
                         yield target
                     except BaseException as error:
                         self._roll_back(connection, error)
-                        if (
-                            isinstance(error, Exception) and begin is not Begin.HANDLER
-                        ):  # otherwise the error is the user's
+                        # An error in a handler's transaction is the user's.
+                        if isinstance(error, Exception) and begin is not Begin.HANDLER:
                             explain_undefined(target, error, self.check_schema)
                             target.explain(error)
                         raise

@@ -326,13 +326,9 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
     yield _filled(LISTENING, {(): worker.health.listening})
     beat = meter.last_answer
     yield _filled(LAST_BEAT, {} if beat is None else {(): beat})
-    none = dict.fromkeys(
-        (queue for queue, _ in counts), 0
-    )  # for a counter that begins above 0, Prometheus sees no increase
-    for metric, numbers in (
-        (RECOVERED, meter.read_recovered()),
-        (LEASES_LOST, meter.read_leases_lost()),
-    ):
+    # Prometheus sees no increase in a counter that begins above 0.
+    none = {queue: 0 for queue, _ in counts}
+    for metric, numbers in ((RECOVERED, meter.read_recovered()), (LEASES_LOST, meter.read_leases_lost())):
         yield _filled(metric, {(queue,): number for queue, number in {**none, **numbers}.items()})
 
 

@@ -80,9 +80,8 @@ class Worker:
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self.id: UUID = (
-            uuid4()
-        )  # new at each start, since a restarted worker must not send heartbeats for its predecessor
+        # New at each start, since a restarted worker must not send heartbeats for its predecessor.
+        self.id: UUID = uuid4()
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
         """True: the first log line names the database, the queues and how the worker notices tasks. False: it names

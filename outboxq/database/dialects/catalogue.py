@@ -12,34 +12,26 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
+from .. import tables
 from ..column_types import Instant
 from ..grammar import Transition, text_literal
-from ..tables import (
-    execution_events,
-    metadata,
-    task_batch_changes,
-    task_batches,
-    task_executions,
-    task_outbox,
-    task_position,
-)
 
 Oid = Callable[[str], sa.ColumnElement[Any]]
 """A function that returns the oid of the table or sequence of this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 OF_BATCHES = {
-    task_executions.name: "task_executions_batch",
-    task_batch_changes.name: "task_batch_changes_count",
-    task_batches.name: "task_batches_advance",
+    tables.task_executions.name: "task_executions_batch",
+    tables.task_batch_changes.name: "task_batch_changes_count",
+    tables.task_batches.name: "task_batches_advance",
 }
 """The triggers that count the ends of batches, by their tables."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
-_NAMED = (task_outbox.name, task_batches.name, task_batch_changes.name)
+_NAMED = (tables.task_outbox.name, tables.task_batches.name, tables.task_batch_changes.name)
 """Tables of which each function names one, with its schema."""
 
-_COUNTER = text_literal(task_outbox.name)
+_COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
 _sequence = sa.table("sqlite_sequence", sa.column("name", sa.Text), sa.column("seq", sa.Integer))
 _schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")))
@@ -124,10 +116,10 @@ def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
     )
     missing = sa.union_all(
         sa.select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
-        sa.select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
+        sa.select(text_literal(NOTIFY)).where(~fires(oid(tables.task_outbox.name)).exists()),
         *(
             sa.select(text_literal(name)).where(
-                oid(task_batches.name).is_not(None), ~fires(oid(of_table), name).exists()
+                oid(tables.task_batches.name).is_not(None), ~fires(oid(of_table), name).exists()
             )
             for of_table, name in OF_BATCHES.items()
         ),
@@ -151,13 +143,12 @@ def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
             sa.func.concat(text_literal(" "), sa.func.quote_ident(pg_namespace.c.nspname)).label("name"),
         )
         .join_from(pg_class, pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
-        .where(pg_class.c.oid == oid(task_executions.name))
+        .where(pg_class.c.oid == oid(tables.task_executions.name))
         .subquery("ours")
     )
-    tables = sa.union_all(
+    triggers = sa.union_all(
         *(sa.select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
-    )
-    triggers = tables.subquery("triggers")
+    ).subquery("triggers")
     fired = sa.select(pg_trigger.c.tgfoid).where(
         pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name
     )
@@ -201,16 +192,16 @@ def set_forward_in_sqlite() -> Transition:
 
 def set_back_in_postgresql(oid: Oid) -> sa.Select[Any]:
     """Select the sequence if it was set back; no row for a role that may not read the sequence."""
-    sequence = oid(task_position.name)
+    sequence = oid(tables.task_position.name)
     may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
     last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
     is_set_back = sa.case((may_look, last < _largest()), else_=sa.literal_column("false", sa.Boolean))
-    return sa.select(text_literal(task_position.name).label("id")).where(is_set_back)
+    return sa.select(text_literal(tables.task_position.name).label("id")).where(is_set_back)
 
 
 def set_forward_in_postgresql(oid: Oid) -> Transition:
     behind = set_back_in_postgresql(oid).subquery("behind")
-    number = sa.func.setval(oid(task_position.name), _largest(), type_=sa.BigInteger)
+    number = sa.func.setval(oid(tables.task_position.name), _largest(), type_=sa.BigInteger)
     raised = sa.select(behind.c.id, number.label("number"))
     return Transition(steps={"raised": lambda _: raised}, returns="raised")
 
@@ -233,8 +224,8 @@ def server_of_postgresql(now: Any) -> sa.Select[Any]:
         pg_stat_activity.c.backend_xmin.is_not(None),
         pg_stat_activity.c.pid != sa.func.pg_backend_pid(),
         pg_stat_activity.c.datname == here,
-        pg_stat_activity.c.backend_type
-        != sa.literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
+        # A vacuum does not wait for another one.
+        pg_stat_activity.c.backend_type != sa.literal_column("'autovacuum worker'"),
     )
     prepared = sa.select(sa.func.min(pg_prepared_xacts.c.prepared, type_=Instant)).where(
         pg_prepared_xacts.c.database == here
@@ -267,7 +258,7 @@ def _is_set_back() -> sa.ColumnElement[bool]:
 
 
 def _largest() -> sa.ColumnElement[int]:
-    return sa.select(sa.func.max(task_executions.c.position)).scalar_subquery()
+    return sa.select(sa.func.max(tables.task_executions.c.position)).scalar_subquery()
 
 
 def _expected(
@@ -282,7 +273,7 @@ def _expected(
                 "is_unique"
             ),
         )
-        for one in metadata.sorted_tables
+        for one in tables.metadata.sorted_tables
         for part in parts_of(one)
     ]
     return sa.union_all(*parts).subquery("expected")
@@ -295,7 +286,7 @@ def _constraints_and_indexes(one: sa.Table) -> Iterable[sa.Index | sa.Constraint
     """
     unique = (part for part in one.constraints if isinstance(part, sa.UniqueConstraint))
     yield from sorted(unique, key=attrgetter("name"))
-    if one is not execution_events:
+    if one is not tables.execution_events:
         yield one.primary_key
     yield from _indexes(one)
 

@@ -9,24 +9,25 @@ outlived its period.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Table, TableClause, Text
+from sqlalchemy import ColumnElement, FromClause, Select, Table, TableClause, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
+from ..grammar import Grammar, Statement
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
 from . import time_partitions
 from .base import Dialect
-from .plans import Execute, Prepared
+from .plans import Execute, Prepared, Row
 from .time_partitions import PARTITIONED
 
 FIRST, DEFAULT = "first", "default"
@@ -101,27 +102,10 @@ class Partitioning:
             partitions=sorted(pairs.values(), key=lambda one: one.lower),
         )
 
-    def keep(self, one: Partition) -> Prepared:
-        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(self._dialect.grammar, *leaves))
-
-    def kept_since(self, one: Partition) -> Prepared:
-        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        statement = time_partitions.kept_since(self._dialect.grammar, *leaves)
-        return self._dialect.prepare(statement)
-
-    def keys_ahead(self, one: Partition) -> Prepared:
-        leaf = _leaf(task_executions, one.schema, one.name)
-        statement = time_partitions.keys_ahead(self._dialect.grammar, leaf)
-        return self._dialect.prepare(statement)
-
-    def bring(self, one: Partition) -> list[Prepared]:
-        """Move the tasks that are kept, then their events."""
-        statements = (
-            time_partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
-            time_partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
-        )
-        return [self._dialect.prepare(statement) for statement in statements]
+    def prepared(self, build: Callable[[Grammar, FromClause, FromClause], Statement], one: Partition) -> Prepared:
+        """Prepare a statement about a partition. It is built from the tables of the partition's tasks and events."""
+        tasks, events = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(build(self._dialect.grammar, tasks, events))
 
     def alone_in_making(self, execute: Execute, schema: str) -> None:
         """Let only one transaction add partitions at a time. The tables stay in use."""
@@ -196,9 +180,7 @@ class Partitioning:
         Their rows stay where they are. PostgreSQL reads both tables once to see that the rows fit, while everything else
         waits.
         """
-        found = self._dialect.prepare(time_partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
-            execute, {}
-        )[0]
+        found = self._about(execute, time_partitions.owner, task_executions)[0]
         schema, owner = found["schema"], found["owner"]
         self.alone(execute, schema)
         for table in PARTITIONED:
@@ -206,12 +188,8 @@ class Partitioning:
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
-        granted = self._dialect.prepare(time_partitions.privileges(self._dialect.grammar.oid(table.name))).run(
-            execute, {}
-        )
-        triggers = self._dialect.prepare(time_partitions.triggers(self._dialect.grammar.oid(table.name))).run(
-            execute, {}
-        )
+        granted = self._about(execute, time_partitions.privileges, table)
+        triggers = self._about(execute, time_partitions.triggers, table)
         for trigger in triggers:  # the parent has them again below, and passes them on to each partition
             self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
         number = self._end_identity(execute, parent) if table is execution_events else 0
@@ -285,6 +263,10 @@ class Partitioning:
         to = "PUBLIC" if given["grantee"] is None else _Name(None, given["grantee"])
         option = " WITH GRANT OPTION" if given["is_grantable"] else ""
         self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
+
+    def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
+        """Return the rows of a query about one of our tables, which is built from the table's oid."""
+        return self._dialect.prepare(build(self._dialect.grammar.oid(table.name))).run(execute, {})
 
     def _do(self, execute: Execute, *parts: _Part) -> None:
         execute(str(_Words(*parts).compile(dialect=self._dialect.compiler)), {})

@@ -72,9 +72,8 @@ class SqliteGrammar(Grammar):
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         members = [part for name, value in pairs.items() for part in (sa.literal_column(f"'{name}'"), value)]
         base = sa.literal_column("'{}'") if text is None else sa.func.coalesce(text, sa.literal_column("'{}'"))
-        return sa.func.json_patch(
-            base, sa.func.json_object(*members), type_=sa.Text
-        )  # json_patch drops members that are NULL
+        # json_patch drops members that are NULL.
+        return sa.func.json_patch(base, sa.func.json_object(*members), type_=sa.Text)
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         return sa.func.json_object(sa.literal_column(f"'{name}'"), value, type_=sa.Text)
@@ -151,9 +150,8 @@ class SqliteGrammar(Grammar):
         return sa.func.coalesce(last, sa.literal_column("0")) + number
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-        head = sa.func.substr(
-            family, sa.literal_column("1"), sa.literal_column("28"), type_=sa.Text
-        )  # stored without hyphens
+        # An id is stored without hyphens.
+        head = sa.func.substr(family, sa.literal_column("1"), sa.literal_column("28"), type_=sa.Text)
         return sa.type_coerce(head + sa.func.printf("%04x", number, type_=sa.Text), sa.Uuid())
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
@@ -168,9 +166,8 @@ class SqliteGrammar(Grammar):
 
     @property
     def oldest_open(self) -> sa.ColumnElement[int]:
-        return sa.literal_column(
-            "0", sa.Integer
-        )  # there is only one writer: no transaction is open other than what is visible
+        # There is only one writer, so every transaction has ended that is not the reader's own.
+        return sa.literal_column("0", sa.Integer)
 
     @property
     def next_transaction(self) -> sa.ColumnElement[int]:

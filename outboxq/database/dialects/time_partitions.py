@@ -10,22 +10,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ...model import TaskStatus
-from .. import history
+from .. import history, tables
 from ..grammar import Builder, Grammar, Statement, limit, sql_literal
-from ..tables import (
-    dead_letters,
-    execution_events,
-    idempotency_keys,
-    partition_claims,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_steps,
-)
 from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
 
-PARTITIONED: Mapping[sa.Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
+PARTITIONED: Mapping[sa.Table, str] = {tables.task_executions: "id", tables.execution_events: "task_execution_id"}
 """The partitioned tables in the order in which they are locked, and the column by which each is divided."""
 
 _lower = sa.bindparam("lower", type_=sa.Uuid, required=True)
@@ -126,7 +115,7 @@ def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> 
         sa.select(table.c.task_execution_id).where(
             table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper
         )
-        for table in (task_outbox, task_leases)
+        for table in (tables.task_outbox, tables.task_leases)
     ]
     new.append(sa.select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = sa.union_all(*new, sa.select(sa.func.unnest(_failed))).subquery("looked_at")
@@ -139,12 +128,12 @@ def _ids(task: Any) -> Any:
     return sa.func.array_agg(task.id, type_=sa.ARRAY(sa.Uuid))
 
 
-def keys_ahead(g: Grammar, executions: sa.FromClause) -> Statement:
+def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> Statement:
     """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
     A locked key is skipped: the transaction that takes the key over does not need it freed.
     """
-    key, task = idempotency_keys.alias("key"), executions.c
+    key, task = tables.idempotency_keys.alias("key"), executions.c
     final = task.status.in_([sql_literal(TaskStatus.COMPLETED), sql_literal(TaskStatus.CANCELLED)])
     ids = (
         sa.select(key.c.task_execution_id)
@@ -161,9 +150,9 @@ def keys_ahead(g: Grammar, executions: sa.FromClause) -> Statement:
         .subquery("ids")
     )
     return (
-        sa.delete(idempotency_keys)
-        .where(g.among(idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
-        .returning(idempotency_keys.c.task_execution_id)
+        sa.delete(tables.idempotency_keys)
+        .where(g.among(tables.idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
+        .returning(tables.idempotency_keys.c.task_execution_id)
     )
 
 
@@ -175,22 +164,28 @@ def _forget(helper: sa.Table, _: Grammar) -> sa.Delete:
 
 FORGET: Mapping[str, Builder] = {
     helper.name: partial(_forget, helper)
-    for helper in (idempotency_keys, dead_letters, partition_claims, schedule_ticks, task_steps)
+    for helper in (
+        tables.idempotency_keys,
+        tables.dead_letters,
+        tables.partition_claims,
+        tables.schedule_ticks,
+        tables.task_steps,
+    )
 }
 """Deletes the rows in other tables that belong to the tasks of a dropped partition."""
 
 
-def bring_executions(source: sa.FromClause) -> sa.Insert:
+def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClause) -> sa.Insert:
     """Move the kept tasks through the parent table into the partition to which they belong now."""
-    return _bring(task_executions, sa.select(*source.c).where(source.c.id == sa.func.any(_kept)))
+    return _bring(tables.task_executions, sa.select(*executions.c).where(executions.c.id == sa.func.any(_kept)))
 
 
-def bring_events(source: sa.FromClause) -> sa.Insert:
+def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) -> sa.Insert:
     """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
-    event = source.c
+    event = events.c
     mine = sa.select(*event).where(event.task_execution_id == sa.func.any(_kept))
     parts = sa.union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
-    return _bring(execution_events, sa.select(*parts.c))
+    return _bring(tables.execution_events, sa.select(*parts.c))
 
 
 def take_over(parent: sa.Table, source: sa.TableClause, target: sa.TableClause) -> sa.Insert:
@@ -203,7 +198,7 @@ def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
     """Move the rows from :upper on, and those without a task, through the parent table into their partitions."""
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper
-    return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
+    return _take(source, parent, beyond | key.is_(None) if parent is tables.execution_events else beyond)
 
 
 def next_number(_: Grammar) -> sa.Select[Any]:

@@ -137,9 +137,8 @@ def present_by_task(g: Grammar) -> sa.Select[Any]:
 def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    names = (
-        (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
-    )  # a worker's role may only read the queue
+    # A worker's role may only read the queue.
+    names = (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
     if by_task:

@@ -14,20 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ...database import tables
 from ...database.column_types import Instant
 from ...database.dialects import Begin
 from ...database.grammar import Grammar
-from ...database.tables import (
-    dead_letters,
-    execution_events,
-    partition_claims,
-    queue_samples,
-    queue_settings,
-    task_metrics,
-    task_outbox,
-    task_schedules,
-    workers,
-)
 from ...database.target import Target
 from ..arguments import positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
@@ -184,7 +174,7 @@ _failed_since, _overdue_before, _live_since = (
 )
 """Seconds from now, negative."""
 _one: Any = sa.literal_column("1")
-_dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
+_dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
@@ -218,9 +208,12 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 def _held() -> sa.Select[Any]:
     """Select up to HELD keys behind which tasks wait."""
     held = (
-        sa.select(partition_claims).where(_claim.held).limit(sa.literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+        sa.select(tables.partition_claims)
+        .where(_claim.held)
+        .limit(sa.literal_column(str(_HELD_LOOKED_AT)))
+        .subquery("held")
     )
-    entry = task_outbox.alias("entry")
+    entry = tables.task_outbox.alias("entry")
     waits = (
         sa.select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
     )
@@ -233,18 +226,19 @@ def _held() -> sa.Select[Any]:
 
 def mark(g: Grammar) -> sa.Select[Any]:
     """Select numbers and times, at least one of which differs after any visible change."""
-    event = execution_events.c.sequence_num
+    event = tables.execution_events.c.sequence_num
     newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
     seen = sa.select(
         sa.func.max(newest.c.sequence_num).label("last"), sa.func.sum(newest.c.sequence_num).label("sum")
     ).subquery("seen")
-    live = sa.and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
+    live = sa.and_(tables.workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
     there = sa.select(
-        sa.func.count().filter(live).label("live"), sa.func.max(workers.c.started_at, type_=Instant).label("started")
+        sa.func.count().filter(live).label("live"),
+        sa.func.max(tables.workers.c.started_at, type_=Instant).label("started"),
     ).subquery("there")
     columns: list[Any] = [seen.c.last, sa.cast(seen.c.sum, sa.Text).label("events"), there.c.live, there.c.started]
     sources: list[sa.FromClause] = [seen, there]
-    for table in (queue_settings, task_schedules):
+    for table in (tables.queue_settings, tables.task_schedules):
         one = (
             sa.select(sa.func.count().label("rows"), sa.func.max(table.c.updated_at, type_=Instant).label("changed"))
             .select_from(table)
@@ -252,6 +246,6 @@ def mark(g: Grammar) -> sa.Select[Any]:
         )
         sources.append(one)
         columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
-    for column, name in ((task_metrics.c.at, "metrics_at"), (queue_samples.c.at, "samples_at")):
+    for column, name in ((tables.task_metrics.c.at, "metrics_at"), (tables.queue_samples.c.at, "samples_at")):
         columns.append(sa.select(sa.func.max(column, type_=Instant)).scalar_subquery().label(name))
     return sa.select(*columns).select_from(*sources)

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.column_types import Instant
+from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Begin
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
 from ...database.tables import queue_samples
@@ -169,13 +169,7 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
 
 
 SAMPLE: Columns = {
-    "queue": sa.Text(),
-    "ready": sa.BigInteger(),
-    "delayed": sa.BigInteger(),
-    "running": sa.BigInteger(),
-    "failed": sa.BigInteger(),
-    "oldest_ready_at": Instant,
-    "exact": sa.Boolean(),
+    name: parameter_type(queue_samples.c[name].type) for name in ("queue", *STATES, "oldest_ready_at", "exact")
 }
 _sample = queue_samples.c
 _before, _since = parameters(Instant, "before", "since")

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.column_types import Instant
+from ...database.column_types import Instant, parameter_type
 from ...database.grammar import (
     Columns,
     Grammar,
@@ -34,20 +34,12 @@ _zero = sa.literal_column("0", sa.Integer)
 
 def create(g: Grammar) -> Transition:
     """Write a batch without tasks, and its event."""
-    given: Columns = {
-        "id": sa.Uuid(),
-        "kind": sa.Text(),
-        "name": sa.Text(),
-        "on_failed": sa.Text(),
-        "size": sa.Integer(),
-        "closed": sa.Boolean(),
-        "then_tasks": sa.Text(),
-        "links": sa.Integer(),
-    }
+    own = ("id", "kind", "name", "on_failed", "size", "closed", "then_tasks")
+    given: Columns = {**{name: parameter_type(_batch[name].type) for name in own}, "links": sa.Integer()}
 
     def batch(r: Relations) -> Statement:
         values = {
-            **{name: r["given"].c[name] for name in given if name != "links"},
+            **{name: r["given"].c[name] for name in own},
             **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
             "runs_then": sa.literal_column("true", sa.Boolean),
             "created_at": g.now,

@@ -13,15 +13,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
-from ...database.grammar import (
-    Columns,
-    Grammar,
-    Relations,
-    Statement,
-    Transition,
-    joined,
-    sql_literal,
-)
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, joined, sql_literal
 from ...database.privileges import Feature
 from ...database.queue_order import matches
 from ...database.tables import execution_events, idempotency_keys, task_executions, task_subscriptions

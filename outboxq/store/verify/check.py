@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.grammar import Grammar, sql_literal, text_literal
-from ...database.history import kinds
+from ...database.grammar import Grammar, Statement, Transition, sql_literal, text_literal
 from ...database.tables import execution_events, task_executions
-from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
+from ...model import STATUS_AFTER, EventType, TaskStatus
+from .conditions import EVENT, EVENT_OF_TASK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +89,11 @@ def has_event(*conditions: sa.ColumnElement[bool], among: Iterable[sa.ColumnElem
     return sa.or_(*(sa.select(EVENT.sequence_num).where(EVENT_OF_TASK, one, *conditions).exists() for one in among))
 
 
-EXECUTION = task_executions.c
-EVENT = execution_events.c
-READY, RUNNING, FAILED = (
-    EXECUTION.status == sql_literal(status) for status in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
-)
-UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
-ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
-EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
-CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
-"""Conditions of the three indexes of events by task."""
-TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
-"""A condition: the event changed its task's status."""
+def only(name: str, statement: Statement) -> Transition:
+    """Return a transition of this statement alone."""
+    return Transition(steps={name: lambda _: statement}, returns=name)
+
+
+def updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
+    """Return the repair that sets these values in the wrong rows, and returns the columns `found`."""
+    return only("moved", sa.update(table).where(wrong).values(**values).returning(*found))

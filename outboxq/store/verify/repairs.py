@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,8 @@ from ...database.grammar import Grammar, Relations, Statement, Transition, sql_l
 from ...model import OnDeadLetter
 from .. import task_rows
 from . import batches, events, keys, rows
-from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
+from .check import only, task_of, updated
+from .conditions import ENDED, EXECUTION, FAILED, READY, RUNNING
 
 _entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)
@@ -143,12 +145,12 @@ def _cancel(_: Grammar) -> Transition:
 def _lease_end(g: Grammar) -> Transition:
     """Let the lease expire its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
-    return _updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
+    return updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
 
 def _lease_queue(_: Grammar) -> Transition:
     queue = sa.select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
-    return _updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
+    return updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
 
 
 def _rate(g: Grammar) -> Transition:
@@ -156,7 +158,7 @@ def _rate(g: Grammar) -> Transition:
     setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
-    return _updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
+    return updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
 def _renewed_dead_letter(g: Grammar) -> Transition:
@@ -169,7 +171,7 @@ def _renewed_dead_letter(g: Grammar) -> Transition:
         .scalar_subquery()
         for name, value in rows.dead_letter_values(g).items()
     }
-    return _updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
+    return updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
 
 
 def _other_key(g: Grammar) -> Transition:
@@ -227,22 +229,13 @@ def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElem
     return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
 
 
-def _only(name: str, statement: Statement) -> Transition:
-    """Return a transition of this statement alone."""
-    return Transition(steps={name: lambda _: statement}, returns=name)
-
-
 def _deleted(table: sa.Table, wrong: sa.ColumnElement[bool], *columns: sa.ColumnElement[Any]) -> Transition:
-    return _only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
-
-
-def _updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    return _only("moved", sa.update(table).where(wrong).values(**values).returning(*found))
+    return only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
 
 
 def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `wrong` is true."""
-    return _updated(tables.task_executions, wrong, values, EXECUTION.id)
+    return updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
 def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
@@ -265,7 +258,7 @@ def _inserted(
     values = {column: new.excluded[column] for column in columns if column not in key}
     index = [table.c[column] for column in key]
     put = new.on_conflict_do_update(index_elements=index, set_=values) if key else new.on_conflict_do_nothing()
-    return _only(name, put.returning(task_of(table)))
+    return only(name, put.returning(task_of(table)))
 
 
 def _entries_gone(g: Grammar, tasks: sa.FromClause, *columns: sa.ColumnElement[Any]) -> Statement:
@@ -282,7 +275,7 @@ REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
 LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
-    "batch_counts_differ": batches.counts_wrong,
-    "batch_stage_differs": batches.stage_wrong,
+    "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),
+    "batch_stage_differs": partial(batches.locked, wrong=batches.stage_differs),
 }
 """Rows to lock, by the names of the checks, before the repair counts rows that sessions write meanwhile."""
