@@ -2331,7 +2331,7 @@ MUTANTS = (
         "outboxq/store/producing/planting.py",
         (
             (
-                '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")\n',
+                '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")\n',
                 "",
             ),
         ),

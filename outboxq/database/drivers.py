@@ -30,7 +30,9 @@ def ensure_psycopg() -> None:
             if getattr(error, "name", None) == "psycopg"
             else f"cannot be imported ({_first_line(error)})"
         )
-        raise ConfigurationError(f"outboxq uses PostgreSQL through psycopg 3, which {why}; run: {_INSTALL}") from error
+        raise ConfigurationError(
+            f"outboxq connects to PostgreSQL with psycopg 3, which {why}; run: {_INSTALL}"
+        ) from error
     found = version("psycopg")
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
         wanted = ".".join(map(str, OLDEST_PSYCOPG))
@@ -54,7 +56,7 @@ def is_unreached(error: BaseException | None) -> bool:
 
 def advice(driver: str) -> str:
     """Return the advice for a driver of SQLAlchemy or Django that outboxq cannot use for writing."""
-    said = f"outboxq writes through psycopg 3 and sqlite3, not through {driver}; "
+    said = f"outboxq writes with psycopg 3 or sqlite3, not with {driver}; "
     if driver == "asyncpg":
         return f"{said}enqueue through a separate engine: create_async_engine('postgresql+psycopg://…')"
     if driver == "aiosqlite":

@@ -139,7 +139,7 @@ def parse_url(url: str | URL) -> URL:
     if parsed.drivername == "postgres":  # many hosts still write it into DATABASE_URL
         parsed = parsed.set(drivername="postgresql")
     if "@" in (parsed.host or ""):
-        raise ConfigurationError("the database URL has more than one @; inside a password it is written %40")
+        raise ConfigurationError("the database URL has more than one @; write an @ in a password as %40")
     return parsed
 
 

@@ -73,12 +73,12 @@ def ensure_ours(schema: str | None, place: Callable[[], str]) -> None:
     """Raise SchemaOutOfDate if a later release made the schema: only that release can undo it."""
     if is_newer(schema):
         raise SchemaOutOfDate(
-            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot undo; "
-            "undo it with the release that made it",
+            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot downgrade; "
+            "downgrade with the release that created it",
             code_is_older=True,
         )
 
 
 def left_alone(schema: str | None) -> str:
     """Return the message for an upgrade that found this newer schema."""
-    return f"the schema {schema} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"
+    return f"the schema {schema} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed"

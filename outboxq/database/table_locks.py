@@ -132,7 +132,7 @@ def are_locked(found: Iterable[Holder]) -> bool:
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
     """Return who is keeping our tables locked; with `whole` False, who may be keeping a row in them locked."""
     if not found:
-        return "other sessions lock them in turn"
+        return "other sessions keep locking them"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
     more = len(found) - _MOST_NAMED
     rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""
@@ -194,7 +194,7 @@ def _locks_of(one: Holder) -> str:
 
 
 def _aged(age: timedelta | None) -> str:
-    return "" if age is None else f"its transaction is {_seconds(age)} old"
+    return "" if age is None else f"its transaction began {_seconds(age)} ago"
 
 
 def _seconds(span: timedelta | None) -> str:

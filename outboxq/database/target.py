@@ -213,7 +213,7 @@ class SqlalchemyTarget(Target):
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
                     "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
-                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"
+                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where you create the engine"
                 )
             if not raw.in_transaction:
                 # The driver would begin a transaction too, but only before an INSERT, and not before our savepoint.
@@ -221,7 +221,7 @@ class SqlalchemyTarget(Target):
         elif not raw.in_transaction:
             raise InvalidTarget(
                 "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
-                "back with your rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+                "back with your rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
             )
 
     def _check_two_phase(self) -> None:
@@ -389,7 +389,7 @@ def _connection_of(session: Session) -> Connection:
         return session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
-            "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
+            "this Session has no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
 
 
@@ -439,7 +439,7 @@ def _django_connection(alias: str) -> Any:
     try:
         return connections[alias]
     except ConnectionDoesNotExist:
-        raise InvalidTarget(f"Django knows no database {alias!r}; see DATABASES in its settings") from None
+        raise InvalidTarget(f"Django has no database {alias!r}; see DATABASES in the settings") from None
 
 
 def refusal(using: object) -> str:

@@ -55,7 +55,7 @@ class FailureLog:
             self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
-        text = f"{what} ({left_out} more since the last such line)" if left_out else what
+        text = f"{what} ({left_out} more since this was last logged)" if left_out else what
         say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
@@ -87,7 +87,7 @@ def say(
     is_expected = library in _DATABASE or isinstance(error, OutboxqError | OSError)
     log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error, extra=extra)
     if is_expected:
-        log.debug("the whole of this error", exc_info=error, extra=extra)
+        log.debug("the full error", exc_info=error, extra=extra)
 
 
 def sentence(error: BaseException) -> str:

@@ -122,11 +122,11 @@ class Rights:
         if features and role is not Role.PRODUCER:
             options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                f"only a producer has {options}; a {role} that enqueues too is granted both: outboxq grants --role producer "
+                f"only a producer has {options}; a {role} that also enqueues is granted both: outboxq grants --role producer "
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
-            raise InvalidArgument("the name of a database role is text")
+            raise InvalidArgument("the name of a database role must be a string that is not empty and has no NUL")
         wanted = rights(role, features)
         places = target.run(granting.missing, pack(()))
         if not places:
@@ -162,7 +162,7 @@ def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(
-            f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before that of outboxq in "
+            f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before outboxq's table in "
             f"{hidden['schema']!r}; pass the schema of outboxq's tables: schema={hidden['schema']!r} (in commands: --schema)"
         )
     who, schema = lacking[0]["role"], lacking[0]["schema"]

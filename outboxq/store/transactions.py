@@ -319,9 +319,9 @@ class Transactions:
             return
         if (locked := unit.database) is not None and locked == self._database():
             raise InvalidTarget(
-                f"inside the transactional task {running.task_name} nothing can be written to {locked} in a transaction of its "
-                "own: SQLite has one writer, which is the task's transaction until its handler returns; write using(ctx), or "
-                "using=ctx in a call of the store, so that it is committed with the task"
+                f"inside the transactional task {running.task_name}, nothing can be written to {locked} in a separate transaction: "
+                "SQLite allows one writer, which is the task's transaction until its handler returns; call using(ctx), or pass "
+                "using=ctx to the store's method, so that the write is committed with the task"
             )
 
     def _database(self) -> str | None:
@@ -399,7 +399,7 @@ class Transactions:
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
-                "written where its business rows are"
+                "written where your own rows are"
             )
         here, there = target.database(), self._own_database
         if here is not None and there is not None and here != there:

@@ -96,7 +96,7 @@ class ActiveClaim:
             does = (
                 "TaskTimeout is raised in its handler" if self.is_limited else "its handler should check ctx.timed_out"
             )
-            text = f"%s runs past its timeout of %g s; {does}"
+            text = f"%s has run past its timeout of %g s; {does}"
             log.warning(text, self.claim, self.claim.timeout_seconds, extra=fields_of(self.claim))
 
 
@@ -390,7 +390,7 @@ class Leases:
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of %s ended before the database could be reached; it runs on, and its outcome counts if no "
+                "the lease of %s expired before the database could be reached; its handler keeps running, and its outcome counts if no "
                 "other worker has taken the task by then",
                 one.claim,
                 extra=fields_of(one.claim),

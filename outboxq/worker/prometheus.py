@@ -102,7 +102,9 @@ OLDEST_READY_AGE: Final = _database_gauge(
 LIVE_WORKERS: Final = _database_gauge(
     "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
 )
-ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Ended attempts by outcome.")
+ATTEMPTS: Final = _counter(
+    "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."
+)
 RUN_SECONDS: Final = _histogram(
     "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
 )
@@ -112,12 +114,10 @@ WAIT_SECONDS: Final = _histogram(
     help="Seconds from the due time of the task to the start of its handler.",
 )
 CLAIMS: Final = _counter(
-    "outboxq_claims_total", "result", help="Attempts to claim by result: some tasks, no tasks, or an error."
+    "outboxq_claims_total", "result", help="Claim attempts, by result: some tasks, no tasks, or an error."
 )
-CLAIM_SECONDS: Final = _histogram(
-    "outboxq_claim_seconds", "result", help="Duration of an attempt to claim, in seconds."
-)
-CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by an attempt to claim.")
+CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Duration of a claim attempt, in seconds.")
+CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by a claim attempt.")
 THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
 LISTENING: Final = _gauge(
     "outboxq_worker_listening", help="1: the worker notices new tasks at once. 0: it finds them by polling only."

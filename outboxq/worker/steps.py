@@ -380,7 +380,7 @@ class StepCall:
         if inspect.iscoroutine(value):
             value.close()
             raise StepRefused(
-                f"{self._what}: its function returned a coroutine; pass one that awaits it by asyncio.run()"
+                f"{self._what}: its function returned a coroutine; pass one that awaits it with asyncio.run()"
             )
         try:
             text = dump_result(value, name=self._what)

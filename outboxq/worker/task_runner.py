@@ -139,7 +139,7 @@ class TaskRunner:
             self._note_lost(active)
         except Exception as error:  # noqa: BLE001 - whatever the error is, another attempt may succeed
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
-            say(log, logging.ERROR, f"{claim}: {trouble}; it is given back", error, fields=fields)
+            say(log, logging.ERROR, f"{claim}: {trouble}; the task is given back", error, fields=fields)
             self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
         return False
 
@@ -225,7 +225,11 @@ class HandlerRunner:
             else:
                 outcome = failed(task, context, error)
         if limit is not None and limit.was_killed:
-            log.warning("%s: its handler has ended after all; it counts as failed", claim, extra=fields_of(claim))
+            log.warning(
+                "%s: its handler has finished after all, but the attempt counts as failed",
+                claim,
+                extra=fields_of(claim),
+            )
             return
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
@@ -238,7 +242,10 @@ class HandlerRunner:
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
             log.error(
-                "%s: a framework hook around its handler failed after it", claim, exc_info=late_error, extra=fields
+                "%s: the framework's code around its handler failed after the handler",
+                claim,
+                exc_info=late_error,
+                extra=fields,
             )
         if outcome is None:
             return
@@ -309,7 +316,7 @@ class HandlerRunner:
                 ours = True
                 self.leases.ending(active)
                 if self.leases.is_void(active.context) or self.store.finish([outcome], using=unit.target):
-                    raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
+                    raise LeaseLost(f"{claim}: its lease was lost, so its writes are rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             active.state = _COMMITTED
             self.on_failpoint(Failpoint.AFTER_COMMIT)

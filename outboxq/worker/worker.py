@@ -214,7 +214,7 @@ class Worker:
         fork, and for a standby server.
         """
         if self._pid != os.getpid():
-            raise ConfigurationError("this worker was made before the process forked; make one in each process")
+            raise ConfigurationError("this worker was created before the process forked; create one in each process")
         self._parts.claim_loop.keep_tasks()
         children = self._parts.children
         try:
@@ -261,7 +261,7 @@ class Worker:
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         with self._starting:
             if self._has_begun:
-                raise ConfigurationError("a worker starts once; make a new one")
+                raise ConfigurationError("a worker can be started only once; create a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
                 self._ending.request()
                 return

@@ -109,10 +109,10 @@ def test_every_way_to_postgresql_says_what_to_install(without):
         """
     ).splitlines()
     sentence = (
-        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
+        "outboxq connects to PostgreSQL with psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
     )
     assert said[:-1] == [f"ConfigurationError {sentence}"] * 4
-    assert said[-1].startswith("InvalidTarget outboxq writes through psycopg 3 and sqlite3, not through psycopg2")
+    assert said[-1].startswith("InvalidTarget outboxq writes with psycopg 3 or sqlite3, not with psycopg2")
 
 
 def test_the_command_says_it_in_one_line(without):
@@ -198,7 +198,7 @@ def test_django_on_psycopg2_is_told_by_migrate(without):
     )
     assert (
         said
-        == "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
+        == "outboxq connects to PostgreSQL with psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
     )
 
 
@@ -222,6 +222,6 @@ def test_a_command_whose_application_misses_it_says_what_to_install(without):
         """
     )
     sentence = (
-        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
+        "outboxq connects to PostgreSQL with psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
     )
     assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (1, 2, 1))

@@ -61,7 +61,7 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
         from .sqlite import SqliteDialect
 
         if schema is not None:
-            raise ConfigurationError("SQLite has no schemas; give outboxq a file of its own, or leave schema= out")
+            raise ConfigurationError("SQLite has no schemas; give outboxq its own file, or leave out schema=")
         if sqlite3.sqlite_version_info < SQLITE_MINIMUM:
             raise UnsupportedDatabase(
                 f"outboxq needs SQLite 3.35 or later for RETURNING; this Python was built with {sqlite3.sqlite_version}"

@@ -31,8 +31,8 @@ _NO_ROOM = ("53", "58")
 _PREPARED = frozenset({"26000", "42P05", "08P01"})
 """A prepared statement that is missing, exists already, or takes other parameters."""
 _POOLED = (
-    "something between this connection and the server lends server connections out, as PgBouncer does in transaction mode: let "
-    "psycopg prepare no statements, by create_engine(url, connect_args={'prepare_threshold': None}) or "
+    "a pooler between this connection and the server, such as PgBouncer in transaction mode, shares server connections: "
+    "turn off prepared statements, with create_engine(url, connect_args={'prepare_threshold': None}) or "
     "psycopg.connect(url, prepare_threshold=None)"
 )
 

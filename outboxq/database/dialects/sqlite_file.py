@@ -63,16 +63,16 @@ class OpenFile:
         if self.has_left_its_log:
             raise replaced(self.path)
         raise FileUnusable(
-            f"the SQLite file {self.path} was replaced while it was open; stop every process that uses it before a restore; "
-            "start this one again"
+            f"the SQLite file {self.path} was replaced while it was open; before you restore a copy, stop every process that uses the file; "
+            "now start this process again"
         )
 
 
 def replaced(path: str) -> FileUnusable:
     """Return the error for a file that was put next to the log of another."""
     return FileUnusable(
-        f"the SQLite file {path} was replaced while it was open, and the old file's log lies beside the new one, which it "
-        f"destroys when that is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
+        f"the SQLite file {path} was replaced while it was open, and the old file's log is still next to the new file, which it "
+        f"destroys when the new file is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
         "place again, and start",
         may_start_again=False,
     )
@@ -80,7 +80,7 @@ def replaced(path: str) -> FileUnusable:
 
 def deleted(path: str) -> FileUnusable:
     return FileUnusable(
-        f"the SQLite file {path} was deleted while it was open; restore it, or make a new one (outboxq upgrade), and start "
+        f"the SQLite file {path} was deleted while it was open; restore it, or create a new one (outboxq upgrade), then start "
         "this process again"
     )
 
@@ -209,7 +209,7 @@ def damaged(error: BaseException) -> str:
     """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
-        f"the SQLite file is damaged, or is not a database ({said}); check the address; stop every process that uses the file, and "
+        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is right, stop every process that uses the file, and "
         "restore a copy"
     )
 

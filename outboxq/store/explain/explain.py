@@ -254,7 +254,7 @@ def _explained(
     if found.reason is Reason.DUE and not found.cures:
         before = target.run(ahead, {**facts.rows[task.id], "queue": task.queue, "now": facts.now})[0]["tasks"]
         many = f"more than {MOST}" if before > MOST else str(before)
-        place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
+        place = f"; due tasks ahead of it in its queue: {many}" if before else ", and the next claim will take it"
         found = replace(found, sentence=f"{found.sentence}{place}")
     origin = _origin_of(task.headers)
     return found if origin is None else replace(found, sentence=f"{found.sentence}; {origin}")
@@ -263,7 +263,7 @@ def _explained(
 def _failed(target: Target, task: TaskExecution) -> Explanation:
     waits = _batch_that_waits(target, task)
     error = f": {task.last_error}" if task.last_error else ""
-    waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
+    waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} is waiting for it; "
     cures = of_dead_letter(task.id, "it")
     if refused := futile_redrives(target, {task.id}):
         do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
@@ -322,19 +322,19 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     name = f"the {batch.kind} {batch.id}"
     shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
     if batch.completed_at is not None:
-        sentence = f"it is never enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
+        sentence = f"it will never be enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.runs_then:
-        sentence = f"it is never enqueued: {name} before it is being cancelled"
+        sentence = f"it will never be enqueued: {name} before it is being cancelled"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.closed:
         sentence = (
-            f"it is never enqueued: {name} before it is not closed, since an error has left its `with` block; cancel "
-            "the batch, and create it again"
+            f"it will never be enqueued: {name} before it is not closed, because its `with` block raised an error; cancel "
+            "the batch and create it again"
         )
         return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
     left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
-    counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
+    counted = f"{left} {plural(left, 'task has', 'tasks have')} not finished"
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
         sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
@@ -355,8 +355,8 @@ def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
 
 def _advice(batch: Batch) -> str:
     """Return the advice for the dead letter that a batch waits for."""
-    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch go on without it"
-    return f"redrive or discard it; a discard {end}"
+    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch continue without it"
+    return f"redrive or discard it; discarding it {end}"
 
 
 SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)

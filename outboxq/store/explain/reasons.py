@@ -27,7 +27,7 @@ class Reason(StrEnum):
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested", "asked to stop"
     """The task runs and was asked to stop."""
-    LEASE_ENDED = "lease_ended", "its lease ended"
+    LEASE_ENDED = "lease_ended", "its lease has expired"
     """The lease has ended, and the task is about to be recovered."""
     WORKER_SILENT = "worker_silent", "its worker is silent"
     """The worker may be dead, but the lease has not ended."""
@@ -35,13 +35,13 @@ class Reason(StrEnum):
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
     """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
-    RETRY_LATER = "retry_later", "waits for its retry"
+    RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"
     QUEUE_PAUSED = "queue_paused", "queue paused"
     KEY_HELD = "key_held", "a dead letter holds its key"
     """A dead letter holds the task's partition key."""
-    KEY_RUNNING = "key_running", "another of its key runs"
-    KEY_WAITING = "key_waiting", "behind another of its key"
+    KEY_RUNNING = "key_running", "another task of its key is running"
+    KEY_WAITING = "key_waiting", "behind another task of its key"
     """An earlier task of the same partition key comes first."""
     KEY_LIMIT = "key_limit", "limit of its key"
     """The concurrency key runs as many tasks as its limit allows."""
@@ -111,7 +111,7 @@ def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
     """Return the command that explains the task that comes first."""
-    return cure_of("see why it does not end", "task", "explain", task_id)
+    return cure_of("see why it has not finished", "task", "explain", task_id)
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:

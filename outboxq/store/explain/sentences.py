@@ -67,21 +67,23 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     label = facts.labels.get(worker_id)
     name = f"worker {label or worker_id}"
     if ends < now:
-        ended = f"its lease ended {span_of(now - ends)} ago, and {name} has not extended it"
+        ended = f"its lease expired {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in facts.workers):
             return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover it")
-        sentence = f"{ended}; no other live worker can recover it; start one"
+        sentence = f"{ended}; there is no other live worker to recover it; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
-    left = f"its lease ends in {span_of(ends - now)}"
+    left = f"its lease expires in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
         cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
-        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
+        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not responded yet; {left}", cures)
     if label is None:
-        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}; then it is recovered")
+        return Explanation(
+            Reason.WORKER_SILENT, f"its {name} is not registered; {left}, and then the task is recovered"
+        )
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
-        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}; then it is recovered")
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}, and then the task is recovered")
     done = "" if progress is None else f"; its handler reported {progress}"
     sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
@@ -112,7 +114,7 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
         return None
     (times, since), when = (
         facts.given_back[task.id],
-        f"it is tried again in {span_of(due - facts.now)}, at {written(due)}",
+        f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}",
     )
     known = f"released as unknown {times} times since {written(since)}" if times > 1 else "released as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
@@ -198,7 +200,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
     """Return the reason if no live worker takes the task, or knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
-        sentence = f"no live worker works on its queue {task.queue!r}"
+        sentence = f"no live worker serves its queue {task.queue!r}"
         return Explanation(Reason.NO_WORKER, sentence, _another_worker(task.queue))
     taking = [one for one in here if one.takes(task.topic)]
     if not taking:

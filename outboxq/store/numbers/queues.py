@@ -274,7 +274,9 @@ def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | 
 
 def _rate(rate: object, name: str) -> tuple[int, float]:
     if not isinstance(rate, tuple) or len(rate) != 2:
-        raise InvalidArgument(f"{name} takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
+        raise InvalidArgument(
+            f"{name} takes a number and a time span, such as (100, timedelta(minutes=1)), not {rate!r}"
+        )
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
@@ -286,7 +288,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
 def _count(number: object, name: str) -> int:
     if type(number) is not int or not 1 <= number <= 2**31 - 1:
         raise InvalidArgument(
-            f"{name} must be a whole number of at least 1, not {number!r}; to start no task, pause the queue"
+            f"{name} must be a whole number of at least 1, not {number!r}; to stop all starts, pause the queue"
         )
     return number
 

@@ -138,7 +138,7 @@ def stats(
     if not timedelta(0) < since <= LONGEST:
         raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
     if by not in get_args(By):
-        raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
+        raise InvalidArgument(f"by must be 'queue' or 'task', not {by!r}")
     work = partial(_read, store, window=since, names=queue_names(queues), by_task=by == "task")
     return store.run(work, using=using, begin=Begin.READ)
 

@@ -102,7 +102,7 @@ class Batches:
 
         def reason() -> InvalidTarget | None:
             text = (
-                f"this transaction cannot be committed: an error left the `with` block of batch {batch_id}, which is incomplete "
+                f"this transaction cannot be committed: the `with` block of batch {batch_id} raised an error, so the batch is incomplete "
                 f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
             )
             try:
@@ -346,7 +346,7 @@ def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int
 
 def _check(batch: NewBatch) -> None:
     if not is_batch(batch.id):
-        raise InvalidArgument("the id of a batch is made by new_batch_id()")
+        raise InvalidArgument("the id of a batch must come from new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
     for number, task in enumerate(batch.then, start=1):

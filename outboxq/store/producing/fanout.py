@@ -108,9 +108,9 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         rows = target.run(emit, values)
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
-                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have at most {MOST_SUBSCRIBERS}, "
-                "so nothing was written; give groups of them topics of their own, or remove the subscriptions of "
-                "tasks that are gone"
+                f"{len(rows)} tasks subscribe to {event.topic!r}, but one event can have at most {MOST_SUBSCRIBERS} subscribers, "
+                "so nothing was written; divide them among several topics, or remove the subscriptions of "
+                "tasks that no longer exist"
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
@@ -151,7 +151,7 @@ def check_event(event: NewEvent) -> None:
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
         raise InvalidArgument(
-            f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
+            f"the id of {name} must be made by uuid7.family(): the ids of its tasks are counted up from it"
         )
     check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
 

@@ -105,11 +105,11 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
     Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would wait for
     the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
-    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
+    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the current clock",
+        "the schedule %r was planted until %s by a clock that was running fast; it is planted again from %s, by the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),

@@ -312,7 +312,9 @@ class Schedules:
                 )
                 if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
-        raise InvalidArgument(f"the schedule {new.name!r} is created and removed too quickly to be changed; try again")
+        raise InvalidArgument(
+            f"the schedule {new.name!r} is being created and removed too quickly to be changed; try again"
+        )
 
     def _change(
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
@@ -438,7 +440,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a fi
         raise bad_name("task_name", name)
     check_options(schedule, name)
     if not is_text(schedule.args):
-        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+        raise InvalidArgument(f"args of {name} must be a string without NUL or lone surrogates")
     check_rule(schedule.rule, schedule.tz)
     if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
         raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
@@ -500,7 +502,7 @@ def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) 
         )
     if declared_by is not None and stored.declared_by is None:
         raise InvalidArgument(
-            f"the code declares a schedule {name} for the task {new.task_name}, but one of that name was stored at run time, "
+            f"the code declares a schedule {name} for the task {new.task_name}, but a schedule with that name was stored at run time, "
             f"for the task {task}; rename one of them, or remove the stored one: outboxq schedule remove {new.name}"
         )
     if task != new.task_name and not (stored.pause_reason or "").startswith(REMOVED):

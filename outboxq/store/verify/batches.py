@@ -30,11 +30,11 @@ _Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
 def batch_checks() -> Mapping[str, Check]:
     return {
         "batch_lost": Check(
-            meaning="a batch has tasks but no row, although it has not completed, so its `then` task is never enqueued: enqueue it yourself",
+            meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued: enqueue it yourself",
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
-            meaning="the kind, name or on_failed of a batch differs from its creation",
+            meaning="the kind, name or on_failed of a batch differs from the event of its creation",
             broken=_differs,
         ),
         "batch_counts_differ": Check(
@@ -59,13 +59,13 @@ def batch_checks() -> Mapping[str, Check]:
             },
         ),
         "batch_unreadable": Check(
-            meaning="the `then` tasks of a batch are unreadable, or their number differs from its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
+            meaning="the `then` tasks of a batch are unreadable, or their number differs from the event of its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
             broken=_links,
             is_broken=_is_unreadable,
         ),
         "batch_not_closed": Check(
-            meaning="an error left the `with` block of a batch, and the transaction was still committed, so its `then` tasks are "
-            "never enqueued; cancel the batch: outboxq batch cancel ID",
+            meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
+            "never be enqueued; cancel the batch: outboxq batch cancel ID",
             broken=lambda _: sa.select(_batch.id).where(_batch.completed_at.is_(None), sa.not_(_batch.closed)),
         ),
     }

@@ -35,7 +35,7 @@ def task_event_checks() -> Mapping[str, Check]:
             broken=_last_differs,
             also={
                 "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task's end differs from its last event",
+                "end_differs_from_events": "a task's completion time differs from its last event",
                 "retry_differs_from_events": "a task's retry time differs from its last event",
                 "due_differs_from_events": "the due time of an outbox entry differs from its task's last event",
             },
@@ -176,19 +176,19 @@ def log_checks() -> Mapping[str, Check]:
             ),
         ),
         "token_differs_from_claims": Check(
-            meaning="the lease token is not the number of claims recorded",
+            meaning="a task's lease token is not the number of its recorded claims",
             broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
         ),
         "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
         "ended_twice": Check(
-            meaning="a claim has two ends", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
+            meaning="a claim was ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
             meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
-            meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
+            meaning="a claim was never ended, although its task is not Running under it", broken=_claim_left_open
         ),
         "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),

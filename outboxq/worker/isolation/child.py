@@ -205,7 +205,7 @@ class ChildProcess:
                 os._exit(1)
             self._jobs.put(None)
         except BaseException:
-            log.exception("a child process could not read a message from its worker, and ends")
+            log.exception("a child process could not read a message from its worker, so it exits")
             os._exit(1)
 
     def _send_notes(self) -> None:

@@ -67,8 +67,8 @@ class ForkServer:
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (
-                "this process had the threads %s when it forked the server of its child processes; they do not run there, and "
-                "locks that they held stay locked; start them later, for instance in a hook's worker_started()"
+                "this process was running the threads %s when it forked its fork server; they do not exist there, and locks that "
+                "they held stay locked; start such threads later, for instance in a hook's worker_started()"
             )
             log.warning(text, ", ".join(strangers[:10]))
         ours, theirs = socket.socketpair()
@@ -95,7 +95,7 @@ class ForkServer:
                 kind, text = self._answers.get()
             except OSError as error:
                 ours.close()
-                raise CannotFork(f"the server of the child processes is gone: {error}") from error
+                raise CannotFork(f"the fork server has exited: {error}") from error
         if kind != _FORKED:
             ours.close()
             raise CannotFork(text)
@@ -163,11 +163,11 @@ class ForkServer:
         with self._changed:
             self.has_ended = True
             self._changed.notify_all()
-        self._answers.put((_REFUSED, "the server of the child processes is gone"))
+        self._answers.put((_REFUSED, "the fork server has exited"))
         with suppress(OSError):
             os.waitpid(self._pid, 0)
         if not self.is_closed:
-            self._on_failure(ChildProcessError("the server of the child processes has ended"))
+            self._on_failure(ChildProcessError("the fork server has exited"))
         self._control.close()
 
 

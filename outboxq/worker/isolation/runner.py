@@ -131,7 +131,7 @@ class IsolatedRunner:
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
-            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
+            log.error("%s: %s; the task is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
             self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
@@ -211,8 +211,8 @@ class IsolatedRunner:
         self.children.discard(child)
         active.context.ended = time.monotonic()
         error = TaskTimeout(
-            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not end within the grace of "
-            f"{self.grace.total_seconds():g} s either, and was ended with its child process"
+            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not stop within the grace period "
+            f"of {self.grace.total_seconds():g} s either, and was killed with its child process"
         )
         self._fail(active, task, error)
 
@@ -223,9 +223,7 @@ class IsolatedRunner:
         code = server.end_of(child.pid, _END_TIMEOUT)
         if server.is_closed or server.has_ended:
             if not server.is_closed:
-                self.outcomes.put(
-                    released(claim, "the server of the child processes has ended", delay=_RETRY_AFTER), active
-                )
+                self.outcomes.put(released(claim, "the fork server has exited", delay=_RETRY_AFTER), active)
             return
         if code is None:
             server.kill(child.pid)  # the child or its handler has closed the socket

@@ -388,7 +388,7 @@ class ServiceThread(threading.Thread):
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
                 except Exception as error:  # noqa: BLE001
-                    failing.failed(f"{self.name} failed; going on", error)
+                    failing.failed(f"{self.name} failed; continuing", error)
             self._on_stop()
         except BaseException as error:
             self._on_thread_failure(error)

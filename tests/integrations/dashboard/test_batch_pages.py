@@ -114,7 +114,7 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
     (claim,) = database.claim(store=database.store)
     database.store.fail(claim, "line 7 has no price")
     words = reader.words(f"/batches/{batch.id}")
-    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch go on without it." in words
+    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch continue without it." in words
     assert f"the batch {batch.id} waits for it" in reader.words(f"/tasks/{claim.id}")
 
 
