@@ -1,5 +1,5 @@
-"""Define the CHECKs of the tables: they refuse rows with values that a claim, a recovery, an end or a wait could not
-compute with.
+"""Define the CHECKs of the tables: they refuse rows whose values would break a claim, a recovery, the end of a task or
+a wait.
 
 On PostgreSQL the types of the columns do most of this (`column_types.py`).
 """

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST_PSYCOPG = (3, 2, 5)
-"""Earlier versions lose notifications, or have no RawCursor."""
+"""Earlier versions lose notifications or do not have RawCursor."""
 
 _INSTALL = "pip install 'outboxq[postgresql]'"
 
@@ -65,7 +65,7 @@ def advice(driver: str) -> str:
 
 
 def _classes(name: str) -> tuple[type[Any], ...]:
-    """Return the class of this name if psycopg is imported. An object of the class cannot exist otherwise."""
+    """Return the class of this name if psycopg is imported. Otherwise, an object of the class cannot exist."""
     found = getattr(sys.modules.get("psycopg"), name, None)
     return () if found is None else (found,)
 

@@ -1,13 +1,14 @@
-"""Define a transition, and the few spellings that differ between the two databases.
+"""Define a transition, and the few expressions that are spelled differently on the two databases.
 
 A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step actually changed (its
 RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying CTEs.
-SQLite has none, and runs the steps one after the other in a transaction (`dialects/`). Both read the same chain.
+SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
+use the same chain.
 
 Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the order of
 its ids.
 
-`python -m benchmarks.tunings` measures the fields of a transition that are there for speed.
+`python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _Insert = TypeVar("_Insert", bound=sa.Insert)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCondition:
-    """A reason to run a step: some row of the batch has one of `values` in `column`; without values, anything but NULL."""
+    """A reason to run a step: a row of the batch has one of `values` in `column` or, without values, anything but NULL."""
 
     column: str
     values: frozenset[str] = frozenset()
@@ -66,7 +67,7 @@ class Transition:
 
 
 class Grammar(Protocol):
-    """The spellings that differ between the two databases."""
+    """The expressions that are spelled differently on the two databases."""
 
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
@@ -75,7 +76,8 @@ class Grammar(Protocol):
 
     def __init__(self, schema: str | None = None) -> None:
         self.schema = schema
-        # Made here and not at its first use: two threads could make two, and a statement with both cannot be compiled.
+        # It is made here, because two threads could each make one at its first use, and a statement with both cannot be
+        # compiled.
         self.topics = self.rows("topics", {"topic": sa.Text()})
 
     @property
@@ -106,7 +108,9 @@ class Grammar(Protocol):
         """Return the beginning of the hour of a time, in UTC."""
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition: the column is one of these ids. It is looked up by index, even against the planner's estimate."""
+        """Return a condition: the column is one of these ids. The row is looked up by index, whatever the planner
+        estimates.
+        """
 
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
@@ -140,7 +144,7 @@ class Grammar(Protocol):
 
     @property
     def crowded(self) -> sa.ColumnElement[bool]:
-        """Return a condition: the table holds so many deleted entries that a claim should begin after them."""
+        """Return a condition: the table contains so many deleted entries that a claim should begin after them."""
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
         """Return a condition that takes the lock of this name until the transaction ends. It is false if another
@@ -154,13 +158,13 @@ class Grammar(Protocol):
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-        """Return the id of the task at this place (1 to 65535) behind a batch, as `model.batches.Place` does."""
+        """Return the id of the task at this place (1 to 65535) after a batch, as `model.batches.Place` does."""
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
 
-        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. Only a transition that writes
-        nothing else before its events needs this.
+        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. Only a transition that
+        does not write any other rows before its events needs this.
         """
 
     @property
@@ -169,12 +173,12 @@ class Grammar(Protocol):
 
     @property
     def next_transaction(self) -> sa.ColumnElement[int]:
-        """Return the id that the next transaction will get. It is asked once, in a transaction that has no id itself."""
+        """Return the id that the next transaction will get. It is read once, in a transaction that does not have an id."""
 
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
-        """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions below `beyond`
-        that are open at it. All from `beyond` on are.
+        """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
+        below `beyond` that are open at it. All transactions from `beyond` on are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -196,7 +200,7 @@ class Grammar(Protocol):
         """
 
     def missing_parts(self) -> sa.Select[Any]:
-        """Select the names of our indexes and triggers that are missing, invalid or switched off, as the column `id`."""
+        """Select the names of our indexes and triggers that are missing, invalid or disabled, as the column `id`."""
 
     def misplaced_functions(self) -> sa.Select[Any]:
         """Select the names of our functions that name another schema than that of our tables, as the column `id`."""
@@ -208,7 +212,7 @@ class Grammar(Protocol):
         """Set the counter of positions to the largest position if it is below."""
 
     def is_standby(self) -> sa.Select[Any]:
-        """Select one row if this server is a standby, and takes no writes."""
+        """Select one row if this server is a standby, which does not accept writes."""
 
     def server(self) -> sa.Select[Any]:
         """Select the database's name and version, its bytes, and the start of the oldest transaction that has a
@@ -220,7 +224,7 @@ class Grammar(Protocol):
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
-"""A function that builds one statement. The statement is compiled once for each dialect, and found by this function."""
+"""A function that builds one statement. The statement is compiled once for each dialect, and cached by this function."""
 
 
 def number(value: float) -> sa.ColumnElement[float]:

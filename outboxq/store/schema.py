@@ -82,5 +82,5 @@ def version_columns(g: Grammar) -> sa.Select[Any]:
 
 
 def is_standby(g: Grammar) -> sa.Select[Any]:
-    """Select one row if this server is a standby, and takes no writes."""
+    """Select one row if this server is a standby, which does not accept writes."""
     return g.is_standby()

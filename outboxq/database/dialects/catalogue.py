@@ -1,4 +1,5 @@
-"""Ask a database's catalogue: its version and size, the columns of a table, and which of our indexes and triggers are missing.
+"""Query a database's catalogue for its version and size, for the columns of a table, and for missing indexes and
+triggers.
 
 The two catalogues have nothing in common, so each dialect has its own queries here.
 """
@@ -29,7 +30,7 @@ OF_BATCHES = {
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = (tables.task_outbox.name, tables.task_batches.name, tables.task_batch_changes.name)
-"""Tables of which each function names one, with its schema."""
+"""The tables; each function names one of them with its schema."""
 
 _COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
@@ -102,7 +103,9 @@ def missing_from_sqlite() -> sa.Select[Any]:
 
 
 def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the indexes that are missing, invalid, or wrongly not unique; and the triggers that do not fire."""
+    """Select the indexes that are missing, invalid, or not unique although they should be; and the triggers that do not
+    fire.
+    """
     expected = _expected(_constraints_and_indexes, oid)
     found = (
         sa.select(_index.c.indexrelid)
@@ -128,7 +131,7 @@ def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
 
 
 def misplaced_in_sqlite() -> sa.Select[Any]:
-    """Select nothing: a trigger of SQLite belongs to the file of its table."""
+    """Select no rows: on SQLite, a trigger is in the same file as its table."""
     return sa.select(_schema.c.name.label("id")).where(sa.false())
 
 
@@ -166,7 +169,7 @@ def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
 
 
 def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]:
-    """Select one row if the table with this oid, such as the outbox, has this trigger, and it is not switched off."""
+    """Select one row if the table with this oid, such as the outbox, has this trigger, and the trigger is enabled."""
     return sa.select(pg_trigger.c.tgname).where(
         pg_trigger.c.tgrelid == of_table,
         pg_trigger.c.tgname == text_literal(name),
@@ -207,7 +210,7 @@ def set_forward_in_postgresql(oid: Oid) -> Transition:
 
 
 def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the columns of the table of this oid, which may be NULL."""
+    """Select the columns of the table with this oid, which may be NULL."""
     return sa.select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
 
 
@@ -218,7 +221,9 @@ def columns_in_sqlite(table: str) -> sa.Select[Any]:
 
 
 def server_of_postgresql(now: Any) -> sa.Select[Any]:
-    """Select them on PostgreSQL. A role that may not see other sessions' transactions gets no begin."""
+    """Select the values of `Grammar.server` on PostgreSQL. The oldest start is NULL for a role that may not see other
+    sessions' transactions.
+    """
     here = sa.func.current_database(type_=sa.Text)
     oldest = sa.select(sa.func.min(pg_stat_activity.c.xact_start, type_=Instant)).where(
         pg_stat_activity.c.backend_xmin.is_not(None),
@@ -240,7 +245,7 @@ def server_of_postgresql(now: Any) -> sa.Select[Any]:
 
 
 def server_of_sqlite(now: Any) -> sa.Select[Any]:
-    """Select them on SQLite, which has no snapshots to report."""
+    """Select the values of `Grammar.server` on SQLite, which has no snapshots to report."""
     pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
     sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
     return sa.select(
@@ -264,7 +269,7 @@ def _largest() -> sa.ColumnElement[int]:
 def _expected(
     parts_of: Callable[[sa.Table], Iterable[sa.Index | sa.Constraint]], place: Oid = text_literal
 ) -> sa.FromClause:
-    """Return the parts that the database must have, each with its table and whether it is unique."""
+    """Return the indexes and constraints that the database must have, each with its table and whether it is unique."""
     parts = [
         sa.select(
             place(one.name).label("table"),

@@ -1,8 +1,8 @@
 """Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener is receiving
 (PostgreSQL).
 
-The channel is named after the schema in which the outbox table is now. So the name is the same for a program that finds the
-table by a search path, a program that names the schema, and the trigger itself.
+The channel is named after the schema in which the outbox table is now. So the name is the same for programs that find
+the table by a search path, for programs that name the schema, and for the trigger itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def find_again(_: Grammar) -> sa.Select[Any]:
 
 
 def prove(_: Grammar) -> sa.Insert:
-    """Make the trigger send :word, which begins with PROOF, by an insert of no rows.
+    """Make the trigger send :word, which begins with PROOF, by inserting no rows.
 
     The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
     """
@@ -74,7 +74,8 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def wake(g: Grammar) -> sa.Select[Any]:
-    """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
+    """Notify the workers that sleep on these queues. The trigger notifies them of inserts; this statement is for tasks
+    that become claimable in other ways.
 
     Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
     """

@@ -57,9 +57,11 @@ def role(_: Grammar) -> sa.Select[Any]:
 def missing(g: Grammar) -> sa.Select[Any]:
     """Select the given privileges that :grantee, or the current role, lacks in our schema, and the name of that role.
 
-    If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
+    If our statements find the tables by the search path, it also selects the tables that a table in another schema
+    hides (`hidden_by`).
 
-    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role that sees nothing.
+    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role without any
+    rights.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [sa.bindparam(f"right_{part}", type_=Packed(sa.Text()), required=True) for part in _PARTS]

@@ -1,9 +1,9 @@
 """Create, fill and drop the partitions of PostgreSQL's history.
 
 `task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
-partitions holds the tasks of one period with all their events. Rows that existed before are in the partition `first`.
-Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task that
-outlived its period.
+partitions holds the tasks of one period with all their events. Rows from before the division are in the partition
+`first`. Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task
+that outlived its period.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Partition:
     """A pair of partitions: the tasks with ids from `lower` to before `upper`, and their events."""
 
     name: str
-    """The end of both tables' names."""
+    """The suffix of both tables' names."""
     schema: str
     lower: UUID
     upper: UUID
@@ -66,7 +66,7 @@ class Layout:
 
     @property
     def every(self) -> Every:
-        """Return the length of the last partition; a month if there is none but `first`."""
+        """Return the length of the last partition; a month if `first` is the only one."""
         last = self.partitions[-1] if self.partitions else None
         if last is None or last.name == FIRST:
             return Every.MONTH
@@ -78,7 +78,7 @@ class Layout:
 
 
 class Partitioning:
-    """The statements for partitions, whose names are in the database."""
+    """The statements for partitions. The partitions' names are in the database."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -91,7 +91,7 @@ class Partitioning:
         pairs: dict[str, Partition] = {}
         for row in rows:
             name = row["name"].removeprefix(f"{row['parent']}_")
-            # It has no bound: another transaction is dropping it now.
+            # A partition without a bound is just being dropped by another transaction.
             if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
                 lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
                 pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
@@ -131,8 +131,9 @@ class Partitioning:
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`.
 
-        The tables stay in use meanwhile, except `default`, which has no task of today. If it has one, because the partitions
-        had run out, all other transactions wait: an insert that has just chosen `default` would be refused.
+        The tables remain usable meanwhile, except `default`, which does not have any of today's tasks. If it has one,
+        because the partitions had run out, all other transactions wait: an insert that has just chosen `default` would
+        be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -177,8 +178,8 @@ class Partitioning:
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
         """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second period.
 
-        Their rows stay where they are. PostgreSQL reads both tables once to see that the rows fit, while everything else
-        waits.
+        Their rows stay where they are. PostgreSQL reads both tables once to check that the rows fit, and all other
+        sessions wait for it.
         """
         found = self._about(execute, time_partitions.owner, task_executions)[0]
         schema, owner = found["schema"], found["owner"]
@@ -237,8 +238,8 @@ class Partitioning:
         self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
 
     def _settle(self, execute: Execute, table: Table, leaf: _Name, owner: str) -> None:
-        """Set what a partition does not get from its parent. (A unique number would need one index over all partitions: there is
-        none.)
+        """Set the properties that a partition does not inherit. (Unique numbers would need an index over all
+        partitions, which PostgreSQL does not have.)
         """
         if table is execution_events:
             self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")

@@ -1,6 +1,7 @@
-"""Require encodings that keep every string: only UTF-8, in the database and on the connection.
+"""Require UTF-8, in the database and on the connection: no other encoding can represent every string.
 
-The server reports both when a connection is made and when they change, so no statement is needed.
+The server reports both encodings when a connection is made and when they change, so checking them does not take a
+statement.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def ensure_readable(raw: Any) -> None:
 
 
 def explain(error: Exception, raw: Callable[[], Any]) -> None:
-    """Raise InvalidTarget for text that a caller's connection cannot encode, or times in a format that psycopg cannot read."""
+    """Raise InvalidTarget for a string that a caller's connection cannot encode, or for times in a format that psycopg
+    cannot read.
+    """
     if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
         raise InvalidTarget(
             f"this connection's client encoding {found} cannot represent {error.object[error.start : error.end]!r}; nothing "

@@ -19,8 +19,8 @@ from . import catalogue
 class PostgresGrammar(Grammar):
     """PostgreSQL's spelling, with one clock for a transition: `clock_timestamp()` as a scalar subquery, or the injected :now.
 
-    A bare volatile function could not be an index condition (11 ms against 0.02 ms behind 100 000 future rows). `now()` stands
-    still in a long transaction, so a lease could be expired from its start.
+    A bare volatile function could not be an index condition (11 ms against 0.02 ms behind 100 000 future rows). `now()`
+    does not advance during a long transaction, so a lease could already be expired when it begins.
     """
 
     def __init__(self, schema: str | None) -> None:
@@ -100,7 +100,7 @@ class PostgresGrammar(Grammar):
         return is_json(text, an_object=an_object)
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return each column as an array, or as a single value if it is `constant`: neither side needs to unpack that."""
+        """Return each column as an array, or as a single value if it is `constant`, which neither side has to unpack."""
         single = {
             key: sa.cast(sa.bindparam(f"{name}_{key}", type_=kind, required=True), kind).label(key)
             for key, kind in columns.items()
@@ -130,7 +130,7 @@ class PostgresGrammar(Grammar):
 
     @property
     def crowded(self) -> sa.ColumnElement[bool]:
-        # Autovacuum runs at 5 000. It counts rows that an old snapshot may still see, and leaves them.
+        # Autovacuum runs at 5 000. It counts rows that are still visible to an old snapshot, and leaves them in place.
         dead = sa.func.pg_stat_get_dead_tuples(sa.literal_column("task_outbox.tableoid"), type_=sa.BigInteger)
         return dead > sa.literal_column("2000")
 
@@ -306,15 +306,15 @@ _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
 _VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
 _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
-"""The usual forms of arguments and results, which are recognised in a third of the time."""
+"""The usual forms of arguments and results, which are matched in a third of the time."""
 
 
 def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement[bool]:
     """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
 
-    It holds if the strings of the text are closed, the text outside of them has words of JSON only, and as many brackets open
-    as close. This detects text that is truncated, pasted together, or not JSON. PostgreSQL 16 and later have their own
-    test.
+    It is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers of opening
+    and closing brackets are equal. This detects text that is truncated, concatenated, or not JSON. PostgreSQL 16 and
+    later have their own test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
     strings = sa.literal_column(f"'{_STRING}'", sa.Text)

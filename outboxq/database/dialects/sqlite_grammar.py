@@ -1,4 +1,4 @@
-"""Spell expressions for SQLite: a batch is one JSON parameter, times are texts, and the clock is Python's."""
+"""Spell expressions for SQLite: a batch is one JSON parameter, times are strings, and the clock is Python's."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SqliteGrammar(Grammar):
         return sa.bindparam("now", type_=Instant, required=True)
 
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
-        """Add seconds in integers, exact to the microsecond.
+        """Add seconds by integer arithmetic, exact to the microsecond.
 
         SQLite's own date arithmetic rounds to milliseconds, so a task due now could become due half a millisecond later.
         """
@@ -130,7 +130,7 @@ class SqliteGrammar(Grammar):
         """Join the entries by their rowids, because SQLite has no LATERAL."""
         inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
         chosen = choose(inner)
-        # Where it reads the entries through a subquery, the id is that subquery's.
+        # If it reads the entries through a subquery, the id is the subquery's.
         chosen = chosen.with_only_columns(chosen.selected_columns.get("id", inner.c.id))
         ids = chosen.limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
@@ -166,7 +166,7 @@ class SqliteGrammar(Grammar):
 
     @property
     def oldest_open(self) -> sa.ColumnElement[int]:
-        # There is only one writer, so every transaction has ended that is not the reader's own.
+        # There is only one writer, so all other transactions have ended.
         return sa.literal_column("0", sa.Integer)
 
     @property

@@ -1,4 +1,4 @@
-"""Divide the history into partitions by time (PostgreSQL): list them, move rows between them, and drop old ones safely."""
+"""List the partitions of the history, move rows between them, and drop old ones safely (PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -72,16 +72,17 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 
 def patience(_: Grammar) -> sa.Select[Any]:
-    """Set the timeouts of a transaction that locks whole tables: it gives up soon, because everything else waits behind it.
+    """Set the timeouts of a transaction that locks whole tables: it gives up early, because all other sessions wait for
+    it.
 
-    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that this transaction gives up in a deadlock, and
-    not another. A scan of a table is forced to be sequential.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock this transaction gives up,
+    and not another one. A scan of a table is forced to be sequential.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
 
 def scanning(_: Grammar) -> sa.Select[Any]:
-    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
+    """Set the timeouts of a transaction that reads a whole partition, and that no other session waits for.
 
     :statement_timeout is a string with its unit.
     """
@@ -89,8 +90,8 @@ def scanning(_: Grammar) -> sa.Select[Any]:
 
 
 def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
-    event.
+    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list the tasks to keep,
+    and the last event.
     """
     done, task = history.done(g, executions.c), executions.c
     columns: list[sa.ColumnElement[Any]] = [
@@ -107,9 +108,9 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
 
-    A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
-    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose number was
-    drawn after `keep` ran. So few rows are read.
+    Only two changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its
+    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose
+    number was drawn after `keep` ran. So few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(
@@ -131,7 +132,7 @@ def _ids(task: Any) -> Any:
 def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> Statement:
     """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
-    A locked key is skipped: the transaction that takes the key over does not need it freed.
+    A locked key is skipped, because the transaction that has locked it is taking it over.
     """
     key, task = tables.idempotency_keys.alias("key"), executions.c
     final = task.status.in_([sql_literal(TaskStatus.COMPLETED), sql_literal(TaskStatus.CANCELLED)])
@@ -157,7 +158,7 @@ def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> State
 
 
 def _forget(helper: sa.Table, _: Grammar) -> sa.Delete:
-    """Delete the rows of every task between two ids that is not kept."""
+    """Delete the rows of all tasks between two ids except the kept ones."""
     task_id = helper.c.task_execution_id
     return sa.delete(helper).where(task_id >= _lower, task_id < _upper, task_id != sa.func.all(_kept))
 
@@ -176,7 +177,7 @@ FORGET: Mapping[str, Builder] = {
 
 
 def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClause) -> sa.Insert:
-    """Move the kept tasks through the parent table into the partition to which they belong now."""
+    """Move the kept tasks into the partition that they now belong to, by inserting them into the parent table."""
     return _bring(tables.task_executions, sa.select(*executions.c).where(executions.c.id == sa.func.any(_kept)))
 
 
@@ -189,13 +190,15 @@ def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) 
 
 
 def take_over(parent: sa.Table, source: sa.TableClause, target: sa.TableClause) -> sa.Insert:
-    """Move the rows of another partition between :lower and :upper here."""
+    """Move the rows between :lower and :upper from another partition to this one."""
     key = source.c[PARTITIONED[parent]]
     return _take(source, target, (key >= _lower) & (key < _upper))
 
 
 def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
-    """Move the rows from :upper on, and those without a task, through the parent table into their partitions."""
+    """Move the rows from :upper on, and the rows without a task, into their partitions, by inserting them into the
+    parent table.
+    """
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper
     return _take(source, parent, beyond | key.is_(None) if parent is tables.execution_events else beyond)
