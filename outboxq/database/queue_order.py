@@ -19,15 +19,15 @@ from .tables import queue_settings, task_leases, task_outbox
 
 passed_priority = sa.bindparam("passed_priority", None, type_=sa.SmallInteger)
 passed_until = sa.bindparam("passed_until", None, type_=Instant)
-"""Entries of this priority are read from this due time on; None for all. Nearly every row before it is dead."""
+"""Entries of this priority are read from this due time on; None for all. Nearly all rows before it are dead."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
 def taken(g: Grammar) -> tuple[Any, ...]:
     """Return the columns of a claim's DELETE.
 
-    They are the execution's id, the order of the claim, `besides` (some queue needs another kind of claim) and `crowded` (many
-    dead rows lie in the claim's way).
+    They are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of claim) and
+    `crowded` (true if the claim has to pass many dead rows).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = sa.select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
@@ -52,7 +52,9 @@ def given_queues(g: Grammar) -> sa.FromClause:
 
 
 def every_queue(*, with_key: bool = False) -> sa.CTE:
-    """Return the queues that have entries without a key (or with one): one index probe for each queue, for any backlog."""
+    """Return the queues that have entries without a key (or with one). It takes one index probe per queue, whatever the
+    backlog is.
+    """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
         key = entry.c.partition_key
@@ -72,7 +74,7 @@ def pairs(
 ) -> sa.CTE:
     """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
 
-    Only for queues that are not `without`.
+    Queues in `without` are left out.
     """
     entry = task_outbox.alias("entry")
 
@@ -139,7 +141,8 @@ def paused_or_limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit.
 
-    A queue that limits its keys counts as stopped: what it may start depends on the keys (`store/claims/limits_sql.py`).
+    A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
+    (`store/claims/limits_sql.py`).
     """
     lease = task_leases.alias("lease")
 
@@ -200,7 +203,7 @@ def _some(
 ) -> sa.ColumnElement[bool]:
     """Return a condition on the settings of the queue; false without any.
 
-    It is a scalar subquery, which stays a look-up by key whatever the rest of the plan is.
+    It is a scalar subquery, which remains a look-up by key whatever the rest of the plan is.
     """
     mine = queue_settings.alias("mine")
     found = sa.select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)

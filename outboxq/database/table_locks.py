@@ -28,16 +28,16 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 """The names of our tables, in the order in which they are locked."""
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
-"""Longest time for which others queue behind an upgrade, in one round.
+"""The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives up in a deadlock, and not a producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the upgrade gives up, and not a producer.
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""The time for which an upgrade keeps asking for tables that others have locked."""
+"""The time for which an upgrade keeps requesting tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
-"""Time to wait for a lock that stops no reader and no writer. A running autovacuum stops for it, after
+"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
 deadlock_timeout.
 """
 _CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
@@ -64,14 +64,14 @@ class Holder:
     prepared: str | None
     tables: Sequence[str]
     holds: frozenset[str]
-    """Modes of the locks that it has, such as AccessShareLock."""
+    """The modes of the locks that it holds, such as AccessShareLock."""
     wants: frozenset[str]
-    """Modes of those for which it waits."""
+    """The modes of the locks that it is waiting for."""
     waits_for: Sequence[int]
-    """Processes for which it waits."""
+    """The processes that it is waiting for."""
     application: str | None
     state: str | None
-    """The state in pg_stat_activity, such as "idle in transaction"; None: the role may not see it."""
+    """The state in pg_stat_activity, such as "idle in transaction"; None if the role may not see it."""
     query: str | None
     age: timedelta | None
     """Age of its transaction."""
@@ -84,7 +84,7 @@ class Holder:
         return cls(**{**row, **modes, **spans, "waits_for": row["waits_for"] or ()})
 
     def __str__(self) -> str:
-        """Return who it is, since when and with which statement, without the statement's values."""
+        """Return a description of the session: its name, how long it has been there, and its statement without values."""
         if self.prepared is not None:
             return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
         about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
@@ -100,7 +100,9 @@ class Holder:
 
 
 def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
-    """Return the other sessions that hold or want locks on our tables; none if one lock serves the whole file."""
+    """Return the other sessions that hold or want locks on our tables; an empty list if the database has one lock for
+    the whole file.
+    """
     if dialect.one_writer:
         return []
     dialect.compiled[fresh_look].run(execute, {})
@@ -108,7 +110,7 @@ def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
 
 
 def culprits(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that kept our statement waiting, the first cause first."""
+    """Return the sessions that made our statement wait, the original cause first."""
     known = list(found)
     for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
         if strong := [one for one in known if (one.holds | one.wants) & modes]:
@@ -118,19 +120,21 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Sessions that wait for no
-    other session come first.
+    """Return the sessions that a lock against all other use has to wait for: those that hold any lock. Sessions that
+    are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 
 
 def are_locked(found: Iterable[Holder]) -> bool:
-    """Return whether a session holds a lock for which every statement on a table waits."""
+    """Return whether a session holds a lock that every statement on a table has to wait for."""
     return any(one.holds & _CONFLICTS_WITH_READS for one in found)
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Return who is keeping our tables locked; with `whole` False, who may be keeping a row in them locked."""
+    """Describe the sessions that are keeping our tables locked or, with `whole` False, that may be keeping a row in
+    them locked.
+    """
     if not found:
         return "other sessions keep locking them"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
@@ -140,7 +144,7 @@ def sentence(found: Sequence[Holder], *, whole: bool) -> str:
 
 
 def explained(found: Sequence[Holder]) -> str:
-    """Return why our statement met the lock timeout, by the sessions that `holders` found."""
+    """Explain why our statement reached the lock timeout, from the sessions that `holders` found."""
     why = culprits(found)
     strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
     return sentence(why, whole=strong or not why)
@@ -149,8 +153,9 @@ def explained(found: Sequence[Holder]) -> str:
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
     """Lock those of these tables that exist against all other use, until the transaction ends.
 
-    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
-    locked here, in one order, so no later statement waits while it keeps others waiting. Raises Busy.
+    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
+    too. All of them are locked here, in one order, so that no later statement has to wait while it makes other sessions
+    wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
@@ -158,7 +163,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     if not places:
         return
     try:
-        # It waits for vacuums only, and stops no other statement.
+        # It waits for vacuums only, and does not block any other statement.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
         limit(dialect, execute, lock_timeout, lock_timeout)
@@ -177,7 +182,7 @@ def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeo
 
 
 def statement_shown(query: str) -> str:
-    """Return the beginning of a statement in one line, with … for each value in it, which may be secret."""
+    """Return the beginning of a statement in one line, with an ellipsis instead of each value, which may be secret."""
     text = _LITERAL.sub("…", " ".join(query.split()))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
@@ -270,15 +275,18 @@ def limits(_: Grammar) -> sa.Select[Any]:
 
 
 def fresh_look(_: Grammar) -> sa.Select[Any]:
-    """Have the server read the state of other sessions again. Otherwise it shows a transaction the same state until its end."""
+    """Make the server read the state of other sessions again. Otherwise a transaction sees the same state until it
+    ends.
+    """
     return sa.select(sa.cast(sa.func.pg_stat_clear_snapshot(), sa.Text).label("done"))
 
 
 def select_holders(g: Grammar) -> sa.Select[Any]:
-    """Select the other sessions that hold or want locks on our tables: those first that wait for nothing, the oldest first.
+    """Select the other sessions that hold or want locks on our tables: sessions that are not waiting come first, and
+    then the oldest.
 
-    A role that may not see what another role's session does gets its pid and its application's name only. A prepared
-    transaction has no session, and so no pid.
+    For another role's session, a role without the right to see more gets only the pid and the name of the application.
+    A prepared transaction has no session, and so no pid.
     """
     parents = sa.select(sa.func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
     leaves = sa.select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
@@ -344,7 +352,7 @@ def _described(each: sa.FromClause) -> sa.Select[Any]:
             pg_prepared_xacts.c.gid.label("prepared"),
             _seconds_since(since).label("age"),
             _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
-            # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
+            # The function blocks all locking for a moment, so it is called only for sessions that are waiting.
             sa.case((waits, sa.func.pg_blocking_pids(each.c.pid))).cast(sa.ARRAY(sa.Integer)).label("waits_for"),
         )
         .select_from(each)

@@ -86,7 +86,7 @@ class Store(Claiming):
     ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor tries again.
     """
 
-    # A right side does not name another verb (`tests/unit/test_nouns.py`), so these lines may be in any order.
+    # A right side does not name another verb (`tests/unit/test_nouns.py`), so the order of these lines does not matter.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many

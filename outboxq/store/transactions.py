@@ -405,7 +405,7 @@ class Transactions:
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
-                "where its business rows are"
+                "where your own rows are"
             )
 
     def ensure_schema(self, target: Target) -> None:

@@ -139,7 +139,7 @@ def test_what_runs_names_its_worker_and_its_lease(database):
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     database.clock.advance(80)
-    explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "ends in 2 min unless")
+    explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "expires in 2 min unless")
     database.clock.advance(40)
     explained(database, claim, Reason.RUNNING)
     database.frozen.cancel(claim.id)
@@ -160,7 +160,7 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         database,
         claim,
         Reason.LEASE_ENDED,
-        "ended 1.0 s ago",
+        "expired 1.0 s ago",
         "there is no other live worker to recover it",
         cured=[("worker", "-q")],
     )
@@ -256,7 +256,7 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
     explained(database, last, Reason.RATE_LIMIT)
     assert database.claim(10) == []
     database.clock.advance(timedelta(milliseconds=1))
-    explained(database, last, Reason.DUE, "before it: 1")
+    explained(database, last, Reason.DUE, "ahead of it in its queue: 1")
     assert len(database.claim(10)) == 1
 
 
@@ -298,7 +298,7 @@ def test_what_is_due_says_how_many_are_before_it(database):
     database.add(priority=2, delay=HOUR)
     database.add(priority=2, queue="other")
     explained(database, third, Reason.DUE, "the next claim will take it")
-    explained(database, second, Reason.DUE, "before it: 1")
+    explained(database, second, Reason.DUE, "ahead of it in its queue: 1")
     explained(database, first, Reason.DUE, "before it: 2")
 
 

@@ -84,12 +84,12 @@ def test_a_dead_letter_says_which_chain_or_batch_waits_for_it(database: Database
         f" in attempt 1: boom; the chain {chain} is waiting for it; redrive or discard it; discarding it ends the chain"
     )
     detail = database.store.task_detail(first)
-    assert f"the chain {chain} waits for it" in detail.explanation.sentence
+    assert f"the chain {chain} is waiting for it" in detail.explanation.sentence
     said_of = said(database, "task", "explain", str(first)).stdout
     assert f"failed redrive {first}" in said_of
     assert f"failed discard {first}" in said_of
     database.frozen.discard(first)
-    assert "waits for it" not in sentence(database, first)
+    assert "is waiting for it" not in sentence(database, first)
     batch = made(database, on_failed=OnFailed.WAIT)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
@@ -119,7 +119,7 @@ def test_what_never_follows_says_so(database: Database) -> None:
     chain, first, link = chain_of(database, "tests.second")
     (running,) = database.claim()
     database.frozen.batches.cancel(chain)
-    assert "it is never enqueued" in sentence(database, link)
+    assert "it will never be enqueued" in sentence(database, link)
     assert "is being cancelled" in sentence(database, link)
     database.frozen.cancel(first, force=True)
     assert sentence(database, link).startswith(

@@ -131,7 +131,7 @@ def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, d
     assert cancel in shown.stdout
     assert json.loads(said(database, "batch", "show", str(batch.id), "--json").stdout)["status"] == "Unclosed"
     explained = said(database, "task", "explain", str(batch.then_id)).stdout
-    assert "it is never enqueued" in explained
+    assert "it will never be enqueued" in explained
     assert cancel in explained
     ended = said(database, "batch", "cancel", str(batch.id), "--yes")
     assert ended.exit_code == 0, ended.output

@@ -140,7 +140,7 @@ def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, 
     failing.failed("claiming failed", lost())
     failing.worked("claiming works again")
     failing.failed("claiming failed", full())
-    assert [line[:60] for line in lines(caplog)[4:]] == [
+    assert [line[:62] for line in lines(caplog)[4:]] == [
         "claiming failed (1 more since this was last logged): Operation",
         "claiming works again; it had failed once in 0.0 s",
         "claiming failed (1 more since this was last logged): DiskFull ",

@@ -171,7 +171,7 @@ def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
     ],
 )
 def test_another_driver_is_answered_by_what_to_do(driver, advice):
-    assert f"not through {driver}" in drivers.advice(driver)
+    assert f"not with {driver}" in drivers.advice(driver)
     assert advice in drivers.advice(driver)
 
 

@@ -1,4 +1,4 @@
-"""Explain one task, a page of tasks, or one task with all data of its page. This module reads the facts for the rules."""
+"""Explain one task, a page of tasks, or one task with all data for its page. This module reads the facts for the rules."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ class Outlook:
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
-    """Return why the task does not run, or what it does. Of several reasons, the one to deal with first is returned.
+    """Return why the task does not run, or what it does. If there are several reasons, the one to deal with first is
+    returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is as of one
-    moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is read
+    from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     identifier(task_id)
 
@@ -231,7 +232,7 @@ def _facts(
 
 
 def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
-    """Return the labels of the registered workers among these. The labels of `live` are known already."""
+    """Return the labels of the registered workers among these. The labels of `live` are already known."""
     found = {one.id: one.label for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
         found |= {row["id"]: row["label"] for row in target.run(labels, pack_ids(target, "named", sorted(missing)))}
@@ -286,7 +287,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
 
 
 def _origin_of(headers: str | None) -> str | None:
-    """Return a clause that names the schedule and the tick of a task; None for a task of no schedule."""
+    """Return a clause that names the schedule and the tick of a task; None if the task does not belong to a schedule."""
     if headers is None or SCHEDULE_HEADER not in headers:
         return None
     try:
@@ -296,7 +297,7 @@ def _origin_of(headers: str | None) -> str | None:
             return f"it was triggered from the schedule {schedule!r}{f' by {by}' if by else ''}"
         return f"it is the tick of the schedule {schedule!r} for {written(datetime.fromisoformat(found[TICK_HEADER]))}"
     except (ValueError, TypeError, LookupError, AttributeError):
-        return None  # no schedule wrote these
+        return None  # these headers were not written by a schedule
 
 
 def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
@@ -338,7 +339,7 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
         sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
-    # A dead letter that the batch waits for comes before other tasks.
+    # A dead letter that the batch is waiting for comes before other tasks.
     first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
     if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
         why, cures = _why_open(batch, first)
@@ -419,7 +420,9 @@ def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
 
 
 def one(g: Grammar) -> sa.Select[Any]:
-    """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
+    """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`;
+    :tasks contains only this task.
+    """
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
@@ -464,7 +467,7 @@ def ahead(g: Grammar) -> sa.Select[Any]:
         _entry.priority >= _priority,
         sa.or_(_entry.priority > _priority, older),
     )
-    # Two parts, each with an index of its own.
+    # In two parts, each of which has its own index.
     parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
     counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("tasks")).select_from(counted)

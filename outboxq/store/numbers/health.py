@@ -26,9 +26,9 @@ class Rule(StrEnum):
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the current clock can have planted it."""
     KEY_HELD = "key_held"
-    """Tasks wait for a dead letter that holds their partition key."""
+    """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_UNCLOSED = "batch_unclosed"
-    """An error left the `with` block of a batch, and its transaction was committed: nothing follows the batch."""
+    """The `with` block of a batch raised an error, but its transaction was committed: no task will follow the batch."""
     FAILED = "failed"
     """Tasks have recently become dead letters."""
     OLDEST = "oldest"
@@ -41,13 +41,13 @@ class HealthLimits:
     """Limits of the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
-    """Longest time for which a task may be due."""
+    """The maximum time for which a task may be due."""
     failed: int | None = 0
     """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
     failed_within: timedelta = timedelta(hours=1)
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """Longest delay before the ticks of a schedule must have become tasks. Workers plant a minute ahead."""
+    """The maximum delay until the ticks of a schedule have become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
@@ -167,7 +167,7 @@ def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for all unclosed batches, which names the first one."""
+    """Yield a single problem for all unclosed batches. It names the first of them."""
     unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
     if not unclosed or not limits.batch_unclosed:
         return

@@ -71,10 +71,10 @@ class Trends:
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the current numbers of all queues, and the problems by the rules of `health`.
+    """Return the current numbers of all queues, and the problems according to the rules in `health`.
 
     At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, the last
-    sample of the queue is used. It takes four statements, and a fifth for the samples.
+    sample of the queue is used. It takes four statements, and a fifth if it needs the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
@@ -90,7 +90,7 @@ def health(store: Transactions, limits: HealthLimits | None = None, *, using: ob
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
-    starts or stops. It is one statement of index look-ups and small tables.
+    starts or stops. It takes one statement, which reads indexes and small tables.
 
     It does not notice changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load
     of workers, pruned tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
@@ -161,7 +161,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 HELD = 100
-"""Maximum number of selected keys behind which tasks wait."""
+"""Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for them."""
 NEWEST = 200
@@ -178,8 +178,8 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys behind which tasks wait, schedules
-    that are overdue or were planted by a clock that was ahead, and unclosed batches.
+    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys with waiting tasks,
+    schedules that are overdue or were planted by a clock that was running fast, and unclosed batches.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
@@ -206,7 +206,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys behind which tasks wait."""
+    """Select up to HELD keys that have waiting tasks."""
     held = (
         sa.select(tables.partition_claims)
         .where(_claim.held)
@@ -225,7 +225,7 @@ def _held() -> sa.Select[Any]:
 
 
 def mark(g: Grammar) -> sa.Select[Any]:
-    """Select numbers and times, at least one of which differs after any visible change."""
+    """Select numbers and times. After any visible change, at least one of them is different."""
     event = tables.execution_events.c.sequence_num
     newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
     seen = sa.select(

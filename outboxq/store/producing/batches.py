@@ -46,7 +46,7 @@ class Member:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None if there is none."""
+    """The result as JSON; None if there is no such value."""
     error: str | None = field(repr=False)
     """The last error in one line."""
 

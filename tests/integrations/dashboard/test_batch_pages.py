@@ -115,7 +115,7 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
     database.store.fail(claim, "line 7 has no price")
     words = reader.words(f"/batches/{batch.id}")
     assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch continue without it." in words
-    assert f"the batch {batch.id} waits for it" in reader.words(f"/tasks/{claim.id}")
+    assert f"the batch {batch.id} is waiting for it" in reader.words(f"/tasks/{claim.id}")
 
 
 def test_an_unknown_batch_is_not_found(reader: Reader) -> None:
