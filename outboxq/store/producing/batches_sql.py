@@ -61,7 +61,8 @@ def create(g: Grammar) -> Transition:
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Add :added tasks to a batch, and close it if :closes. The change counts when the transaction commits; on SQLite at once.
+    """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
+    SQLite, at once.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
@@ -130,7 +131,7 @@ def newest_open(_: Grammar) -> sa.Select[Any]:
 
 
 def members(_: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch behind :after, in the order of the ids."""
+    """Select the ids and statuses of up to :limit tasks of a batch after the id :after, in the order of the ids."""
     return (
         sa.select(_execution.id, _execution.status)
         .where(
@@ -144,8 +145,8 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel would change, in the
-    order of the ids.
+    """Select the ids and statuses of up to :limit tasks of a batch after the id :after that cancelling would change, in
+    the order of the ids.
 
     Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
@@ -166,11 +167,11 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones that
+    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting tasks, and running tasks that
     were not asked to stop.
 
-    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task that has
-    neither ended nor runs is waiting.
+    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task
+    that is neither finished nor running is waiting.
     """
     leased = _leased(g)
     unasked = sa.func.sum(
@@ -205,7 +206,7 @@ def statuses(_: Grammar) -> sa.Select[Any]:
 
 
 def cancelling(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks still follow."""
+    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks will still be enqueued."""
     return (
         sa.select(_batch.id, _batch.runs_then, _batch.on_failed)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
@@ -232,7 +233,7 @@ def request_cancel(g: Grammar) -> sa.Update:
 
 
 def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Lock up to :limit batches that wait for a dead letter which no longer exists. Skips locked batches."""
+    """Lock up to :limit batches that are waiting for a dead letter that no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = sa.select(_batch.id).where(
         _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
