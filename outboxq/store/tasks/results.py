@@ -220,7 +220,7 @@ def batch_standings(
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses (one or two); None if there is no such task."""
+    """Return the first task of a batch that has one of these statuses (at most two); None if there is no such task."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 
@@ -280,8 +280,8 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 def ended(g: Grammar) -> sa.Select[Any]:
     """Select the given tasks that have ended; with :everything, the others too.
 
-    Each is looked up by its id. Unfinished tasks are only read to check that they exist: reading a thousand of them
-    repeatedly would be most of the traffic.
+    Each is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly reading a
+    thousand of them would cause most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
@@ -320,7 +320,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, in the order of the ids, that has one of two statuses.
 
-    All of them are found by the index of batches. With a LIMIT there, a planner may walk through all ids of the table instead.
+    All of them are found by the index of batches. With a LIMIT in that query, a planner might scan all ids of the table
+    instead.
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)

@@ -72,13 +72,13 @@ def batch_checks() -> Mapping[str, Check]:
 
 
 def _lost(g: Grammar) -> sa.Select[Any]:
-    """Select the batches that have tasks, but neither a row nor the event of their end."""
+    """Select the batches that have tasks, but neither a row nor an event that records their completion."""
     is_batch = sa.and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
     named = sa.select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
     ended = sa.select(EVENT.pipeline_execution_id).where(
         EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_COMPLETED)
     )
-    # Not joins, which a planner that expects one lost batch would run again for each task.
+    # These are not joins, because a planner that expects one lost batch would run a join again for each task.
     return sa.select(sa.except_(named, sa.select(_batch.id), ended).subquery("lost"))
 
 
@@ -166,7 +166,7 @@ def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
-    """Lock the wrong batches. The repair is a separate statement, which sees all ends up to then."""
+    """Lock the wrong batches. The repair is a separate statement, so that it sees all tasks that have ended by then."""
     return sa.select(_batch.id).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 

@@ -78,9 +78,9 @@ def _recorded_due(g: Grammar) -> sa.ColumnElement[Any]:
 
 
 def _recorded_retry(due: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Return the retry time of the task according to its last event; NULL if it waits for no retry.
+    """Return the retry time of the task according to its last event; NULL if it is not waiting for a retry.
 
-    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
+    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or NULL.
     """
     kept = sa.case((EXECUTION.retry_at.is_not(None), due))
     return sa.case((is_a(EventType.RETRY_SCHEDULED), due), (is_a(EventType.RESCHEDULED), kept), else_=sa.null())
@@ -94,7 +94,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
-    # The task has this status, and its last event leads to it.
+    # Conditions: the task has this status, and its last event leads to it.
     ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
@@ -111,7 +111,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
             "status_differs_from_events": EXECUTION.status != _STATUS,
             "worker_differs_from_claim": sa.and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
             "end_differs_from_events": sa.and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
-            # Read from the event only if the task is waiting, because parsing JSON takes most of the time here.
+            # The event is read only if the task is waiting, because parsing JSON takes most of the time here.
             "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(
                 sa.case((ready, _recorded_retry(recorded)))
             ),
@@ -121,7 +121,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
 
 
 def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
-    """Check values that hold until another event changes them."""
+    """Check values that are valid until another event changes them."""
     attempt, recoveries, error = (
         _last_recorded(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
     )
@@ -281,7 +281,7 @@ def _recovered_early(g: Grammar) -> sa.Select[Any]:
 
 
 def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
-    """Select one row for each task, however many events it has."""
+    """Select one row for each task, even if it has many events."""
     lost = EXECUTION.id.is_(None)
     rows = (
         sa.select(task_of(execution_events))

@@ -78,7 +78,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Replace the entry of the task by one that is due at the time of its last event."""
+    """Replace the entry of the task with one that is due at the time that its last event gives."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
@@ -100,7 +100,7 @@ def _due(g: Grammar) -> Transition:
 
 
 def _entry_again(g: Grammar) -> Transition:
-    """Replace the entry by one with the task's values; its due time stays."""
+    """Replace the entry with one that has the task's values and the same due time."""
 
     def gone(_: Relations) -> Statement:
         gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
@@ -120,7 +120,7 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Return the task and its lease to the worker that claimed it. Without a recorded claim, nothing changes."""
+    """Return the task and its lease to the worker that claimed it. If no claim is recorded, nothing is changed."""
     claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
@@ -143,7 +143,7 @@ def _cancel(_: Grammar) -> Transition:
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Let the lease expire its own length from now, as after a heartbeat."""
+    """Make the lease expire its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
     return updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
@@ -154,7 +154,7 @@ def _lease_queue(_: Grammar) -> Transition:
 
 
 def _rate(g: Grammar) -> Transition:
-    """Mark the rate limit as used up now, so that it is not exceeded, whatever has been started."""
+    """Mark the rate limit as used up now, so that it is not exceeded, however many tasks have been started."""
     setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
@@ -180,7 +180,7 @@ def _other_key(g: Grammar) -> Transition:
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Return the key for the requested time. The task that currently has it never asked for it."""
+    """Return the key for the requested time. The task that currently has the key never requested it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -206,7 +206,9 @@ def _missing_entry(g: Grammar) -> Transition:
 
 
 def _missing_lease(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease needs a worker."""
+    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease must have a
+    worker.
+    """
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
         RUNNING, EXECUTION.worker_id.is_not(None), ~rows.LEASE_OF_TASK.exists()
@@ -223,7 +225,7 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Return the key to the task unless another task has it, because the rightful one is then unknown."""
+    """Return the key to the task unless another task has it, because it is then unknown which task should have it."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
     return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
@@ -251,7 +253,7 @@ def _locked(*columns: Any) -> sa.Select[Any]:
 def _inserted(
     g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
-    """Insert the rows found. A row that has been added meanwhile stays; with `key`, a row that has the same key is
+    """Insert the rows found. A row that has been added meanwhile is kept; with `key`, a row with the same key is
     replaced.
     """
     new = g.insert(table).from_select(columns, found)
@@ -278,4 +280,4 @@ LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
     "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),
     "batch_stage_differs": partial(batches.locked, wrong=batches.stage_differs),
 }
-"""Rows to lock, by the names of the checks, before the repair counts rows that sessions write meanwhile."""
+"""The rows to lock, by the names of the checks, before the repair counts rows that other sessions may be writing."""

@@ -119,14 +119,16 @@ def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _last_exception(g: Grammar) -> Any:
-    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or did not
+    have an exception.
+    """
     recorded = g.text_in(EVENT.event_data, "exception")
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""Largest expected error of a clock, for example a wrong time zone after a change by an administrator or a failover."""
+"""The largest expected error of a clock, such as a wrong time zone after a failover or a change by an administrator."""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition: the task has `on_dead_letter=hold` but no key."""
@@ -178,7 +180,9 @@ def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) ->
 
 
 def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the length in seconds of a claim's lease: its own length, which its event has, or the task's; at most the longest."""
+    """Return the length in seconds of a claim's lease: its own length, which is in the event of the claim, or the
+    task's, but not more than the maximum.
+    """
     own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
     task = (
@@ -197,7 +201,9 @@ def rate_too_late(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def latest(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the current time, or that of the last event if it is later because the clock has since been set back."""
+    """Return the current time, or the time of the last event if that is later because the clock has since been set
+    back.
+    """
     newest = tables.execution_events.alias("newest")
     moment = sa.select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return sa.case((moment > g.now, moment), else_=g.now)
