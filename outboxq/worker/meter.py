@@ -88,7 +88,9 @@ class LatenessCounts:
     seconds: float = 0.0
     """The sum over these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of ticks by the seconds from the tick to the start of its handler."""
+    """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its
+    handler.
+    """
 
 
 class Meter:
