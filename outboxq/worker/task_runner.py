@@ -226,9 +226,7 @@ class HandlerRunner:
                 outcome = failed(task, context, error)
         if limit is not None and limit.was_killed:
             log.warning(
-                "%s: its handler has finished after all, but the attempt counts as failed",
-                claim,
-                extra=fields_of(claim),
+                "%s: its handler has finished, but too late; it counts as failed", claim, extra=fields_of(claim)
             )
             return
         self.on_failpoint(_AFTER_HANDLER)
@@ -241,12 +239,7 @@ class HandlerRunner:
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
-            log.error(
-                "%s: the framework's code around its handler failed after the handler",
-                claim,
-                exc_info=late_error,
-                extra=fields,
-            )
+            log.error("%s: the framework's code after its handler failed", claim, exc_info=late_error, extra=fields)
         if outcome is None:
             return
         if self.hooks is not None and (active.state is _COMMITTED or not context.was_lost):

@@ -77,7 +77,9 @@ class TimeLimit:
         """True if an exception became due meanwhile. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """Which side ended the attempt: the first to write here. A repeated `setdefault` returns the same value."""
+        """The side that ended the attempt, which is the first to write here. A repeated `setdefault` returns the same
+        value.
+        """
 
     @property
     def was_killed(self) -> bool:

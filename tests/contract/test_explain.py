@@ -299,7 +299,7 @@ def test_what_is_due_says_how_many_are_before_it(database):
     database.add(priority=2, queue="other")
     explained(database, third, Reason.DUE, "the next claim will take it")
     explained(database, second, Reason.DUE, "ahead of it in its queue: 1")
-    explained(database, first, Reason.DUE, "before it: 2")
+    explained(database, first, Reason.DUE, "ahead of it in its queue: 2")
 
 
 def test_tables_that_do_not_tell_one_story_are_told(database):

@@ -556,7 +556,7 @@ def test_another_driver_is_refused_by_its_name() -> None:
     dbapi = types.ModuleType("psycopg2")
     dbapi.paramstyle, dbapi.__version__, dbapi.Error = "pyformat", "2.9", Exception  # type: ignore[attr-defined]
     engine = create_engine("postgresql+psycopg2://", module=dbapi, creator=lambda: raw, _initialize=False)
-    with engine.connect() as it, pytest.raises(InvalidTarget, match=r"psycopg 3.*not through psycopg2.*\+psycopg://"):
+    with engine.connect() as it, pytest.raises(InvalidTarget, match=r"psycopg 3.*not with psycopg2.*\+psycopg://"):
         Store(None).enqueue(task(), using=it)
 
 
@@ -690,7 +690,9 @@ def test_another_postgresql_database_is_refused(postgresql: Database, cluster: A
             with ExitStack() as stack:
                 using = kind(stack)
                 mine, theirs = make_url(postgresql.url).database, make_url(url).database
-                refused(postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "business rows")
+                refused(
+                    postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "where your own rows are"
+                )
                 assert name == "django" or using.execute(text("SELECT 1") if name != "psycopg" else "SELECT 1")  # type: ignore[attr-defined]
         for engine in postgresql.engines:
             engine.dispose()
@@ -707,7 +709,9 @@ def test_another_sqlite_file_is_refused(sqlite: Database, tmp_path: Path, migrat
     other.write_bytes(migrated_sqlite.read_bytes())
     for kind in of_another_database(sqlite, f"sqlite:///{other}").values():
         with ExitStack() as stack:
-            refused(sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "business rows")
+            refused(
+                sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "where your own rows are"
+            )
     with _closing(sqlite3.connect(other)) as it:
         assert it.execute("SELECT count(*) FROM task_outbox").fetchall() == [(0,)]
 

@@ -199,7 +199,7 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
         data = outbox.store.history(lost.id)[-1].event_data
         assert (data["exception"], "in deaf" in data["traceback"]) == ("outboxq.model.records.TaskTimeout", True)
         until(lambda: not worker.is_healthy)
-        assert "did not end within the grace" in worker.health.error
+        assert "did not stop within the grace period" in worker.health.error
         later = neighbour.using(outbox).enqueue()
         gate.set()
         assert worker.stop()

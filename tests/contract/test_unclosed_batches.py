@@ -116,7 +116,8 @@ def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, d
     checked = said(database, "check")
     assert checked.exit_code == 1
     assert (
-        f"batch_unclosed: the batch 'may' ({batch.id}) is not closed: its `with` block raised an error" in checked.stdout
+        f"batch_unclosed: the batch 'may' ({batch.id}) is not closed: its `with` block raised an error"
+        in checked.stdout
     )
     assert cancel in checked.stdout
     assert said(database, "check", "--no-batches").exit_code == 0

@@ -44,7 +44,7 @@ class Reason(StrEnum):
     KEY_WAITING = "key_waiting", "behind another task of its key"
     """An earlier task of the same partition key comes first."""
     KEY_LIMIT = "key_limit", "limit of its key"
-    """As many tasks of the concurrency key are running as its limit allows."""
+    """The number of running tasks of the concurrency key has reached its limit."""
     KEY_RATE = "key_rate", "rate of its key"
     """The key has used up its starts."""
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"

@@ -78,12 +78,10 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not responded yet; {left}", cures)
     if label is None:
-        return Explanation(
-            Reason.WORKER_SILENT, f"its {name} is not registered; {left}, and then the task is recovered"
-        )
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}, then it is recovered")
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
-        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}, and then the task is recovered")
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}, then it is recovered")
     done = "" if progress is None else f"; its handler reported {progress}"
     sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))

@@ -275,9 +275,7 @@ def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | 
 
 def _rate(rate: object, name: str) -> tuple[int, float]:
     if not isinstance(rate, tuple) or len(rate) != 2:
-        raise InvalidArgument(
-            f"{name} takes a number and a time span, such as (100, timedelta(minutes=1)), not {rate!r}"
-        )
+        raise InvalidArgument(f"{name} must be a pair such as (100, timedelta(minutes=1)), not {rate!r}")
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
@@ -400,8 +398,8 @@ def forget_key_rates(_: Grammar) -> sa.Delete:
 
 
 def queue_names(_: Grammar) -> sa.Select[Any]:
-    """Select the names of the queues with settings, waiting or running tasks, or dead letters. At most :most dead
-    letters are searched.
+    """Select the names of the queues that have settings, tasks that are waiting or running, or dead letters. At most
+    :most dead letters are searched.
     """
     some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
     parts: list[sa.FromClause] = [

@@ -317,9 +317,7 @@ class Schedules:
                 )
                 if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
-        raise InvalidArgument(
-            f"the schedule {new.name!r} is being created and removed too quickly to be changed; try again"
-        )
+        raise InvalidArgument(f"the schedule {new.name!r} is being created and removed repeatedly; try again")
 
     def _change(
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None

@@ -377,9 +377,7 @@ def group_id(group: object) -> str | None:
     if group is None:
         return None
     if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
-        raise InvalidArgument(
-            f"a group of dead letters is identified by 16 hexadecimal digits, not {group!r}; see groups()"
-        )
+        raise InvalidArgument(f"the id of a group of dead letters has 16 hex digits, not {group!r}; see groups()")
     return group
 
 

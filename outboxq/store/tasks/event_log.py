@@ -59,8 +59,8 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""How far the order of numbers may deviate from the order of times, because an event is numbered a little after its
-time is taken.
+"""The maximum deviation of the order of numbers from the order of times. It exists because an event is numbered a
+little after its time is taken.
 """
 
 

@@ -41,7 +41,9 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""How often a task may be Ready when it is read but no longer when it is replaced. After that, it is not replaced."""
+"""The maximum number of times that a task may be Ready when it is read but no longer when it is replaced. After that,
+it is not replaced.
+"""
 
 Key = tuple[str, str | None]
 

@@ -30,7 +30,9 @@ from .idempotency import regain_keys
 from .tasks import data_of, get, no_task
 
 _LOOKS = 10
-"""How often a task may change its status between the read and the write before the call gives up."""
+"""The maximum number of times that a task may change its status between the read and the write before the call gives
+up.
+"""
 _ALLOWED = {
     EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
     EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),

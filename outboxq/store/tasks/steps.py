@@ -28,7 +28,9 @@ from . import operations
 from .operations import Change, freed, marked, moving, row_of, was_done
 
 _LOOKS = 10
-"""How often a task may be claimed and released between the read and the write before the call gives up."""
+"""The maximum number of times that a task may be claimed and released between the read and the write before the call
+gives up.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -198,7 +198,7 @@ class Recovery:
             self._real_ends[lease] = moment + min(left, lasts).total_seconds()
         if moved := self.store.due_again(None if back is None else look.now + back):
             log.warning(
-                "%d tasks were waiting for a clock that was running fast; they are now due by the current clock", moved
+                "%d tasks waited for a clock that was running fast; they are now due by the current clock", moved
             )
         self._has_corrected = True
 
