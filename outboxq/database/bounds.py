@@ -118,4 +118,6 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
-"""The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""
+"""The CHECKs that PostgreSQL's types replace. There is one per column, because SQLite evaluates only the CHECKs of
+changed columns.
+"""

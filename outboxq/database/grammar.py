@@ -1,9 +1,9 @@
 """Define a transition, and the few expressions that are spelled differently on the two databases.
 
-A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step actually changed (its
-RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying CTEs.
-SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
-use the same chain.
+A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step has really changed
+(its RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying
+CTEs. SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both
+databases use the same chain.
 
 Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the order of
 its ids.
@@ -158,7 +158,7 @@ class Grammar(Protocol):
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-        """Return the id of the task at this place (1 to 65535) after a batch, as `model.batches.Place` does."""
+        """Return the id of the task at this place (1 to 65535) after a batch, like `model.batches.BatchLink.task_id`."""
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
         """Return `rows`, a query that reads no table, to be run once the transaction has its id.
@@ -203,7 +203,7 @@ class Grammar(Protocol):
         """Select the names of our indexes and triggers that are missing, invalid or disabled, as the column `id`."""
 
     def misplaced_functions(self) -> sa.Select[Any]:
-        """Select the names of our functions that name another schema than that of our tables, as the column `id`."""
+        """Select the names of our functions that name a schema other than our tables' schema, as the column `id`."""
 
     def set_back(self) -> sa.Select[Any]:
         """Select one row, `id`, if the counter of positions is below the largest position of a task."""

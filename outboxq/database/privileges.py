@@ -30,7 +30,7 @@ class Role(StrEnum):
 
 
 class Feature(StrEnum):
-    """A feature that only some producers use."""
+    """A feature that not all producers use."""
 
     EMIT = "emit"
     IDEMPOTENCY = "idempotency"

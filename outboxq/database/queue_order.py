@@ -1,7 +1,8 @@
 """Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
-The order is that of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The settings of a queue
-say whether it is paused and what its limits are. A queue without settings costs one look-up in a small table.
+The order is the order of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The
+settings of a queue say whether it is paused and what its limits are. A queue without settings costs one look-up in a
+small table.
 """
 
 from __future__ import annotations
@@ -176,7 +177,7 @@ def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def has_limit(settings: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: the queue has a limit, of its own or for its keys."""
+    """Return a condition: the queue has a limit, either for itself or for its keys."""
     return sa.or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
 
 

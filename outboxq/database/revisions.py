@@ -38,7 +38,7 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
     """Raise SchemaOutOfDate if the tables come from another text of revision 0001, which no migration can continue
     from.
 
-    `fingerprint` is that of the tables; None if the tables do not have one.
+    `fingerprint` is the fingerprint in the tables; None if the tables do not have one.
     """
     if fingerprint != FINGERPRINT:
         raise SchemaOutOfDate(

@@ -151,7 +151,7 @@ def explained(found: Sequence[Holder]) -> str:
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
-    """Lock those of these tables that exist against all other use, until the transaction ends.
+    """Lock these tables, if they exist, against all other use, until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
     too. All of them are locked here, in one order, so that no later statement has to wait while it makes other sessions

@@ -235,7 +235,7 @@ class SqlalchemyTarget(Target):
                 )
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Roll back and raise the error at the commit, as the database does if a deferred constraint is violated."""
+        """Roll back and raise the error at the commit, like the database if a deferred constraint is violated."""
         raw: Any = self.connection.connection.dbapi_connection
         is_over = False
 

@@ -182,7 +182,7 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in one of its own. Try again after temporary errors, unless
+        """Run `work` in the caller's transaction or in a separate one. Try again after temporary errors, unless
         `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` reads from the
@@ -231,8 +231,8 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
-        """Run one statement with these values and the parameters of every statement. `begin` is the kind of its own
-        transaction.
+        """Run one statement with these values and the parameters of every statement. `begin` is the kind of the
+        transaction if it is a separate one.
         """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 

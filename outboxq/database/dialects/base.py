@@ -111,7 +111,7 @@ class Dialect(ABC):
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
     clock: Callable[[], datetime] | None
-    """Returns the time of a statement; None if the database has a clock of its own."""
+    """Returns the time of a statement; None if the database has its own clock."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
@@ -133,7 +133,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
-        """Return the name of the database that a URL points to, as a connection to it would give it."""
+        """Return the name of the database that a URL points to, in the form in which a connection returns it."""
 
     def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
         """Return a description of the database that a URL points to, without a password.
@@ -303,7 +303,7 @@ class Dialect(ABC):
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
-        """Make an engine of a caller begin real transactions."""
+        """Make a caller's engine begin real transactions."""
 
     def warm(self, *builders: Builder) -> None:
         """Compile these statements now, in the forms that most batches need, so that no call has to wait for it later."""

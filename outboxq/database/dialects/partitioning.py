@@ -290,7 +290,7 @@ _Part = str | _Name | _Literal | UUID
 
 
 class _Words(DDLElement):
-    """A statement that SQLAlchemy cannot express: its words, and the names and values between them."""
+    """A statement that SQLAlchemy cannot express, as a sequence of words, names and values."""
 
     def __init__(self, *parts: _Part) -> None:
         self.parts = parts

@@ -206,8 +206,8 @@ class OneStatement(_Plan):
         return self._variant(*self._kind(rows)).sql
 
     def compile(self) -> None:
-        """Compile now, instead of at the first use, the variants that most batches take: those without the unneeded
-        steps.
+        """Compile the variants that most batches need, which lack the unneeded steps, now instead of at their first
+        use.
         """
         for constant in {self._every_column, self._transition.constant_columns}:
             self._variant(constant, frozenset(name for name, *_ in self._conditions))
@@ -405,7 +405,7 @@ class _Step:
         return self.constant if constant else self.packed
 
     def _form(self, relation: Callable[[str, Columns], FromClause]) -> _Form:
-        """Compile the statement, with the relations that it reads made by `relation`."""
+        """Compile the statement. `relation` creates the relations that it reads."""
         read = {name: relation(name, columns) for name, columns in self._read.items()}
         return _Form(self._prepare(self._build({**self._relations, **read})), self._read, self._columns)
 

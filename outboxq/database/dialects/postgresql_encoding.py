@@ -27,7 +27,7 @@ def ensure_server(raw: Any) -> None:
 
 
 def ensure_readable(raw: Any) -> None:
-    """Raise UnsupportedDatabase as `ensure_server` does, and InvalidTarget if a caller's connection has no encoding."""
+    """Raise the error of `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
     if not hasattr(raw, "info"):
         return
     ensure_server(raw)

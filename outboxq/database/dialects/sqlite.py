@@ -83,7 +83,7 @@ class SqliteDialect(Dialect):
     def abandon(self, raw: Any) -> None:
         with suppress(sqlite3.Error):
             raw.interrupt()
-            raw.execute("PRAGMA query_only = ON")  # or the handler's next write would be a transaction of its own
+            raw.execute("PRAGMA query_only = ON")  # otherwise, the handler's next write would be a separate transaction
             raw.rollback()
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Configure SQLite connections: outboxq's own, and those of a caller's engine."""
+"""Configure SQLite connections, both outboxq's own and a caller's."""
 
 from __future__ import annotations
 

@@ -158,9 +158,9 @@ _without_key, _with_key = _entry.partition_key.is_(None), _entry.partition_key.i
 
 # Claims read in this order: within one queue and priority, the due rows are a contiguous range.
 _partial_index("ix_task_outbox_due", _entry.queue, _entry.priority, _entry.available_at, _entry.id, where=_without_key)
-# Tasks with a key have indexes of their own, so that tasks without one do not incur their cost. One index is by key,
-# with each key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys
-# that are not due.
+# Tasks with a key have separate indexes, so that tasks without one do not incur their cost. One index is by key, with
+# each key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys that
+# are not due.
 _key_order = (_entry.queue, _entry.partition_key, _entry.priority.desc(), _entry.position)
 _partial_index("ix_task_outbox_key", *_key_order, where=_with_key)
 _partial_index("ix_task_outbox_key_due", _entry.queue, _entry.available_at, _entry.id, where=_with_key)

@@ -98,8 +98,8 @@ class Outlook:
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
-    """Return why the task does not run, or what it does. If there are several reasons, the one to deal with first is
-    returned.
+    """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
+    is returned.
 
     A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is read
     from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
@@ -425,7 +425,7 @@ def one(g: Grammar) -> sa.Select[Any]:
     """
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
-    # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
+    # These are subqueries, because a join would read all claims: the planner cannot know that each key has one row.
     holds = sa.select(claim.task_execution_id).where(
         claim.queue == execution.queue,
         claim.partition_key == execution.partition_key,

@@ -42,9 +42,9 @@ class QueueSettings:
     paused_at: datetime | None = None
     """The time at which the queue was paused; since then, its tasks are not claimed; None if it is not paused."""
     concurrency: int | None = None
-    """Maximum number of its tasks that run at once, across all machines; None means no limit."""
+    """The maximum number of its tasks that run at once on all machines together; None means no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of starts per period, across all machines; None means no limit."""
+    """The maximum number of starts per period on all machines together; None means no limit."""
     concurrency_per_key: int | None = None
     """Maximum number of tasks of one concurrency key that run at once; None: 1."""
     rate_per_key: tuple[int, timedelta] | None = None

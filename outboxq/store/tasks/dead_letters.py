@@ -446,8 +446,7 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here. The decisive lock is the one on the execution, which comes before that of the
-    dead letter.
+    They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -156,7 +156,7 @@ class EventLog:
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest `count` events; with 0, after the newest, as `tail_from_now` does."""
+        """Return a cursor before the newest `count` events; with 0, after the newest event, like `tail_from_now`."""
         end = self.tail_from_now()
         if count == 0:
             return end

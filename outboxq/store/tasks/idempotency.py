@@ -140,8 +140,8 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of the tasks that an earlier attempt wrote. It wrote either all of them or none; in the latter
-    case, return None.
+    """Return the handles of the tasks that an earlier attempt wrote. It wrote either all of the tasks or none of them;
+    if none, return None.
 
     An attempt that replaced a task left its own id in that task's event.
     """
@@ -321,7 +321,7 @@ def key_holders(g: Grammar) -> Transition:
     """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
-        """Look each key up by index, whatever the planner estimates for the table."""
+        """Look up each key by index, whatever the planner estimates for the table."""
         given = r["given"].c
         mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
         return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])

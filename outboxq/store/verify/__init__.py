@@ -41,8 +41,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""Every invariant by its name, in the order of repair: a stale row may occupy the place of another, and differences
-from the events are repaired before differences from other tables.
+"""All invariants by name, in the order of repair: a stale row may occupy the place of another, and differences from the
+events are repaired before differences from other tables.
 """
 
 

@@ -65,7 +65,9 @@ class Recovery:
         Their stored expiry times are too late.
         """
         self._has_corrected = False
-        """True once the rows have been corrected that a clock that was running fast wrote before this process began."""
+        """True once this process has corrected the rows that were written before its start by a clock that was running
+        fast.
+        """
         self._broken: dict[Lease, float] = {}
         """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
