@@ -1,8 +1,8 @@
 """Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
 The order is the order of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The
-settings of a queue say whether it is paused and what its limits are. A queue without settings costs one look-up in a
-small table.
+settings of a queue say whether it is paused and what its limits are. For a queue without settings, one look-up in a
+small table is enough.
 """
 
 from __future__ import annotations

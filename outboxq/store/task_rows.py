@@ -1,4 +1,4 @@
-"""Write the rows of a task: its execution, outbox entry, dead letter, events and partition key.
+"""Write the rows of a task: execution, outbox entry, dead letter, events and partition key.
 
 Which rows are written depends on the task's new status. A Ready task gets an outbox entry, and a Failed task a dead
 letter. A task that has ended frees its key or holds it.
