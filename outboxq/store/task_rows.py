@@ -1,7 +1,7 @@
 """Write the rows of a task: execution, outbox entry, dead letter, events and partition key.
 
-Which rows are written depends on the task's new status. A Ready task gets an outbox entry, and a Failed task a dead
-letter. A task that has ended frees its key or holds it.
+Which rows are written depends on the task's new status. A Failed task gets a dead letter, and a Ready task an outbox
+entry. A task that has ended frees its key or holds it.
 """
 
 from __future__ import annotations
