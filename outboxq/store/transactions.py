@@ -323,7 +323,7 @@ class Transactions:
         if (locked := unit.database) is not None and locked == self._database():
             raise InvalidTarget(
                 f"inside the transactional task {running.task_name}, nothing can be written to {locked} in a separate transaction: "
-                "SQLite allows one writer, which is the task's transaction until its handler returns; call using(ctx), or pass "
+                "SQLite allows one writer, which is the task's transaction until its handler returns; write using(ctx), or pass "
                 "using=ctx to the store's method, so that the write is committed with the task"
             )
 
