@@ -441,7 +441,7 @@ MUTANTS = (
         "outboxq/database/dialects/sqlite.py",
         (
             (
-                '            raw.execute("PRAGMA query_only = ON")  # or the handler\'s next write would be a transaction of its own\n',
+                '            raw.execute("PRAGMA query_only = ON")  # otherwise, the handler\'s next write would be a separate transaction\n',
                 "",
             ),
         ),

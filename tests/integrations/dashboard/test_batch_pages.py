@@ -97,7 +97,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
 def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
     then_id = batch.then[0].id
     words = reader.words(f"/tasks/{then_id}", status=404)
-    assert f"It is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not ended" in words
+    assert f"It is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not finished" in words
     assert f'href="/batches/{batch.id}"' in reader.page.text
     first = database.store.explain(then_id).waits_for
     assert f'href="/tasks/{first}"' in reader.page.text
