@@ -101,7 +101,7 @@ MUTANTS = (
     Mutant(
         "a repair counts the ends of a batch that it does not see yet",
         "outboxq/store/verify/repairs.py",
-        (('    "batch_counts_differ": batches.counts_wrong,\n', ""),),
+        (('    "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),\n', ""),),
         ("tests/contract/test_batch_races.py",),
     ),
     Mutant(
@@ -236,7 +236,7 @@ MUTANTS = (
     Mutant(
         "verify does not look at the functions of triggers after a schema was renamed",
         "outboxq/database/dialects/catalogue.py",
-        (("or_(beside, _function.c.oid.in_(fired))", "beside"),),
+        (("sa.or_(beside, _function.c.oid.in_(fired))", "beside"),),
         ("tests/contract/test_renamed_schema.py",),
     ),
     Mutant(
@@ -441,7 +441,7 @@ MUTANTS = (
         "outboxq/database/dialects/sqlite.py",
         (
             (
-                '            raw.execute("PRAGMA query_only = ON")  # or the handler\'s next write would be a transaction of its own\n',
+                '            raw.execute("PRAGMA query_only = ON")  # otherwise, the handler\'s next write would be a separate transaction\n',
                 "",
             ),
         ),
@@ -631,8 +631,8 @@ MUTANTS = (
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
-                'return number.op("<@", return_type=Boolean())(cast(ids, INT8MULTIRANGE))',
-                "return literal_column('false', Boolean)",
+                'return number.op("<@", return_type=sa.Boolean())(sa.cast(ids, INT8MULTIRANGE))',
+                "return sa.literal_column('false', sa.Boolean)",
             ),
         ),
         (
@@ -1270,8 +1270,8 @@ MUTANTS = (
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
-                '        .where(literal_column("ctid") == func.any(func.array(select(picked.c.ctid).scalar_subquery())))\n',
-                '        .where(literal_column("ctid").in_(ctids))\n',
+                '        .where(sa.literal_column("ctid") == sa.func.any(sa.func.array(sa.select(picked.c.ctid).scalar_subquery())))\n',
+                '        .where(sa.literal_column("ctid").in_(ctids))\n',
             ),
         ),
         ("tests/dialects/test_plans.py",),
@@ -1371,8 +1371,8 @@ MUTANTS = (
         "outboxq/database/dialects/postgresql_grammar.py",
         (
             (
-                "        return select(self.clock.c.now).scalar_subquery()\n",
-                "        return func.clock_timestamp(type_=Instant)\n",
+                "        return sa.select(self.clock.c.now).scalar_subquery()\n",
+                "        return sa.func.clock_timestamp(type_=Instant)\n",
             ),
         ),
         ("tests/dialects/test_plans.py",),
@@ -2331,7 +2331,7 @@ MUTANTS = (
         "outboxq/store/producing/planting.py",
         (
             (
-                '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")\n',
+                '    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")\n',
                 "",
             ),
         ),

@@ -1,4 +1,4 @@
-"""Ending a transaction from another thread, when its handler does not end it."""
+"""End a transaction from another thread if its handler does not."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Abandonment:
         self._is_over = self._was_abandoned = False
 
     def abandon(self) -> None:
-        """Roll back if the transaction keeps all others from writing. The connection then refuses the handler's
-        writes.
+        """Roll back the transaction if it prevents all others from writing. After that, the connection refuses the
+        handler's writes.
         """
         with self._lock:
             if not self._is_over and self._dialect.one_writer:
@@ -27,8 +27,8 @@ class Abandonment:
                 self._dialect.abandon(self._raw)
 
     def end(self) -> bool:
-        """Prevent rollbacks from now on. Returns whether there has been one, so that the connection must not be used
-        again.
+        """Prevent rollbacks from now on. Returns whether the transaction was rolled back, in which case the connection
+        must not be used again.
         """
         with self._lock:
             self._is_over = True

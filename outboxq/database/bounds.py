@@ -1,5 +1,5 @@
-"""Define the CHECKs of the tables: they refuse rows with values that a claim, a recovery, an end or a wait could not
-compute with.
+"""Define the CHECKs of the tables: they refuse rows whose values would break a claim, a recovery, the end of a task or
+a wait.
 
 On PostgreSQL the types of the columns do most of this (`column_types.py`).
 """
@@ -118,4 +118,6 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
-"""The CHECKs that PostgreSQL's types replace: one for each column, because SQLite evaluates those of changed columns only."""
+"""The CHECKs that PostgreSQL's types replace. There is one per column, because SQLite evaluates only the CHECKs of
+changed columns.
+"""

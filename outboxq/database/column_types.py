@@ -16,7 +16,7 @@ from ..model import TaskStatus
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """`timestamptz`, read back in UTC in every time zone of the session."""
+    """`timestamptz`, read back in UTC, whatever the session's time zone is."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -38,7 +38,7 @@ class BoundedUtcDateTime(TypeDecorator[datetime]):
 class IsoDateTime(TypeDecorator[datetime]):
     """ISO text in UTC, always to the microsecond, so that text order is time order.
 
-    SQLite's own DateTime type silently drops the offset of what it is given.
+    SQLite's own DateTime type silently drops the UTC offset of a value.
     """
 
     impl = Text
@@ -197,10 +197,10 @@ BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime()
 Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
 """More than 0, and at most 3 200 000 000 (a little over a hundred years)."""
 Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
-"""At least 1, and small enough that adding 1 does not overflow."""
+"""A number of at least 1, small enough that adding 1 does not overflow."""
 Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())
 Number: TypeEngine[Any] = _bounded(BigInteger(), "outboxq_number", BigInteger())
-"""A position or a lease token: at most 10 to the 18, so that there is always a next one."""
+"""A position or a lease token: at most 10**18, so that there is always a next one."""
 BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
 Status: TypeEngine[Any] = Enum(
     TaskStatus,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import psycopg
 
 OLDEST_PSYCOPG = (3, 2, 5)
-"""Earlier versions lose notifications, or have no RawCursor."""
+"""Earlier versions lose notifications or do not have RawCursor."""
 
 _INSTALL = "pip install 'outboxq[postgresql]'"
 
@@ -30,7 +30,7 @@ def ensure_psycopg() -> None:
             if getattr(error, "name", None) == "psycopg"
             else f"cannot be imported ({_first_line(error)})"
         )
-        raise ConfigurationError(f"outboxq uses PostgreSQL through psycopg 3, which {why}; run: {_INSTALL}") from error
+        raise ConfigurationError(f"outboxq uses psycopg 3 for PostgreSQL, which {why}; run: {_INSTALL}") from error
     found = version("psycopg")
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
         wanted = ".".join(map(str, OLDEST_PSYCOPG))
@@ -54,7 +54,7 @@ def is_unreached(error: BaseException | None) -> bool:
 
 def advice(driver: str) -> str:
     """Return the advice for a driver of SQLAlchemy or Django that outboxq cannot use for writing."""
-    said = f"outboxq writes through psycopg 3 and sqlite3, not through {driver}; "
+    said = f"outboxq writes with psycopg 3 or sqlite3, not with {driver}; "
     if driver == "asyncpg":
         return f"{said}enqueue through a separate engine: create_async_engine('postgresql+psycopg://…')"
     if driver == "aiosqlite":
@@ -63,7 +63,7 @@ def advice(driver: str) -> str:
 
 
 def _classes(name: str) -> tuple[type[Any], ...]:
-    """Return the class of this name if psycopg is imported. An object of the class cannot exist otherwise."""
+    """Return the class of this name if psycopg is imported. Otherwise, an object of the class cannot exist."""
     found = getattr(sys.modules.get("psycopg"), name, None)
     return () if found is None else (found,)
 

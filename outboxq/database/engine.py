@@ -16,13 +16,13 @@ from ..model.forks import in_children
 from .dialects import dialect_for
 
 _OWN: Final = "outboxq_own"
-"""The execution option that marks the engines made here."""
+"""The execution option that marks engines created by `make_engine`."""
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
     """Make an engine of our own. Its connections are autocommit: every transaction begins with its own statement (`store`).
 
-    `poolclass` None is SQLAlchemy's choice. Only its owner can read and write a new SQLite file. Raises
+    With `poolclass` None, SQLAlchemy chooses the pool. Only its owner can read and write a new SQLite file. Raises
     ConfigurationError for a string that is not a URL, UnsupportedDatabase for a database outboxq does not run on.
     """
     parsed = parse_url(url)
@@ -63,11 +63,11 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool: a caller who takes every connection of `engine` does
-    not take any of them.
+    """Return an engine for the same database with its own pool: callers that occupy every connection of `engine` do not
+    occupy these.
 
-    Its connections are made like the engine's, with the same arguments and creator. Raises ConfigurationError for an engine
-    that has one connection for all threads.
+    Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
+    one connection for all threads.
     """
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
@@ -84,9 +84,8 @@ def close(engine: Engine) -> None:
 
     `Engine.dispose()` alone would leave that one open until the garbage collector finds it.
     """
-    if (
-        _invalidate not in engine.pool.dispatch.checkin
-    ):  # a second close would add it while another thread calls the listeners
+    # A second close would add the listener while another thread calls the listeners.
+    if _invalidate not in engine.pool.dispatch.checkin:
         event.listen(engine.pool, "checkin", _invalidate)
     engine.dispose()
 
@@ -96,7 +95,9 @@ def _invalidate(_connection: Any, record: Any) -> None:
 
 
 def detached(engine: Engine) -> Any:
-    """Return a driver's connection that is in no pool and belongs to the caller; it is made like the engine's connections."""
+    """Return a driver's connection that does not belong to a pool. It is opened like the engine's connections, and the
+    caller closes it.
+    """
     fairy = engine.pool.recreate().connect()
     connection = fairy.dbapi_connection
     fairy.detach()
@@ -111,7 +112,7 @@ def _but_isolation(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _forget_in_children(engine: Engine) -> None:
-    """Make a forked child use connections of its own instead of its parent's."""
+    """Make a forked child process use its own connections instead of its parent's."""
     alive = weakref.ref(engine)
 
     def forget() -> None:
@@ -140,7 +141,7 @@ def parse_url(url: str | URL) -> URL:
     if parsed.drivername == "postgres":  # many hosts still write it into DATABASE_URL
         parsed = parsed.set(drivername="postgresql")
     if "@" in (parsed.host or ""):
-        raise ConfigurationError("the database URL has more than one @; inside a password it is written %40")
+        raise ConfigurationError("the database URL has more than one @; write an @ in a password as %40")
     return parsed
 
 

@@ -11,11 +11,11 @@ from sqlalchemy.exc import InvalidRequestError
 
 
 def listen(to: Engine | Connection, name: str, listener: Callable[..., Any]) -> None:
-    """Do what `event.listen()` does, but also for an engine that `Engine.execution_options()` made, and on its
-    connections.
+    """Call `event.listen()`, in a way that also works for an engine that `Engine.execution_options()` returned, and on
+    its connections.
 
-    SQLAlchemy 2.0.0 to 2.0.36 refuses such an engine (2.0.41 does not): it looks for the kind of events one engine above and
-    no further. The rest of its machinery goes all the way up, so it is enough to skip that check.
+    SQLAlchemy 2.0.0 to 2.0.36 refuses such an engine (2.0.41 does not): it looks only one engine up for the kind of
+    events. The rest of its machinery looks all the way up, so skipping that check is enough.
     """
     try:
         event.listen(to, name, listener)

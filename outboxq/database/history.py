@@ -13,7 +13,7 @@ from .grammar import Grammar, sql_literal
 from .tables import task_batches, task_executions
 
 before = bindparam("before", type_=Instant, required=True)
-"""The moment before which a task must have ended."""
+"""The time before which a task must have ended."""
 _statuses = {
     status: bindparam(f"prune_{status.lower()}", type_=Integer, required=True)
     for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -30,8 +30,9 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition: the task ended before :before in one of the statuses to delete, and so did its batch if it has one.
 
-    A task of a batch is kept until what follows the batch has completed or was cancelled, since it reads the batch's
-    results, and would again if redriven. A dead letter is deleted in any case: the batch then no longer waits for it.
+    A task of a batch is kept until the tasks after the batch have completed or were cancelled, because they read the
+    batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops
+    waiting for it.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]
     ended = and_(execution.completed_at < before, or_(*wanted))
@@ -49,9 +50,11 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
 
 
 def _may_be_read(g: Grammar) -> ColumnElement[bool]:
-    """Return a condition: the last task that was enqueued behind a batch may still run, and read the results of the batch.
+    """Return a condition: the last task that was enqueued after a batch may still run and read the results of the
+    batch.
 
-    Of a batch that has completed, those before the last one have completed too. So one task is looked up, by its id.
+    In a completed batch, all `then` tasks before the last one have completed too. So only one task is looked up, by its
+    id.
     """
     follower = task_executions.alias("follower")
     unended = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)

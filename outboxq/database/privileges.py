@@ -1,7 +1,8 @@
 """List exactly the privileges that each kind of role needs on PostgreSQL.
 
-A producer has privileges on single columns of tables in which it reads or changes other producers' tasks: it can neither read
-nor change their arguments. Tests prove the list: they run as these roles, once with all privileges and once without each.
+In the tables where a producer reads or changes other producers' tasks, it has privileges on single columns only, so
+that it can neither read nor change their arguments. Tests prove that the list is right: they run as these roles, once
+with all privileges and once without each of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Role(StrEnum):
 
 
 class Feature(StrEnum):
-    """A feature that only some producers use."""
+    """A feature that not all producers use."""
 
     EMIT = "emit"
     IDEMPOTENCY = "idempotency"
@@ -65,11 +66,13 @@ class Right:
     """The name without its schema; "" for the schema itself."""
     privilege: Privilege
     columns: tuple[str, ...] = ()
-    """The columns; empty for all of them."""
+    """The columns; empty means all columns."""
 
 
 def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
-    """Return the privileges that a role needs, the schema's first. `features` are those of a producer."""
+    """Return the privileges that a role needs, those on the schema first. `features` are the features that a producer
+    uses.
+    """
     given = set(features) | ({Feature.IDEMPOTENCY} if Feature.REPLACE in features else set())
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
     of_features = [right for one in sorted(given) for right in _FEATURES[one]]
@@ -202,7 +205,7 @@ _FEATURES = {
             f"{', '.join(OPTION_COLUMNS.values())})",
         ),
         *_on("execution_events", f"SELECT ({_EVENT})"),
-        *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last one allows FOR UPDATE
+        *_on("task_outbox", "DELETE; SELECT (queue); UPDATE (created_at)"),  # the last privilege allows FOR UPDATE
     ),
     Feature.RESULTS: (
         *_on("task_executions", "SELECT (attempt, last_error, result, status, task_name)"),
@@ -222,4 +225,4 @@ _TOGETHER = {
         *_on("task_executions", "SELECT (pipeline_execution_id)"),
     ),
 }
-"""The privileges that a producer needs only for features that it uses together."""
+"""The privileges that a producer needs only for a combination of features."""

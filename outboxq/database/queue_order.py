@@ -1,7 +1,8 @@
 """Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
-The order is that of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The settings of a queue
-say whether it is paused and what its limits are. A queue without settings costs one look-up in a small table.
+The order is the order of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The
+settings of a queue say whether it is paused and what its limits are. For a queue without settings, one look-up in a
+small table is enough.
 """
 
 from __future__ import annotations
@@ -9,23 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    Boolean,
-    ColumnElement,
-    FromClause,
-    Integer,
-    Select,
-    SmallInteger,
-    Text,
-    and_,
-    bindparam,
-    func,
-    literal_column,
-    not_,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 
 from ..model.records import CONCURRENCY_KEY_PREFIX
 from ..model.subscriptions import EVERYTHING
@@ -33,79 +18,85 @@ from .column_types import Instant
 from .grammar import Grammar
 from .tables import queue_settings, task_leases, task_outbox
 
-passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
-passed_until = bindparam("passed_until", None, type_=Instant)
-"""Entries of this priority are read from this due time on; None for all. Nearly every row before it is dead."""
-_any_topic = bindparam("any_topic", type_=Boolean, required=True)
+passed_priority = sa.bindparam("passed_priority", None, type_=sa.SmallInteger)
+passed_until = sa.bindparam("passed_until", None, type_=Instant)
+"""Entries of this priority are read from this due time on; None for all. Nearly all rows before it are dead."""
+_any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
 def taken(g: Grammar) -> tuple[Any, ...]:
     """Return the columns of a claim's DELETE.
 
-    They are the execution's id, the order of the claim, `besides` (some queue needs another kind of claim) and `crowded` (many
-    dead rows lie in the claim's way).
+    They are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of claim) and
+    `crowded` (true if the claim has to pass many dead rows).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
-    with_key = select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
+    with_key = sa.select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
     return (
         entry.task_execution_id.label("id"),
         entry.available_at,
         entry.id.label("entry_id"),
-        or_(with_key, any_limited()).label("besides"),
+        sa.or_(with_key, any_limited()).label("besides"),
         g.crowded.label("crowded"),
     )
 
 
-def wanted(g: Grammar, topic: ColumnElement[Any]) -> ColumnElement[bool]:
+def wanted(g: Grammar, topic: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition: the worker runs tasks of this topic."""
     given = g.topics
-    mine = select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
-    return or_(_any_topic, mine)
+    mine = sa.select(given.c.topic).where(matches(topic, given.c.topic)).correlate_except(given).exists()
+    return sa.or_(_any_topic, mine)
 
 
-def given_queues(g: Grammar) -> FromClause:
-    return g.rows("queues", {"queue": Text()})
+def given_queues(g: Grammar) -> sa.FromClause:
+    return g.rows("queues", {"queue": sa.Text()})
 
 
-def every_queue(*, with_key: bool = False) -> CTE:
-    """Return the queues that have entries without a key (or with one): one index probe for each queue, for any backlog."""
+def every_queue(*, with_key: bool = False) -> sa.CTE:
+    """Return the queues that have entries without a key (or with one). It takes one index probe per queue, whatever the
+    backlog is.
+    """
 
-    def counts(entry: FromClause) -> ColumnElement[bool]:
+    def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
         key = entry.c.partition_key
         return key.is_not(None) if with_key else key.is_(None)
 
-    first = select(func.min(task_outbox.c.queue).label("queue")).where(counts(task_outbox))
+    first = sa.select(sa.func.min(task_outbox.c.queue).label("queue")).where(counts(task_outbox))
     queues = first.cte("keyed_queues" if with_key else "queues", recursive=True)
     entry = task_outbox.alias("entry")
-    following = select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue, counts(entry)).correlate(queues)
-    return queues.union_all(select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
+    following = (
+        sa.select(sa.func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue, counts(entry)).correlate(queues)
+    )
+    return queues.union_all(sa.select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
 
 
 def pairs(
-    queues: FromClause, without: Callable[[Any], ColumnElement[bool]] | None = None, *, name: str = "pairs"
-) -> CTE:
+    queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]] | None = None, *, name: str = "pairs"
+) -> sa.CTE:
     """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
 
-    Only for queues that are not `without`.
+    Queues in `without` are left out.
     """
     entry = task_outbox.alias("entry")
 
-    def highest(pair: FromClause, *below: ColumnElement[bool]) -> Any:
-        found = select(entry.c.priority).where(entry.c.queue == pair.c.queue, entry.c.partition_key.is_(None), *below)
+    def highest(pair: sa.FromClause, *below: sa.ColumnElement[bool]) -> Any:
+        found = sa.select(entry.c.priority).where(
+            entry.c.queue == pair.c.queue, entry.c.partition_key.is_(None), *below
+        )
         return found.order_by(entry.c.priority.desc()).limit(1).correlate(pair).scalar_subquery()
 
-    first = select(queues.c.queue, highest(queues).label("priority")).where(queues.c.queue.is_not(None))
+    first = sa.select(queues.c.queue, highest(queues).label("priority")).where(queues.c.queue.is_not(None))
     if without is not None:
-        first = first.where(not_(without(queues.c.queue)))
+        first = first.where(sa.not_(without(queues.c.queue)))
     found = first.cte(name, recursive=True)
     following = highest(found, entry.c.priority < found.c.priority)
-    return found.union_all(select(found.c.queue, following).where(found.c.priority.is_not(None)))
+    return found.union_all(sa.select(found.c.queue, following).where(found.c.priority.is_not(None)))
 
 
-def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_outbox) -> Select[Any]:
+def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = task_outbox) -> sa.Select[Any]:
     """Select the due entries of one pair, oldest first: one contiguous range of the index `ix_task_outbox_due`."""
     return (
-        select(*columns)
+        sa.select(*columns)
         .where(
             entry.c.partition_key.is_(None),
             entry.c.queue == pair.c.queue,
@@ -117,84 +108,85 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
     )
 
 
-def matches(topic: ColumnElement[Any], pattern: ColumnElement[Any]) -> ColumnElement[bool]:
+def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition: the pattern covers this topic. A pattern is a topic, or the beginning of one and a `*`.
 
     It compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as wildcards. NULL without a topic.
     """
-    one = literal_column("1", Integer)
-    rest = func.length(pattern) - one
-    ends = func.substr(pattern, func.length(pattern), one) == literal_column(f"'{EVERYTHING}'", Text)
-    begins = func.substr(topic, one, rest) == func.substr(pattern, one, rest)
-    return or_(topic == pattern, ends & begins)
+    one = sa.literal_column("1", sa.Integer)
+    rest = sa.func.length(pattern) - one
+    ends = sa.func.substr(pattern, sa.func.length(pattern), one) == sa.literal_column(f"'{EVERYTHING}'", sa.Text)
+    begins = sa.func.substr(topic, one, rest) == sa.func.substr(pattern, one, rest)
+    return sa.or_(topic == pattern, ends & begins)
 
 
 LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
 """The columns of a queue's settings that limit its keys. At least one is set for a queue that limits its keys."""
 
 
-def paused(queue: ColumnElement[str]) -> ColumnElement[bool]:
+def paused(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition: the queue is paused."""
     return _some(queue, _is_paused)
 
 
-def limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
+def limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition: the queue has a limit."""
     return _some(queue, has_limit)
 
 
-def paused_or_limited(queue: ColumnElement[str]) -> ColumnElement[bool]:
+def paused_or_limited(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition: a claim that does not lock the settings of the queue must skip it."""
-    return _some(queue, lambda mine: or_(_is_paused(mine), has_limit(mine)))
+    return _some(queue, lambda mine: sa.or_(_is_paused(mine), has_limit(mine)))
 
 
-def stopped(g: Grammar, queue: ColumnElement[str]) -> ColumnElement[bool]:
+def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition: no task of the queue may start now. It is paused, or at its concurrency limit or rate limit.
 
-    A queue that limits its keys counts as stopped: what it may start depends on the keys (`store/claims/limits_sql.py`).
+    A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
+    (`store/claims/limits_sql.py`).
     """
     lease = task_leases.alias("lease")
 
-    def says(mine: FromClause) -> ColumnElement[bool]:
-        running = select(func.count()).select_from(lease).where(lease.c.queue == mine.c.queue).correlate(mine)
-        full = and_(mine.c.concurrency_limit.is_not(None), mine.c.concurrency_limit <= running.scalar_subquery())
-        return or_(_is_paused(mine), limits_keys(mine), full, next_start(g, mine) > g.now)
+    def says(mine: sa.FromClause) -> sa.ColumnElement[bool]:
+        running = sa.select(sa.func.count()).select_from(lease).where(lease.c.queue == mine.c.queue).correlate(mine)
+        full = sa.and_(mine.c.concurrency_limit.is_not(None), mine.c.concurrency_limit <= running.scalar_subquery())
+        return sa.or_(_is_paused(mine), limits_keys(mine), full, next_start(g, mine) > g.now)
 
     return _some(queue, says)
 
 
-def any_limited() -> ColumnElement[bool]:
+def any_limited() -> sa.ColumnElement[bool]:
     """Return a condition: some queue has a limit, so its tasks need another kind of claim."""
     mine = queue_settings.alias("mine")
-    return select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
+    return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
 
-def any_by_key() -> ColumnElement[bool]:
+def any_by_key() -> sa.ColumnElement[bool]:
     """Return a condition: some queue limits its keys (`store/claims/limits_sql.py`)."""
     mine = queue_settings.alias("by_key")
-    found = select(mine.c.queue).where(limits_keys(mine)).limit(1)
+    found = sa.select(mine.c.queue).where(limits_keys(mine)).limit(1)
     return found.scalar_subquery().is_not(None)
 
 
-def is_concurrency_key(key: ColumnElement[Any]) -> ColumnElement[bool]:
+def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition: the stored key is a concurrency key. NULL without a key."""
-    length = literal_column(str(len(CONCURRENCY_KEY_PREFIX)), Integer)
-    return func.substr(key, literal_column("1", Integer), length, type_=Text) == literal_column(
-        f"'{CONCURRENCY_KEY_PREFIX}'", Text
+    length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
+    return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
+        f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text
     )
 
 
-def has_limit(settings: FromClause) -> ColumnElement[bool]:
-    """Return a condition: the queue has a limit, of its own or for its keys."""
-    return or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
+def has_limit(settings: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return a condition: the queue has a limit, either for itself or for its keys."""
+    return sa.or_(settings.c.concurrency_limit.is_not(None), settings.c.rate_limit.is_not(None), limits_keys(settings))
 
 
-def limits_keys(settings: FromClause) -> ColumnElement[bool]:
+def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: the queue limits its keys."""
-    return or_(*(settings.c[name].is_not(None) for name in LIMITS_OF_KEYS))
+    return sa.or_(*(settings.c[name].is_not(None) for name in LIMITS_OF_KEYS))
 
 
-def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
+def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
     """Return the time of the next start that the rate limit allows; NULL without a rate limit.
 
     The limit is a token bucket: it holds `rate_limit` starts, and fills in `rate_seconds`.
@@ -203,15 +195,17 @@ def next_start(g: Grammar, settings: FromClause) -> ColumnElement[Any]:
     return g.later(settings.c.rate_full_at, -room)
 
 
-def _is_paused(settings: FromClause) -> ColumnElement[bool]:
+def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:
     return settings.c.paused_at.is_not(None)
 
 
-def _some(queue: ColumnElement[str], says: Callable[[FromClause], ColumnElement[bool]]) -> ColumnElement[bool]:
+def _some(
+    queue: sa.ColumnElement[str], says: Callable[[sa.FromClause], sa.ColumnElement[bool]]
+) -> sa.ColumnElement[bool]:
     """Return a condition on the settings of the queue; false without any.
 
-    It is a scalar subquery, which stays a look-up by key whatever the rest of the plan is.
+    It is a scalar subquery, which remains a look-up by key whatever the rest of the plan is.
     """
     mine = queue_settings.alias("mine")
-    found = select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)
+    found = sa.select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)
     return found.scalar_subquery().is_not(None)

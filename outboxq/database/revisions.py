@@ -17,7 +17,8 @@ OLDEST_SCHEMA = "0001"
 """The oldest schema that this code runs on. It is raised one release after the schema that the code then needs."""
 
 FINGERPRINT = "adaea86ae1ca"
-"""The digest of the text of revision 0001. The tables keep it, so that tables from an unreleased text are recognised.
+"""The digest of the text of revision 0001. It is stored in the database, so that tables from an unreleased text are
+recognised.
 
 Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
 """
@@ -27,7 +28,9 @@ UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
 
 
 def is_newer(schema: str | None) -> bool:
-    """Return True if a later release made this schema. Revisions are four digits, so they sort as text."""
+    """Return True if a later release created this schema. Revisions have four digits, so they can be compared as
+    strings.
+    """
     return schema is not None and schema > REVISION
 
 
@@ -35,7 +38,7 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
     """Raise SchemaOutOfDate if the tables come from another text of revision 0001, which no migration can continue
     from.
 
-    `fingerprint` is that of the tables; None: they do not have one.
+    `fingerprint` is the fingerprint in the tables; None if the tables do not have one.
     """
     if fingerprint != FINGERPRINT:
         raise SchemaOutOfDate(
@@ -70,15 +73,15 @@ def no_file(path: str) -> SchemaOutOfDate:
 
 
 def ensure_ours(schema: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate if a later release made the schema: only that release can undo it."""
+    """Raise SchemaOutOfDate if a later release created the schema, because only that release can downgrade it."""
     if is_newer(schema):
         raise SchemaOutOfDate(
-            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot undo; "
-            "undo it with the release that made it",
+            f"{place()} has the outboxq schema {schema}, which this release ({REVISION}) does not know and so cannot downgrade; "
+            "downgrade with the release that created it",
             code_is_older=True,
         )
 
 
 def left_alone(schema: str | None) -> str:
     """Return the message for an upgrade that found this newer schema."""
-    return f"the schema {schema} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"
+    return f"the schema {schema} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed"

@@ -10,26 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Self
 
-from sqlalchemy import (
-    ARRAY,
-    Boolean,
-    ColumnElement,
-    Double,
-    FromClause,
-    Integer,
-    Select,
-    Text,
-    bindparam,
-    case,
-    cast,
-    column,
-    exists,
-    func,
-    literal_column,
-    select,
-    table,
-    true,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
@@ -47,16 +28,16 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 """The names of our tables, in the order in which they are locked."""
 
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
-"""Longest time for which others queue behind an upgrade, in one round.
+"""The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that the upgrade gives up in a deadlock, and not a producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the upgrade gives up, and not a producer.
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""The time for which an upgrade keeps asking for tables that others have locked."""
+"""The time for which an upgrade keeps requesting tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
-"""Time to wait for a lock that stops no reader and no writer. A running autovacuum stops for it, after
+"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
 deadlock_timeout.
 """
 _CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
@@ -83,14 +64,14 @@ class Holder:
     prepared: str | None
     tables: Sequence[str]
     holds: frozenset[str]
-    """Modes of the locks that it has, such as AccessShareLock."""
+    """The modes of the locks that it holds, such as AccessShareLock."""
     wants: frozenset[str]
-    """Modes of those for which it waits."""
+    """The modes of the locks that it is waiting for."""
     waits_for: Sequence[int]
-    """Processes for which it waits."""
+    """The processes that it is waiting for."""
     application: str | None
     state: str | None
-    """The state in pg_stat_activity, such as "idle in transaction"; None: the role may not see it."""
+    """The state in pg_stat_activity, such as "idle in transaction"; None if the role may not see it."""
     query: str | None
     age: timedelta | None
     """Age of its transaction."""
@@ -103,7 +84,7 @@ class Holder:
         return cls(**{**row, **modes, **spans, "waits_for": row["waits_for"] or ()})
 
     def __str__(self) -> str:
-        """Return who it is, since when and with which statement, without the statement's values."""
+        """Return a description of the session: its name, how long it has been there, and its statement without values."""
         if self.prepared is not None:
             return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
         about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
@@ -119,7 +100,9 @@ class Holder:
 
 
 def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
-    """Return the other sessions that hold or want locks on our tables; none if one lock serves the whole file."""
+    """Return the other sessions that hold or want locks on our tables; an empty list if the database has one lock for
+    the whole file.
+    """
     if dialect.one_writer:
         return []
     dialect.compiled[fresh_look].run(execute, {})
@@ -127,7 +110,7 @@ def holders(dialect: Dialect, execute: Execute) -> list[Holder]:
 
 
 def culprits(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that kept our statement waiting, the first cause first."""
+    """Return the sessions that made our statement wait, the original cause first."""
     known = list(found)
     for modes in (_CONFLICTS_WITH_READS, _CONFLICTS_WITH_WRITES):
         if strong := [one for one in known if (one.holds | one.wants) & modes]:
@@ -137,21 +120,23 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions for which a lock against all other use waits: any lock of theirs is enough. Sessions that wait for no
-    other session come first.
+    """Return the sessions that a lock against all other use has to wait for: those that hold any lock. Sessions that
+    are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 
 
 def are_locked(found: Iterable[Holder]) -> bool:
-    """Return whether a session holds a lock for which every statement on a table waits."""
+    """Return whether a session holds a lock that every statement on a table has to wait for."""
     return any(one.holds & _CONFLICTS_WITH_READS for one in found)
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Return who is keeping our tables locked; with `whole` False, who may be keeping a row in them locked."""
+    """Describe the sessions that are keeping our tables locked or, with `whole` False, that may be keeping a row in
+    them locked.
+    """
     if not found:
-        return "other sessions lock them in turn"
+        return "other sessions keep locking them"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
     more = len(found) - _MOST_NAMED
     rest = f"; and {more} {plural(more, 'other', 'others')}" if more > 0 else ""
@@ -159,17 +144,18 @@ def sentence(found: Sequence[Holder], *, whole: bool) -> str:
 
 
 def explained(found: Sequence[Holder]) -> str:
-    """Return why our statement met the lock timeout, by the sessions that `holders` found."""
+    """Explain why our statement reached the lock timeout, from the sessions that `holders` found."""
     why = culprits(found)
     strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
     return sentence(why, whole=strong or not why)
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
-    """Lock those of these tables that exist against all other use, until the transaction ends.
+    """Lock these tables, if they exist, against all other use, until the transaction ends.
 
-    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded too. All are
-    locked here, in one order, so no later statement waits while it keeps others waiting. Raises Busy.
+    No session waits for longer than `lock_timeout`, however many tables there are: the statement as a whole is bounded
+    too. All of them are locked here, in one order, so that no later statement has to wait while it makes other sessions
+    wait. Raises Busy.
     """
     places = [
         (row["schema"], row["name"]) for row in dialect.compiled[select_places].run(execute, {}) if row["name"] in names
@@ -177,7 +163,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     if not places:
         return
     try:
-        # It waits for vacuums only, and stops no other statement.
+        # It waits for vacuums only, and does not block any other statement.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
         limit(dialect, execute, lock_timeout, lock_timeout)
@@ -196,7 +182,7 @@ def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeo
 
 
 def statement_shown(query: str) -> str:
-    """Return the beginning of a statement in one line, with … for each value in it, which may be secret."""
+    """Return the beginning of a statement in one line, with an ellipsis instead of each value, which may be secret."""
     text = _LITERAL.sub("…", " ".join(query.split()))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
@@ -213,37 +199,37 @@ def _locks_of(one: Holder) -> str:
 
 
 def _aged(age: timedelta | None) -> str:
-    return "" if age is None else f"its transaction is {_seconds(age)} old"
+    return "" if age is None else f"its transaction began {_seconds(age)} ago"
 
 
 def _seconds(span: timedelta | None) -> str:
     return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
 
 
-_locks = table(
+_locks = sa.table(
     "pg_locks",
-    column("locktype", Text),
-    column("database"),
-    column("relation"),
-    column("virtualtransaction", Text),
-    column("transactionid"),
-    column("pid", Integer),
-    column("mode", Text),
-    column("granted", Boolean),
+    sa.column("locktype", sa.Text),
+    sa.column("database"),
+    sa.column("relation"),
+    sa.column("virtualtransaction", sa.Text),
+    sa.column("transactionid"),
+    sa.column("pid", sa.Integer),
+    sa.column("mode", sa.Text),
+    sa.column("granted", sa.Boolean),
     schema="pg_catalog",
 )
-_database = table("pg_database", column("oid"), column("datname", Text), schema="pg_catalog")
+_database = sa.table("pg_database", sa.column("oid"), sa.column("datname", sa.Text), schema="pg_catalog")
 
 
-def select_places(g: Grammar) -> Select[Any]:
+def select_places(g: Grammar) -> sa.Select[Any]:
     """Select the name and schema of each of our tables that exists, in the order of `NAMES`."""
     wanted = [g.oid(name) for name in NAMES]
     return (
-        select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
+        sa.select(pg_class.c.relname.label("name"), pg_namespace.c.nspname.label("schema"))
         .select_from(pg_class)
         .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
         .where(pg_class.c.oid.in_(wanted))
-        .order_by(pg_class.c.relname == literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
+        .order_by(pg_class.c.relname == sa.literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
     )
 
 
@@ -262,62 +248,71 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
     return f"LOCK TABLE {names} IN {element.mode} MODE"
 
 
-def limits(_: Grammar) -> Select[Any]:
+def limits(_: Grammar) -> sa.Select[Any]:
     """Set the transaction's timeouts from now on, and return the previous ones: strings with their units.
 
     A statement timeout of NULL leaves it as it is.
     """
-    locking: ColumnElement[str]
-    running: ColumnElement[str]
-    locking, running = (literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
-    lock_timeout = bindparam("lock_timeout", type_=Text, required=True)
-    statement_timeout = bindparam("statement_timeout", type_=Text, required=True)
+    locking: sa.ColumnElement[str]
+    running: sa.ColumnElement[str]
+    locking, running = (sa.literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
+    lock_timeout = sa.bindparam("lock_timeout", type_=sa.Text, required=True)
+    statement_timeout = sa.bindparam("statement_timeout", type_=sa.Text, required=True)
     before = (
-        select(
-            func.current_setting(locking, type_=Text).label("lock_timeout"),
-            func.current_setting(running, type_=Text).label("statement_timeout"),
+        sa.select(
+            sa.func.current_setting(locking, type_=sa.Text).label("lock_timeout"),
+            sa.func.current_setting(running, type_=sa.Text).label("statement_timeout"),
         )
         .cte("earlier")
         .prefix_with("MATERIALIZED")
     )
-    kept = func.coalesce(statement_timeout, before.c.statement_timeout)
-    return select(
+    kept = sa.func.coalesce(statement_timeout, before.c.statement_timeout)
+    return sa.select(
         before,
-        func.set_config(locking, lock_timeout, true()).label("lock_timeout_now"),
-        func.set_config(running, kept, true()).label("statement_timeout_now"),
+        sa.func.set_config(locking, lock_timeout, sa.true()).label("lock_timeout_now"),
+        sa.func.set_config(running, kept, sa.true()).label("statement_timeout_now"),
     )
 
 
-def fresh_look(_: Grammar) -> Select[Any]:
-    """Have the server read the state of other sessions again. Otherwise it shows a transaction the same state until its end."""
-    return select(cast(func.pg_stat_clear_snapshot(), Text).label("done"))
-
-
-def select_holders(g: Grammar) -> Select[Any]:
-    """Select the other sessions that hold or want locks on our tables: those first that wait for nothing, the oldest first.
-
-    A role that may not see what another role's session does gets its pid and its application's name only. A prepared
-    transaction has no session, and so no pid.
+def fresh_look(_: Grammar) -> sa.Select[Any]:
+    """Make the server read the state of other sessions again. Otherwise a transaction sees the same state until it
+    ends.
     """
-    parents = select(func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
-    leaves = select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
-    ours = select(parents.c.oid).union_all(leaves).cte("ours")
-    here = select(_database.c.oid).where(_database.c.datname == func.current_database(type_=Text)).scalar_subquery()
+    return sa.select(sa.cast(sa.func.pg_stat_clear_snapshot(), sa.Text).label("done"))
+
+
+def select_holders(g: Grammar) -> sa.Select[Any]:
+    """Select the other sessions that hold or want locks on our tables: sessions that are not waiting come first, and
+    then the oldest.
+
+    For another role's session, a role without the right to see more gets only the pid and the name of the application.
+    A prepared transaction has no session, and so no pid.
+    """
+    parents = sa.select(sa.func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
+    leaves = sa.select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
+    ours = sa.select(parents.c.oid).union_all(leaves).cte("ours")
+    here = (
+        sa.select(_database.c.oid)
+        .where(_database.c.datname == sa.func.current_database(type_=sa.Text))
+        .scalar_subquery()
+    )
     each = (
-        select(
+        sa.select(
             _locks.c.pid,
             _locks.c.virtualtransaction,
-            func.array_agg(func.distinct(cast(pg_class.c.relname, Text)), type_=ARRAY(Text)).label("tables"),
+            sa.func.array_agg(sa.func.distinct(sa.cast(pg_class.c.relname, sa.Text)), type_=sa.ARRAY(sa.Text)).label(
+                "tables"
+            ),
             _modes().filter(_locks.c.granted).label("holds"),
-            _modes().filter(_locks.c.granted.is_not(true())).label("wants"),
+            _modes().filter(_locks.c.granted.is_not(sa.true())).label("wants"),
         )
         .select_from(_locks)
         .join(ours, ours.c.oid == _locks.c.relation)
         .join(pg_class, pg_class.c.oid == _locks.c.relation)
         .where(
-            _locks.c.locktype == literal_column("'relation'"),
+            _locks.c.locktype == sa.literal_column("'relation'"),
             _locks.c.database == here,
-            _locks.c.pid.is_distinct_from(func.pg_backend_pid()),
+            _locks.c.pid.is_distinct_from(sa.func.pg_backend_pid()),
         )
         .group_by(_locks.c.pid, _locks.c.virtualtransaction)
         .cte("each")
@@ -326,27 +321,27 @@ def select_holders(g: Grammar) -> Select[Any]:
 
 
 def _modes() -> Any:
-    return func.array_agg(func.distinct(_locks.c.mode), type_=ARRAY(Text))
+    return sa.func.array_agg(sa.func.distinct(_locks.c.mode), type_=sa.ARRAY(sa.Text))
 
 
-def _described(each: FromClause) -> Select[Any]:
+def _described(each: sa.FromClause) -> sa.Select[Any]:
     other = _locks.alias("other")
     waits = (
-        exists(literal_column("1"))
+        sa.exists(sa.literal_column("1"))
         .select_from(other)
-        .where(other.c.pid == each.c.pid, other.c.granted.is_not(true()))
+        .where(other.c.pid == each.c.pid, other.c.granted.is_not(sa.true()))
         .correlate(each)
     )
     own = _locks.alias("own")
     numbers = (
-        select(own.c.transactionid)
+        sa.select(own.c.transactionid)
         .where(own.c.pid.is_(None), own.c.virtualtransaction == each.c.virtualtransaction)
         .correlate(each)
     )
     is_prepared = each.c.pid.is_(None) & pg_prepared_xacts.c.transaction.in_(numbers)
-    since = func.coalesce(pg_stat_activity.c.xact_start, pg_prepared_xacts.c.prepared)
+    since = sa.func.coalesce(pg_stat_activity.c.xact_start, pg_prepared_xacts.c.prepared)
     return (
-        select(
+        sa.select(
             each.c.pid,
             each.c.tables,
             each.c.holds,
@@ -357,16 +352,16 @@ def _described(each: FromClause) -> Select[Any]:
             pg_prepared_xacts.c.gid.label("prepared"),
             _seconds_since(since).label("age"),
             _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
-            # The function stops all lock traffic for a moment, so it is called for waiting sessions alone.
-            case((waits, func.pg_blocking_pids(each.c.pid))).cast(ARRAY(Integer)).label("waits_for"),
+            # The function blocks all locking for a moment, so it is called only for sessions that are waiting.
+            sa.case((waits, sa.func.pg_blocking_pids(each.c.pid))).cast(sa.ARRAY(sa.Integer)).label("waits_for"),
         )
         .select_from(each)
         .outerjoin(pg_stat_activity, pg_stat_activity.c.pid == each.c.pid)
         .outerjoin(pg_prepared_xacts, is_prepared)
         .order_by(waits, since.asc().nulls_last())
-        .limit(literal_column("100"))
+        .limit(sa.literal_column("100"))
     )
 
 
 def _seconds_since(moment: Any) -> Any:
-    return cast(func.extract("epoch", func.clock_timestamp() - moment), Double)
+    return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)

@@ -1,7 +1,7 @@
-"""Write on the connection of the transaction to which a task belongs, for every supported library.
+"""Write to the transaction that a task belongs to, on its connection, with any supported library.
 
-A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It catches no error of
-the database, because that would leave an aborted transaction without its owner knowing.
+A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It does not catch
+database errors, because the owner of the transaction would then not know that it is aborted.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _OUR_WRITE = task_executions.update()
 
 
 class Target(ABC):
-    """One open transaction, ours or the caller's."""
+    """An open transaction, ours or the caller's."""
 
     own = False
-    """True if the transaction is ours. An error ends it, so nothing inside it needs a savepoint."""
+    """True if the transaction is ours. An error ends it, so its statements do not need a savepoint."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -57,10 +57,10 @@ class Target(ABC):
 
     @abstractmethod
     def database(self) -> str | None:
-        """Return the database's name or file, which distinguishes it from other databases; None if it is not known."""
+        """Return the database's name or file, which distinguishes it from other databases; None if that is unknown."""
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        """Run the statement that this builder builds, on the batch `rows` where it takes one; it is compiled once per
+        """Run the statement that this builder builds, on the batch `rows` if it takes a batch. It is compiled once per
         dialect.
         """
         return self._run(self.execute, builder, values, rows)
@@ -73,7 +73,9 @@ class Target(ABC):
         return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
-        """Raise UnsupportedDatabase or InvalidTarget if text would not be read back as it was written. Costs no round trip."""
+        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. It does
+        not need a round trip.
+        """
         self.dialect.ensure_readable(self._raw())
 
     def explain(self, error: Exception) -> None:
@@ -91,8 +93,8 @@ class Target(ABC):
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
         """Run either all statements inside or none, without affecting the transaction around them.
 
-        A transition of one statement needs no savepoint, and neither does our own transaction. `savepoint` makes one for
-        several statements, which may end in an error of outboxq.
+        Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
+        around several statements that may raise an error of outboxq.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return nullcontext() if needs_none else self._savepoint()
@@ -116,9 +118,9 @@ class Target(ABC):
 def target_of(using: object, *, schema: str | None = None, dialect: Dialect | None = None) -> Target:
     """Return the target for the object that a caller passed to `using()`.
 
-    Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or alias.
-    `dialect` is the one of this schema that the database probably has. Raises InvalidTarget, which says what to pass instead,
-    for anything without an open transaction.
+    Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or
+    alias. `dialect` is the dialect of this schema that the database probably has. Raises InvalidTarget, which says what
+    to pass instead, for anything without an open transaction.
     """
     target = _wrap(using, schema, dialect)
     target.check()
@@ -126,12 +128,11 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
 
 
 class SqlalchemyTarget(Target):
-    """A SQLAlchemy Connection. For a connection that outboxq opened, `check` is known to hold.
+    """A SQLAlchemy Connection. For a connection that outboxq opened, `check` is not needed.
 
     Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy
-    still learns what it must know: errors are its own, a lost connection is noticed, and it begins the transaction. An
-    engine that echoes, or whose cursor events have a listener, such as tracing, runs our statements through
-    SQLAlchemy's cursor.
+    still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine
+    echoes, or if its cursor events have a listener, such as for tracing, our statements use SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -213,7 +214,7 @@ class SqlalchemyTarget(Target):
             if self.connection.in_nested_transaction() and not ours:
                 raise InvalidTarget(
                     "this SQLite engine's savepoints are not real: releasing the first one commits, so the task could "
-                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where the engine is made"
+                    "survive your rollback; call outboxq.configure_sqlite(engine) once, where you create the engine"
                 )
             if not raw.in_transaction:
                 # The driver would begin a transaction too, but only before an INSERT, and not before our savepoint.
@@ -221,7 +222,7 @@ class SqlalchemyTarget(Target):
         elif not raw.in_transaction:
             raise InvalidTarget(
                 "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled "
-                "back with your rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+                "back with your rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
             )
 
     def _check_two_phase(self) -> None:
@@ -234,7 +235,7 @@ class SqlalchemyTarget(Target):
                 )
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Roll back and raise the error at the commit, as the database does where a deferred constraint is broken."""
+        """Roll back and raise the error at the commit, like the database if a deferred constraint is violated."""
         raw: Any = self.connection.connection.dbapi_connection
         is_over = False
 
@@ -310,7 +311,9 @@ class DriverTarget(Target):
 
 
 class DjangoTarget(Target):
-    """A Django connection, through its own cursor: SQLAlchemy over Django's raw connection would roll the user's work back."""
+    """A Django connection, through its own cursor: SQLAlchemy on Django's raw connection would roll back the user's
+    work.
+    """
 
     def __init__(self, connection: Any, schema: str | None) -> None:
         super().__init__(dialect_for(connection.vendor, schema=schema, paramstyle="pyformat"))
@@ -373,10 +376,10 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an object of that class of `sqlalchemy.orm`. No such object exists while the module is not imported.
+    """Return whether this is an object of that class of `sqlalchemy.orm`. Such an object cannot exist unless the module
+    is imported.
 
-    A process that does not use sessions does not pay for the import, which takes a quarter as long as importing
-    SQLAlchemy.
+    A process that does not use sessions is spared the import, which takes a quarter as long as importing SQLAlchemy.
     """
     kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
     return kind is not None and isinstance(using, kind)
@@ -384,12 +387,12 @@ def _is_a(module: str, name: str, using: object) -> bool:
 
 def _connection_of(session: Session) -> Connection:
     try:
-        # Ask for a write to our table: a Session may have an engine for each table and no default, and another engine for
-        # reads.
+        # Request the connection for a write to our table, because a Session may have one engine per table without a
+        # default, and another engine for reads.
         return session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
-            "this Session is bound to no engine for outboxq's tables; give it a default bind=, or bind those tables too"
+            "this Session has no engine for outboxq's tables; give it a default bind=, or bind those tables too"
         ) from None
 
 
@@ -439,11 +442,11 @@ def _django_connection(alias: str) -> Any:
     try:
         return connections[alias]
     except ConnectionDoesNotExist:
-        raise InvalidTarget(f"Django knows no database {alias!r}; see DATABASES in its settings") from None
+        raise InvalidTarget(f"Django has no database {alias!r}; see DATABASES in the settings") from None
 
 
 def refusal(using: object) -> str:
-    """Return the message for an object whose transaction cannot be written to: it says what to pass instead."""
+    """Return the message for an object whose transaction cannot be written to. It says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):

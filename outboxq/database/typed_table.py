@@ -33,11 +33,11 @@ def typed_table(
 ) -> Table[ColumnsT]:
     """Return the table of the columns that the class declares; each column has the name of its attribute.
 
-    Columns that the class inherits are copied. They stand where an attribute of it is their class, or else at the end; those
-    that the class takes over one by one (``queue = Base.queue``) stand there.
+    Columns that the class inherits are copied. They are placed where the class has an attribute with their class,
+    otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
 
-    `storage` holds PostgreSQL's storage parameters. It is only kept here, because SQLAlchemy 2.0 cannot express them. The
-    migrations set them, and partitions are created with them. Other `options` are those of `Table`.
+    `storage` holds PostgreSQL's storage parameters. It is only kept here, because SQLAlchemy 2.0 cannot express them.
+    The migrations set them, and partitions are created with them. The other `options` are the options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
     table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)
@@ -68,5 +68,5 @@ def storage_of(table: Table) -> Mapping[str, float]:
 
 
 def in_words(storage: Mapping[str, float]) -> str:
-    """Return storage parameters as the text between the parentheses of WITH and SET."""
+    """Return storage parameters as SQL, for the parentheses of WITH and SET."""
     return ", ".join(f"{name} = {value}" for name, value in storage.items())

@@ -12,20 +12,16 @@ from .claims import due, ends, recovery, units_of_work
 from .claims import workers as live_workers
 from .claims.claim import ClaimCursor as ClaimCursor
 from .claims.claim import Claiming
-from .claims.due import Look as Look
 from .claims.recovery import Lease as Lease
 from .claims.recovery import LeaseLook as LeaseLook
 from .claims.recovery import OutlastingLook as OutlastingLook
 from .claims.recovery import Recovered as Recovered
 from .claims.sleeping_workers import SleepingWorkers
 from .claims.workers import LiveWorker as LiveWorker
-from .claims.workers import Presence as Presence
 from .claims.workers import TakenBack as TakenBack
-from .claims.workers import TakenTask as TakenTask
 from .claims.workers import UnknownRun as UnknownRun
 from .claims.workers import Workers
 from .explain import explain as explaining
-from .explain.explain import Outlook as Outlook
 from .explain.explain import TaskDetail as TaskDetail
 from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
@@ -37,23 +33,17 @@ from .numbers.health import HealthLimits as HealthLimits
 from .numbers.health import Problem as Problem
 from .numbers.health import Rule as Rule
 from .numbers.maintenance_jobs import MaintenanceJobs
-from .numbers.maintenance_jobs import Turn as Turn
 from .numbers.metrics import MetricPoint as MetricPoint
 from .numbers.metrics import Metrics as Metrics
 from .numbers.metrics import Percentiles as Percentiles
 from .numbers.metrics import TaskMetric as TaskMetric
-from .numbers.overview import Overview as Overview
 from .numbers.overview import Trends as Trends
-from .numbers.queues import HeldKey as HeldKey
 from .numbers.queues import Queues
 from .numbers.queues import QueueSettings as QueueSettings
 from .numbers.samples import DepthPoint as DepthPoint
 from .numbers.samples import QueueSample as QueueSample
 from .numbers.samples import Samples
 from .numbers.statistics import Statistics as Statistics
-from .numbers.statistics import UnknownName as UnknownName
-from .numbers.system import PartitionSize as PartitionSize
-from .numbers.system import System as System
 from .numbers.system import TableSize as TableSize
 from .producing import enqueue as enqueueing
 from .producing import fanout
@@ -69,14 +59,12 @@ from .tasks import cancelling, operations, results, task_pages
 from .tasks import tasks as reading
 from .tasks.dead_letters import DeadLetter as DeadLetter
 from .tasks.dead_letters import DeadLetterGroup as DeadLetterGroup
-from .tasks.dead_letters import DeadLetterGroups as DeadLetterGroups
 from .tasks.dead_letters import DeadLetters
 from .tasks.event_log import Count as Count
 from .tasks.event_log import EventLog
 from .tasks.event_log import Snapshot as Snapshot
 from .tasks.event_log import TailCursor as TailCursor
 from .tasks.results import BatchStanding as BatchStanding
-from .tasks.results import BatchTask as BatchTask
 from .tasks.results import ResultReader as ResultReader
 from .tasks.results import Standing as Standing
 from .tasks.steps import NewStep as NewStep
@@ -98,7 +86,7 @@ class Store(Claiming):
     ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor tries again.
     """
 
-    # A right side does not name another verb (`tests/unit/test_nouns.py`), so these lines may be in any order.
+    # A right side does not name another verb (`tests/unit/test_nouns.py`), so the order of these lines does not matter.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many

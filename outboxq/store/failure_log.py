@@ -14,13 +14,13 @@ from ..errors import OutboxqError
 from ..model.wording import plural
 
 SAY_EVERY = 60.0
-"""Seconds between lines about the same failure."""
+"""Seconds between log lines about the same failure."""
 _LONGEST = 300
 _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
 
 class FailureLog:
-    """Logs each kind of error at once and then once a minute, even if it comes and goes. Any thread may use it."""
+    """Logs each kind of error at once and then once a minute, even if the error comes and goes. Any thread may use it."""
 
     def __init__(
         self, log: logging.Logger, *, level: int = logging.ERROR, clock: Callable[[], float] = time.monotonic
@@ -30,13 +30,13 @@ class FailureLog:
         self._logged_at: dict[str, float] = {}
         """Time at which each kind of error was last logged."""
         self._unsaid: Counter[str] = Counter()
-        """Failures of each kind before the current series that no line has counted."""
+        """For each kind, the number of failures before the current series that have not been logged."""
         self._unsaid_now: Counter[str] = Counter()
-        """Failures of each kind in the current series that no line has counted."""
+        """For each kind, the number of failures in the current series that have not been logged."""
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the current failure was logged, so that its end will be logged too."""
+        """True if the current failure was logged, so that its end has to be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
@@ -55,7 +55,7 @@ class FailureLog:
             self._logged_at[kind] = now
             left_out = self._unsaid.pop(kind, 0) + self._unsaid_now.pop(kind, 0)
             self._is_known = True
-        text = f"{what} ({left_out} more since the last such line)" if left_out else what
+        text = f"{what} ({left_out} more since this was last logged)" if left_out else what
         say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
@@ -65,7 +65,7 @@ class FailureLog:
         with self._lock:
             failures, is_known, lasted = self._failures, self._is_known, self._clock() - self._since
             self._failures, self._is_known = 0, False
-            if not is_known:  # otherwise this line counts them
+            if not is_known:  # otherwise, the line below counts them
                 self._unsaid.update(self._unsaid_now)
             self._unsaid_now.clear()
         if failures and is_known:
@@ -76,22 +76,24 @@ class FailureLog:
 def say(
     log: logging.Logger, level: int, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None
 ) -> None:
-    """Log `what` and the error in one line. `fields` are those of a record about a task, and the exception is added to
-    them.
+    """Log `what` and the error in one line. `fields` are the fields of a record about a task, to which the exception is
+    added.
 
-    The traceback, with the whole SQL, is logged at DEBUG. An error that comes neither from the database nor from outboxq keeps
-    its traceback in the line, because it is a bug.
+    The traceback, with the whole SQL, is logged at DEBUG. The traceback of an error that comes neither from the
+    database nor from outboxq is logged with the line, because such an error is a bug.
     """
     extra = None if fields is None else {**fields, "exception": exception_field(error)}
     library = type(error).__module__.partition(".")[0]
     is_expected = library in _DATABASE or isinstance(error, OutboxqError | OSError)
     log.log(level, "%s: %s", what, sentence(error), exc_info=None if is_expected else error, extra=extra)
     if is_expected:
-        log.debug("the whole of this error", exc_info=error, extra=extra)
+        log.debug("the full error", exc_info=error, extra=extra)
 
 
 def sentence(error: BaseException) -> str:
-    """Return the error in one line: for a database error, the text of the server or the driver without the statement."""
+    """Return the error in one line. For a database error, this is the message from the server or the driver, without
+    the statement.
+    """
     cause, text = getattr(error, "orig", None) or error, _first_line(error)
     name, state = type(cause).__name__, getattr(cause, "sqlstate", None)
     return f"{name}{f' ({state})' if state else ''}{f': {text}' if text else ''}"
@@ -108,7 +110,7 @@ def _first_line(error: BaseException) -> str:
         text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0].strip()
     except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that logs it
         return ""
-    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # our errors end with advice
+    if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # outboxq's own errors end with advice
         return text[:_LONGEST] + " ..."
     return text
 

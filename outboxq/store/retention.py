@@ -62,10 +62,11 @@ def prune(
     `dry_run` only counts. `stop` is called before each batch, and `on_progress` is called after each with the number of
     tasks deleted so far.
 
-    If the history is partitioned, future partitions are created, and partitions that ended before that time are dropped; rows
-    that must stay move to the default partition first. No other session can use the two tables during a drop, which takes about
-    as long as reading its tasks once, so `using` excludes it. Then the rows of the other partitions are deleted.
-    `whole_partitions` leaves them to later drops, so that tasks may stay for one more partition.
+    If the history is partitioned, future partitions are created, and partitions that ended before that time are
+    dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
+    during a drop, which takes about as long as reading the partition's tasks once. Therefore partitions are not dropped
+    if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
+    to later drops, so that tasks may be kept for the length of one more partition.
     """
     positive(batch, "batch")
     wanted = set(statuses)
@@ -80,7 +81,7 @@ def prune(
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
     values: dict[str, Any] = {"before": before, "limit": batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
-    # One more day, because ids contain times from their producers' clocks.
+    # One day is added, because ids contain times from their producers' clocks.
     last = first_id(before + timedelta(days=1))
     ranges = _closed(store, before, last, using) if whole_partitions else [(_NIL, last)]
     batches = [{**values, "from_id": low, "to_id": high} for low, high in ranges]
@@ -106,8 +107,8 @@ def _delete(
     """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones (`deleted`)."""
 
     def work(target: Target) -> tuple[list[Row], int]:
-        """Delete a batch. Returns the tasks that it read (without a status if skipped), and the number of deleted events without a
-        task.
+        """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
+        deleted events without a task.
         """
         with target.atomic():
             seen = target.run(delete_old, values)
@@ -126,8 +127,8 @@ def _delete(
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
         if more and using is None:
-            # A pause longer than the batch, for the sake of other sessions: on SQLite, a waiting writer only tries now
-            # and then.
+            # The pause is longer than the batch, so that other sessions get their turn: on SQLite, a waiting writer
+            # only checks the lock now and then.
             store.gone.wait(_SHARE * (time.monotonic() - began))
     return deleted
 
@@ -147,8 +148,8 @@ T = TypeVar("T")
 
 AHEAD = 3
 MOVED_AT_MOST = 10_000
-"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. Beyond that, rows are deleted
-instead.
+"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. If there are more, rows
+are deleted instead.
 """
 _PAUSE = tenacity.wait_random(0.5, 2)
 
@@ -220,25 +221,25 @@ class TimePartitions:
         return self._store.run(_layout, using=using, begin=Begin.READ)
 
     def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
-        """Read the whole partition before any session has to wait: the rows that a drop would delete, and those that it would have
-        to move.
+        """Read the whole partition before any session has to wait: the rows that a drop would delete, and the rows that
+        it would have to move.
         """
 
         def work(target: Target) -> Row:
             target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
-            return partitioning.keep(one).run(target.execute, values)[0]
+            return partitioning.prepared(time_partitions.keep, one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
 
     def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
         """Free the keys in batches before any session has to wait, because there may be one key for each task."""
-        free = partitioning.keys_ahead(one)
+        free = partitioning.prepared(time_partitions.keys_ahead, one)
         bounds = {**values, "lower": one.lower, "upper": one.upper}
         while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
     def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
-        """Move the rows that must stay and drop the others with their tables, in one transaction."""
+        """Move the rows that must be kept, and drop the others with their tables, in one transaction."""
         went = 0
 
         def work(target: Target) -> int:
@@ -249,13 +250,13 @@ class TimePartitions:
                 return 0  # another prune has dropped it
             bounds = {"lower": one.lower, "upper": one.upper}
             seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
-            since = partitioning.kept_since(one).run(execute, {**values, **bounds, **seen})
+            since = partitioning.prepared(time_partitions.kept_since, one).run(execute, {**values, **bounds, **seen})
             before = set(found["kept"] or ())
             new = {row["id"] for row in since}
             kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))
             partitioning.detach(execute, one)
-            for bring in partitioning.bring(one) if kept else ():
-                bring.run(execute, {"kept": kept})
+            for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
+                partitioning.prepared(bring, one).run(execute, {"kept": kept})
             for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
@@ -264,8 +265,8 @@ class TimePartitions:
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)
 
     def _briefly(self, work: Callable[[Target], T], done: Callable[[Target], T | None] = lambda _: None) -> T:
-        """Run work that locks whole tables. Every session queues behind such a lock, so it is given up quickly, and
-        tried again after a pause.
+        """Run work that locks whole tables. All other sessions queue behind such a lock, so the attempt is given up
+        quickly, and repeated after a pause.
         """
         stop = tenacity.stop_after_attempt(15) | tenacity.stop_when_event_set(self._store.gone)
         attempts = self._store.tries().copy(wait=_PAUSE, stop=stop)
@@ -297,8 +298,9 @@ def delete_old(g: Grammar) -> Transition:
     A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is locked
     is skipped and returned without a status, because another transaction is taking the key over.
 
-    Ids contain their time (uuid7), so old tasks are a range of the primary key, and no index over `completed_at` is needed. The
-    statement waits for no lock, so transactions that lock keys in their order never wait for a transaction that waits for them.
+    Ids contain their time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at` is not
+    needed. The statement does not wait for locks, so transactions that lock keys in their order never wait for a
+    transaction that is waiting for them.
     """
     key = tables.idempotency_keys.c.task_execution_id
 
@@ -353,7 +355,8 @@ def prunable(g: Grammar) -> sa.Select[Any]:
 def prune_unrouted(g: Grammar) -> Transition:
     """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than :before.
 
-    They are not ordered: with an order, the planner would scan the whole log by number instead of the events without a task.
+    They are not ordered, because the planner would then scan the whole log by number instead of only the events without
+    a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

@@ -15,11 +15,11 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, Unsuppor
 
 T = TypeVar("T")
 _MOST = 3
-"""Maximum number of rights that a sentence names."""
+"""Maximum number of rights that an error message names."""
 
 
 class RunsTransactions(Protocol):
-    """The part of a store that reads and grants rights."""
+    """The methods of a store that are needed to read and grant rights."""
 
     schema: str | None
 
@@ -32,14 +32,14 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The known rights of the store's database role, and granting rights to other roles."""
+    """The rights of the store's database role, as far as they are known, and the granting of rights to other roles."""
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works`: the store belongs to a worker."""
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
-        """Sets of features for which the role is known to have the rights. None: the transaction does not enqueue."""
+        """Sets of features whose rights the role is known to have. None stands for a transaction that does not enqueue."""
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted if the role of the transaction may not enqueue with these features."""
@@ -54,7 +54,7 @@ class Rights:
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Run a reading transaction, and `explain` its error."""
+        """Run the block, which reads in a transaction, and `explain` its error."""
         try:
             yield
         except Exception as error:
@@ -62,7 +62,7 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing right, which another transaction looks up.
+        """Raise NotPermitted if this error is due to a missing right. Another transaction looks up which right it is.
 
         `begin` is the kind of the transaction that failed.
         """
@@ -77,8 +77,8 @@ class Rights:
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Return the GRANT statements that the database role `name` needs for this role, in the schema of the tables.
 
-        It runs in its own transaction, which only reads. Raises InvalidArgument for features of another role than a producer,
-        and UnsupportedDatabase on SQLite.
+        It runs in its own transaction, which only reads. Raises InvalidArgument if features are given for a role other
+        than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
@@ -122,11 +122,11 @@ class Rights:
         if features and role is not Role.PRODUCER:
             options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                f"only a producer has {options}; a {role} that enqueues too is granted both: outboxq grants --role producer "
+                f"only a producer has {options}; a {role} that also enqueues is granted both: outboxq grants --role producer "
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
-            raise InvalidArgument("the name of a database role is text")
+            raise InvalidArgument("the name of a database role must be a string that is not empty and has no NUL")
         wanted = rights(role, features)
         places = target.run(granting.missing, pack(()))
         if not places:
@@ -137,7 +137,9 @@ class Rights:
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
-    """Return a row for each of these rights that the role of the transaction, or `grantee`, lacks. Raises nothing."""
+    """Return a row for each of these rights that the role of the transaction, or `grantee`, lacks. It never raises an
+    error.
+    """
     if not target.dialect.has_roles:
         return []
     values = {"grantee": grantee, **pack(tuple(wanted))}
@@ -157,12 +159,12 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that names the role, the missing rights and the command that grants them, or the table that hides one of
-    ours.
+    """Return the error that names the role, the missing rights and the command that grants them, or the table that
+    hides one of outboxq's tables.
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):
         return ConfigurationError(
-            f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before that of outboxq in "
+            f"the search_path finds a table {hidden['name']} in the schema {hidden['hidden_by']!r} before outboxq's table in "
             f"{hidden['schema']!r}; pass the schema of outboxq's tables: schema={hidden['schema']!r} (in commands: --schema)"
         )
     who, schema = lacking[0]["role"], lacking[0]["schema"]

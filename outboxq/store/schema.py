@@ -28,10 +28,11 @@ def check_fit(target: Target, url: sa.URL | None) -> None:
 
 
 def explain_undefined(target: Target, error: Exception, check: Callable[[Target], None]) -> None:
-    """Raise SchemaOutOfDate if our tables are the reason why the database does not know a name in a statement.
+    """Raise SchemaOutOfDate if the database does not know a name in a statement because of the state of our tables.
 
-    `error` has ended the own transaction of `target`, which is rolled back. `check` raises SchemaOutOfDate unless the tables
-    fit. It is called for such errors only, so that success does not cost an extra round trip.
+    `error` has ended the transaction of `target`, which is our own and is rolled back. `check` raises SchemaOutOfDate
+    unless the tables fit. It is called only after such an error, so that successful transactions do not need an extra
+    round trip.
     """
     if not target.dialect.is_undefined(error):
         return
@@ -40,13 +41,13 @@ def explain_undefined(target: Target, error: Exception, check: Callable[[Target]
     except SchemaOutOfDate as reason:
         raise reason from None
     except Exception as unanswered:
-        # The first error is more helpful.
+        # The original error is more helpful.
         log.debug("the version of the tables could not be read", exc_info=unanswered)
 
 
 @contextmanager
 def in_a_transaction_that_goes_on() -> Iterator[None]:
-    """Note in a SchemaOutOfDate that the caller's transaction is still usable."""
+    """Add a note to a SchemaOutOfDate: the caller's transaction is still usable."""
     try:
         yield
     except SchemaOutOfDate as error:
@@ -55,7 +56,7 @@ def in_a_transaction_that_goes_on() -> Iterator[None]:
 
 
 def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], str]) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; twice None if there are no tables.
+    """Return the revision of the tables and the oldest code that they admit; (None, None) if there are no tables.
 
     Columns are looked up before they are read, because an error would abort the caller's transaction. Raises SchemaOutOfDate
     for the tables of an unreleased version. `place` returns the name of the database for the error.
@@ -82,5 +83,5 @@ def version_columns(g: Grammar) -> sa.Select[Any]:
 
 
 def is_standby(g: Grammar) -> sa.Select[Any]:
-    """Select one row if this server is a standby, and takes no writes."""
+    """Select one row if this server is a standby, which does not accept writes."""
     return g.is_standby()

@@ -1,7 +1,7 @@
-"""Write the rows of a task: its execution, outbox entry, events, dead letter and partition key.
+"""Write the rows of a task: execution, outbox entry, dead letter, events and partition key.
 
-They follow from the task's new status. A Ready task gets an outbox entry, and a Failed task a dead letter. A task that
-has ended frees its key or holds it.
+Which rows are written depends on the task's new status. A Failed task gets a dead letter, and a Ready task an outbox
+entry. A task that has ended frees its key or holds it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEW_TASK: Columns = {
     name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
     for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
-"""The columns of the rows that an enqueue is given, in their order; further options come last."""
+"""The columns of the rows that are given to an enqueue, in their order; further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns that usually have one value in a whole batch, because tasks that are written together are mostly calls of one
@@ -63,7 +63,7 @@ KEPT = ("queue", "priority", "partition_key", "position", "topic", "expires_at")
 CARRIED = tuple(
     task_executions.c[name] for name in ("id", "pipeline_execution_id", "task_name", *KEPT, "on_dead_letter", "status")
 )
-"""Columns of a changed execution that the steps after it read."""
+"""The columns of a changed execution that later steps read."""
 _NO_WORKER = sa.null()
 
 _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_seconds") for name in NEW_TASK]
@@ -108,7 +108,8 @@ def new_entry(
         "created_at": g.now,
     }
     written = task_outbox.c
-    # Not IS NOT NULL: in a RETURNING, SQLite 3.40 looks at the wrong column to decide if this one can be NULL.
+    # IS NOT NULL is avoided, because in a RETURNING, SQLite 3.40 checks the wrong column to decide whether this one can
+    # be NULL.
     place = sa.case((written.partition_key >= sa.literal_column("''", sa.Text), written.position)).label("place")
     new = insert_values(sa.insert(task_outbox), values, rows, *where)
     return new.returning(
@@ -117,7 +118,7 @@ def new_entry(
 
 
 def new_execution(g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause) -> Statement:
-    """Insert an execution for each of `rows`: Ready, with the values of the columns that are `given`, and those of its entry."""
+    """Insert an execution for each of `rows`: Ready, with the `given` values and the values of its entry."""
     values = {
         **given,
         "position": entry.position,
@@ -143,8 +144,9 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
     """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
 
-    `asked` holds the members that name an idempotency key, NULL for a task without one. `verify` reads the position and
-    the key to check that they are not lost. Most tasks have neither, and incur no cost for them.
+    `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
+    the position and the key to check that they are not lost. Most tasks have neither, and do not incur any cost for
+    them.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
@@ -208,7 +210,8 @@ def entry(
 def dead_letter(g: Grammar, execution: Any, rows: sa.FromClause, *, exception: sa.ColumnElement[Any]) -> Statement:
     """Insert a dead letter for each of `rows` that is Failed now.
 
-    A dead letter that was left behind by mistake raises no error, because it must not keep a task from ending.
+    A dead letter that was left behind by mistake does not cause an error, because it must not prevent a task from
+    ending.
     """
     values = {
         "task_execution_id": execution.id,
@@ -294,8 +297,8 @@ def rescheduled(
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:
-    """Return the data of an event as JSON. Text that no database stores is replaced, so that the reason of a failure can always be
-    written.
+    """Return the data of an event as JSON. Characters that databases cannot store are replaced, so that the reason for
+    a failure can always be written.
     """
     return json.dumps(_storable(data)) if data else None
 

@@ -35,12 +35,12 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""Kinds of transactions for further attempts, which are begun as full transactions so that `done` and the work see the
-same state.
+"""The kinds of transactions for further attempts. These are begun as full transactions, so that `done` and the work see
+the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""Wait between attempts, short enough to use a database as soon as it is back."""
+"""The wait between attempts, which is short enough that a database is used as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is not tried again."""
@@ -51,7 +51,7 @@ _READS = {Begin.READ, Begin.SNAPSHOT}
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """Limit this thread's attempts to this number of seconds, because a person is waiting for an answer or a worker has
+    """Limit this thread's attempts to this number of seconds, for example because a person is waiting or a worker has
     to stop.
     """
     before = _patience.set(seconds)
@@ -65,7 +65,7 @@ class Transactions:
     """Runs transactions on one database: begins them, tries them again, and checks the tables and the rights."""
 
     runs_alone = False
-    """True in a test that runs the tasks in this thread, so that waiting for another worker would be futile."""
+    """True in a test that runs the tasks in this thread, where waiting for another worker would be futile."""
     declared: Callable[[], Iterable[str]] = staticmethod(tuple)
     """Returns the queues of the tasks that the application declares; empty for a store without an application."""
     on_retry: Callable[[], object] | None = None
@@ -81,10 +81,10 @@ class Transactions:
         hurried: bool = False,
         works: bool = False,
     ) -> None:
-        """With `engine` None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
+        """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
         Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left.
-        `hurried` transactions retry much sooner for SQLite's single lock, and so overtake others.
+        `hurried` transactions try much sooner again to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -117,7 +117,7 @@ class Transactions:
 
     @cached_property
     def _own_database(self) -> str | None:
-        """Name or file of the database according to the URL; None if the URL has none."""
+        """The database's name or file according to the URL; None if the URL does not have one."""
         return self.dialect.database_name(self.bound_engine.url)
 
     def ensure_current(self) -> None:
@@ -154,7 +154,9 @@ class Transactions:
                 self._file = self.dialect.open_file(connection.connection.driver_connection)
 
     def unusable(self, error: BaseException) -> FileUnusable | None:
-        """Return the error to stop with if `error` says that the SQLite file is no longer usable; otherwise None."""
+        """Return the error that a process should stop with if `error` means that the SQLite file is no longer usable;
+        otherwise None.
+        """
         if isinstance(error, FileUnusable):
             return error
         return FileUnusable(damaged(error)) if self.dialect.is_damaged(error) else None
@@ -180,13 +182,13 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in one of its own. Try again after temporary errors, unless
+        """Run `work` in the caller's transaction or in a separate one. Try again after temporary errors, unless
         `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` reads from the
-        tables what `work` returned if it was committed; None if it was not. `enqueues` marks the transaction of a
-        producer that uses these features. Raises NotPermitted for a missing right: before `work`, or after an own
-        transaction.
+        tables what `work` returned, if it was committed; otherwise it returns None. `enqueues` marks the transaction of
+        a producer that uses these features. Raises NotPermitted for a missing right: before `work` or, for our own
+        transaction, after it.
         """
         if using is not None:
             joined = self.join(using, enqueues)
@@ -201,12 +203,12 @@ class Transactions:
                 if enqueues not in self.rights.known:
                     self.rights.check(target, enqueues)
                 found = work(target)
-            self.rights.known.add(enqueues)  # only now, because missing tables hide missing rights
+            self.rights.known.add(enqueues)  # added only now, because missing tables hide missing rights
             return found
         except Exception as error:  # noqa: BLE001 - most transactions need neither a second attempt nor a counter
             failed = error
         self.rights.explain(failed, begin, enqueues)
-        # SQLite has waited this long for its single lock. A statement that was cut off would take just as long again.
+        # SQLite has waited this long for its single lock. A statement that was cancelled would take just as long again.
         is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
         attempts = self.tries(gives_up)
         if is_in_vain and time.monotonic() - began >= _PATIENCE:
@@ -229,8 +231,8 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
-        """Run one statement with these values, in addition to those of every statement. `begin` is the kind of its own
-        transaction.
+        """Run one statement with these values and the parameters of every statement. `begin` is the kind of the
+        transaction if it is a separate one.
         """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
@@ -255,7 +257,7 @@ class Transactions:
         if not self._current:
             with in_a_transaction_that_goes_on():
                 self.check_schema(target)
-        self.rights.known.add(enqueues)  # only now, because missing tables hide missing rights
+        self.rights.known.add(enqueues)  # added only now, because missing tables hide missing rights
 
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:
@@ -281,9 +283,8 @@ class Transactions:
                         yield target
                     except BaseException as error:
                         self._roll_back(connection, error)
-                        if (
-                            isinstance(error, Exception) and begin is not Begin.HANDLER
-                        ):  # otherwise the error is the user's
+                        # An error in a handler's transaction is the user's.
+                        if isinstance(error, Exception) and begin is not Begin.HANDLER:
                             explain_undefined(target, error, self.check_schema)
                             target.explain(error)
                         raise
@@ -293,10 +294,11 @@ class Transactions:
             raise
 
     def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:
-        """Roll back the transaction that `error` ended. SQLAlchemy does not if it takes the connection for autocommit.
+        """Roll back the transaction that `error` ended. SQLAlchemy does not do so if it considers the connection
+        autocommit.
 
-        An exception of a signal, such as KeyboardInterrupt, may come during a statement. A rollback would then fail, and its
-        error, which looks like an outage, would replace the exception. So such a connection is closed.
+        A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,
+        and its error, which looks like an outage, would replace the exception. So such a connection is closed.
         """
         is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
         try:
@@ -320,13 +322,13 @@ class Transactions:
             return
         if (locked := unit.database) is not None and locked == self._database():
             raise InvalidTarget(
-                f"inside the transactional task {running.task_name} nothing can be written to {locked} in a transaction of its "
-                "own: SQLite has one writer, which is the task's transaction until its handler returns; write using(ctx), or "
-                "using=ctx in a call of the store, so that it is committed with the task"
+                f"inside the transactional task {running.task_name}, nothing can be written to {locked} in a separate transaction: "
+                "SQLite allows one writer, which is the task's transaction until its handler returns; write using(ctx), or pass "
+                "using=ctx to the store's method, so that the write is committed with the task"
             )
 
     def _database(self) -> str | None:
-        """Return the name of our database, as a target returns it."""
+        """Return the name of our database, in the form that targets use."""
         if self._own_database is not None:
             return self._own_database
         with self.bound_engine.connect() as connection:
@@ -373,7 +375,7 @@ class Transactions:
         return self.dialect.cannot_write_now(error)
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
-        """Return the parameters of every statement, and these."""
+        """Return the parameters of every statement, with these added."""
         clock = self.clock or target.dialect.clock
         return {"now": clock() if clock else None, **values}
 
@@ -390,7 +392,7 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers after the commit that tasks became claimable without an insert.
 
-        Call it after the change. For a database that cannot notify, it does nothing, because workers watch the file.
+        Call it after the change. It does nothing for a database that cannot notify, because workers watch the file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:
@@ -400,17 +402,17 @@ class Transactions:
         if type(target.dialect) is not type(self.dialect):
             raise InvalidTarget(
                 f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
-                "written where its business rows are"
+                "written where your own rows are"
             )
         here, there = target.database(), self._own_database
         if here is not None and there is not None and here != there:
             raise InvalidTarget(
                 f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
-                "where its business rows are"
+                "where your own rows are"
             )
 
     def ensure_schema(self, target: Target) -> None:
-        """Check the schema unless it was checked before."""
+        """Check the schema unless it has already been checked."""
         if not self._current:
             self.check_schema(target)
 

@@ -260,7 +260,7 @@ class TransactionBoundStore(ObservingStore):
         if type(target.dialect) is not type(ours.dialect) or target.database() != ours.database():
             raise InvalidTarget(
                 f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's own is "
-                f"in {ours.database()!r} ({ours.dialect.name}); a task must be written where its business rows are"
+                f"in {ours.database()!r} ({ours.dialect.name}); a task must be written where your own rows are"
             )
         return target
 

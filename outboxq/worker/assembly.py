@@ -1,4 +1,4 @@
-"""The parts of a worker. Each is made here with the parts that it needs, but is not started."""
+"""The parts of a worker. Each part is created here with the parts that it needs, but is not started."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class Parts:
-    """The parts of one worker, which starts, asks and stops them."""
+    """The parts of one worker. The worker starts and stops them."""
 
     children: Children | None = None
     """The child processes. None: handlers run in threads."""
@@ -65,7 +65,7 @@ class Parts:
         on_kill: Callable[[ActiveClaim, int], object],
         on_thread_failure: Callable[[BaseException], None],
     ) -> None:
-        """Make the parts; no thread and no process starts.
+        """Create the parts, without starting a thread or a process.
 
         `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises ConfigurationError for
         an isolation that this system does not support.
@@ -197,7 +197,7 @@ class Parts:
 class Connections:
     """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three so that none of them waits for another's work.
+    There are three, so that one does not wait for the work of another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
@@ -205,12 +205,13 @@ class Connections:
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
         """For heartbeats, and for equally urgent writes."""
-        self.claims = store.reserved(stopping)  # a claim that waits for the database must not delay a stop
+        self.claims = store.reserved(stopping)  # a claim that is waiting for the database must not delay a stop
 
     def watch(self, on_loss: Callable[[], object]) -> None:
-        """Call `on_loss` whenever a connection to the server may have broken. SQLite has no server.
+        """Call `on_loss` whenever a connection to the server may have broken. SQLite does not have a server.
 
-        The pool's event is needed too: with `pool_pre_ping=True` the pool replaces a broken connection, and no transaction fails.
+        The pool's event is needed too: with `pool_pre_ping=True`, the pool replaces a broken connection without a
+        failed transaction.
         """
         for one in (self.outcomes, self.urgent, self.claims):
             if not one.dialect.one_writer:

@@ -51,7 +51,7 @@ _MAX_REFUSED = 3
 single task.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
-"""Named once, as in `task_runner.py`."""
+"""An enum member that is looked up once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
 """The ids of the tasks whose leases were lost, and the ids of the tasks that a lock prevents from ending, each with the

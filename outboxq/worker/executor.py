@@ -29,15 +29,15 @@ SHORTEST_SNOOZE = timedelta(seconds=1)
 second.
 """
 _COMPLETED = EventType.COMPLETED
-"""Named once, as in `task_runner.py`."""
+"""An enum member that is looked up once, as in `task_runner.py`."""
 _LONGEST = timedelta(days=3650)  # keeps now + delay within the range of datetime
 
 
 def context_of(
     claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
 ) -> TaskContext:
-    """Return the context for the claim's handler. The worker keeps it, and uses it to tell the handler what happens
-    meanwhile.
+    """Return the context for the claim's handler. The worker keeps it, and uses it to inform the handler of events
+    while it runs.
 
     `keeps_log`: the lines that the handler logs are saved to be stored with the event that records how it ended.
     """
@@ -49,10 +49,11 @@ def context_of(
 
 
 def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
-    """Run the task's function and return the outcome of its claim. Never raises: each error of the function is an outcome.
+    """Run the task's function and return the outcome of its claim. It never raises an error: each error in the function
+    becomes an outcome.
 
-    With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and the like end this
-    attempt as any error does, and do not end the worker.
+    With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and the
+    like end this attempt like any other error, and do not end the worker.
     """
     context.began = time.monotonic()
     context.thread = threading.get_ident()
@@ -81,7 +82,7 @@ def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], 
 
 
 def wants_context(function: Callable[..., Any]) -> bool:
-    """Return whether the function takes the context first. One whose signature is unknown does not."""
+    """Return whether the function takes the context first. A function whose signature is unknown does not."""
     try:
         if type(function) is not FunctionType:
             return takes_context(function)
@@ -103,7 +104,7 @@ outboxq.task.task import takes_context" -s "from outboxq import TaskContext" -s 
 
 
 def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> Outcome:
-    """Return the outcome of an attempt that ended in this error: a retry or a failure."""
+    """Return the outcome of an attempt that raised this error: a retry or a failure."""
     claim, available_at = context.claim, None
     context.error = error
     try:
@@ -118,7 +119,7 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             decide = partial(task.retry.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts)
             delay = decide(elapsed=elapsed)
             if delay is None and task.retry.has_stop and context.step_runner is not None:
-                # Not read earlier, since sleeps may have to be read from the database.
+                # This is not done earlier, since the sleeps may have to be read from the database.
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
     except ConfigurationError as broken:  # an error of the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
@@ -136,8 +137,8 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Return the outcome that gives a task back. It uses no attempt, and another worker may claim the task after the
-    delay.
+    """Return the outcome that gives a task back. It does not use an attempt, and another worker may claim the task
+    after the delay.
     """
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
@@ -173,7 +174,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
         call = task.function if limit is None else partial(limit.call, task.function)
         result = _called(call, (context,) if task.takes_context else (), arguments)
         if isinstance(result, Snooze | Cancel | Retry):
-            raise result  # it means the same whether it is returned or raised
+            raise result  # returning it means the same as raising it
         try:
             stored = dump_result(result, name=task.name)
         except PayloadError as error:
@@ -183,7 +184,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
     except Asleep as request:
         data = {"step": request.name}
         return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
-    except StepRefused as error:  # another attempt would call the same functions and be refused too
+    except StepRefused as error:  # another attempt would call the same functions, and would be refused too
         return _failed_for_good(context, error)
     except Snooze as request:
         least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE
@@ -198,7 +199,8 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function and return its result. If the function has forked this process, the child ends here.
 
-    The child would otherwise go on as a second worker on the same connections, and write the end of this process's task.
+    Otherwise, the child would continue as a second worker on the same connections, and record the outcome of this
+    process's task.
     """
     depth = forks.depth
     try:
@@ -224,8 +226,8 @@ def _failed_for_good(context: TaskContext, error: BaseException, **more: str) ->
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Return the strings that describe an error in its event: without local variables, cut to size, in characters that
-    databases accept.
+    """Return the strings that describe an error in its event. They do not contain local variables, are cut to size, and
+    contain only characters that databases accept.
     """
     kind = type(error)
     try:

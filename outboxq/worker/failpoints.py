@@ -1,4 +1,4 @@
-"""Named places at which a test can make the process die, freeze or wait. In production nothing happens there."""
+"""Named places at which a test can make the process die, freeze or wait. In production, they have no effect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Failpoint(StrEnum):
-    """The places. Whatever happens to the process between two of them, the tables must stay consistent."""
+    """The places. The tables must be consistent whatever happens to the process between two of these places."""
 
     BEFORE_CLAIM = "before_claim"
     AFTER_CLAIM = "after_claim"

@@ -43,8 +43,8 @@ class LogKeeper(logging.Handler):
         super().__init__(level)
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Keep the record if a task's handler logs it. Threads do not wait for each other."""
-        if current.get() is None:  # as for most records of a worker
+        """Keep the record if a task's handler has logged it. Threads do not wait for each other here."""
+        if current.get() is None:  # true for most records of a worker
             return False
         found: Any = self.filter(record)  # since Python 3.12 a filter may return another record
         if found:
@@ -52,7 +52,9 @@ class LogKeeper(logging.Handler):
         return bool(found)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the record. Never raises: a record that cannot be written must not end the task that logged it."""
+        """Keep the record. It never raises an error, because a record that cannot be kept must not end the task that
+        logged it.
+        """
         context = current.get()
         if context is None or context.has_ended:
             return
@@ -69,7 +71,9 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds. The workers in a process share it, since two keepers would keep some lines twice."""
+    """The keeper that a worker adds. The workers in a process share it, since two keepers would each keep some of the
+    same lines.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -88,7 +92,8 @@ class KeeperPlace:
     def take(self) -> None:
         """Add the keeper to the root logger if logging is configured without one.
 
-        Remove it if it is the only handler, or if the application has added a keeper, whose filter the lines need.
+        Remove it if it is the only handler, or if the application has added its own keeper, whose filter must then be
+        applied.
         """
         root, handlers = self.root, self.root.handlers
         with _sharing:
@@ -116,7 +121,9 @@ class KeeperPlace:
 
 
 def _renew_locks() -> None:
-    """Make new locks. If another thread held one at the fork, the child process would wait for it for ever."""
+    """Make new locks. If another thread held a lock at the time of the fork, the child process would wait for it for
+    ever.
+    """
     global _making, _sharing
     _making, _sharing = threading.Lock(), threading.Lock()
 

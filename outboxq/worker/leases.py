@@ -38,13 +38,13 @@ class ClaimState(Enum):
     """The states of a claim that this process holds, in their order."""
 
     HELD = auto()
-    """It waits for a handler, or its handler runs."""
+    """It is waiting for a handler thread, or its handler is running."""
     ENDING = auto()
     """Its transaction is about to commit its completion, or has been interrupted. The loss of its lease is no longer
     reported.
     """
     COMMITTED = auto()
-    """Its transaction has committed its completion, so there is no outcome left to write."""
+    """Its transaction has committed its completion, so its outcome need not be written any more."""
     HANDED_OVER = auto()
     """The completer has its outcome, and drops the claim once the outcome is written."""
 
@@ -66,13 +66,13 @@ class ActiveClaim:
     child: int | None = None
     """The id of the child process that runs its handler. None: a thread runs it."""
     is_limited: bool = False
-    """The worker enforces its timeout."""
+    """True if the worker enforces its timeout."""
     warned_late: bool = False
-    """The warning that its handler runs past its timeout has been logged."""
+    """True once the warning has been logged that its handler has run past its timeout."""
     was_locked: bool = False
-    """Its last heartbeat found its row locked, so the next heartbeat for it is separate."""
+    """True if the last heartbeat found its row locked, so that the next heartbeat for it is separate."""
     warned_unreachable: bool = False
-    """The warning that its lease expired before the database could be reached has been logged."""
+    """True once the warning has been logged that its lease expired before the database could be reached."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote, or that could not be written."""
 
@@ -90,13 +90,15 @@ class ActiveClaim:
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
     def warn_if_late(self) -> None:
-        """Warn once that the handler runs past its timeout: with a heartbeat, or when the handler has ended."""
+        """Warn once that the handler has run past its timeout. This is checked at each heartbeat and when the handler
+        has ended.
+        """
         if self.context.timed_out and not self.warned_late:
             self.warned_late = True
             does = (
                 "TaskTimeout is raised in its handler" if self.is_limited else "its handler should check ctx.timed_out"
             )
-            text = f"%s runs past its timeout of %g s; {does}"
+            text = f"%s has run past its timeout of %g s; {does}"
             log.warning(text, self.claim, self.claim.timeout_seconds, extra=fields_of(self.claim))
 
 
@@ -104,13 +106,13 @@ class Outcomes(Protocol):
     """Takes the outcomes of claims from the code that runs their handlers."""
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        """Take an outcome to write. `active` is the claim that it ends, as this process holds it."""
+        """Take an outcome to write. `active` is this process's claim, which it ends."""
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
-        """Take note of a completion that the task's transaction has committed."""
+        """Note a completion that the task's transaction has committed."""
 
     def lost(self, active: ActiveClaim) -> None:
-        """Take note of an attempt that ended without an outcome because its lease was lost."""
+        """Note an attempt that ended without an outcome because its lease was lost."""
 
 
 class LeaseView(Protocol):
@@ -147,20 +149,21 @@ class Leases:
         self.broke_at = -math.inf
         """When a connection to the server was last lost (`time.monotonic()`). The server may have crashed and lost claims."""
         self.beat_moved = threading.Event()
-        """Set when the next heartbeat may be due earlier than `pause()` last said."""
+        """Set when the next heartbeat may be due earlier than `pause()` last returned."""
         self._held: dict[UUID, ActiveClaim] = {}
         self._lock = threading.Lock()
         self._failing = FailureLog(log)
 
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
-        """Extend the leases of these claims from now on. The caller sets `beat_moved`.
+        """Start to extend the leases of these claims. The caller sets `beat_moved`.
 
         `sent` is `time.monotonic()` before the claim was sent.
         """
         new = []
         for context in contexts:
             claim = context.claim
-            # Counted from before the claim was sent, so that the lease never expires later here than in the database.
+            # The time is counted from before the claim was sent, so that the lease never expires later here than in the
+            # database.
             context.deadline = sent + claim.lease_seconds
             new.append(
                 ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim), sent=sent)
@@ -178,7 +181,7 @@ class Leases:
         hold it.
 
         Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A
-        handler that has learnt of the loss is not told: it may have stopped halfway, so its outcome does not count
+        handler that knows of the loss is not informed: it may have stopped halfway, so its outcome does not count
         (`is_void`).
         """
         with self._lock:
@@ -201,7 +204,7 @@ class Leases:
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome must not count, even if the database accepts it.
 
-        After a server crash, this worker may have the same claim again. But a handler that has learnt that its lease
+        After a server crash, this worker may have the same claim again. But a handler that was informed that its lease
         was lost may have stopped halfway.
         """
         return context.was_lost and self.broke_at > -math.inf
@@ -249,7 +252,7 @@ class Leases:
             for claim in claims:
                 one = self._held.pop(claim.id, None)
                 if one is not None and one.claim.lease_token != claim.lease_token:
-                    self._held[claim.id] = one  # a later claim, which a reader without the lock may miss for a moment
+                    self._held[claim.id] = one  # a later claim, which a reader without the lock may briefly miss
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
         """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it `asked`
@@ -269,8 +272,8 @@ class Leases:
                 self._mark_lost(one)
 
     def _mark_lost(self, one: ActiveClaim) -> bool:
-        """Tell the handler that its lease was lost, and count that. Returns False if it already knows. The caller has
-        the lock.
+        """Inform the handler that its lease was lost, and count the loss. Returns False if the handler already knows.
+        The caller has the lock.
         """
         if one.context.was_lost:
             return False
@@ -298,8 +301,8 @@ class Leases:
         return min(max(0.0, due - now), _LONGEST_PAUSE)
 
     def run_once(self) -> None:
-        """Send one heartbeat for all claims. A lease is lost only if the database says so, not while the database is
-        not responding.
+        """Send one heartbeat for all claims. A lease counts as lost only if the database says so, not if the database
+        is not responding.
         """
         held = self._claims_to_beat()
         if not held:
@@ -339,7 +342,8 @@ class Leases:
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
         """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the last one.
 
-        If the database refuses the progress, the heartbeat is sent without it, since progress must not cost a lease.
+        If the database refuses the progress, the heartbeat is sent without it, since a lease must not be lost because
+        of progress.
         """
         claims = [one.claim for one in held]
         reported = {one.claim.id: one.context.reported for one in held}
@@ -362,8 +366,8 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether the claim's handler learns that
-        only now.
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether this is news to the claim's
+        handler.
         """
         with self._lock:
             if one.claimed_again_at > asked:
@@ -372,7 +376,9 @@ class Leases:
             return one.state is ClaimState.HELD and self._held.get(one.claim.id) is one and self._mark_lost(one)
 
     def _claims_to_beat(self) -> list[ActiveClaim]:
-        """Return all held claims; or only those whose rows were locked the last time, if no other heartbeat is due."""
+        """Return all held claims. If no other heartbeat is due, return only the claims whose rows were locked the last
+        time.
+        """
         held, soon = self.held(), time.monotonic() + _RETRY_AFTER
         due = [one for one in held if one.next_beat <= soon]
         return due if due and all(one.was_locked for one in due) else held
@@ -390,7 +396,7 @@ class Leases:
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True
             log.warning(
-                "the lease of %s ended before the database could be reached; it runs on, and its outcome counts if no "
+                "the lease of %s expired before the database could be reached; its handler keeps running, and its outcome counts if no "
                 "other worker has taken the task by then",
                 one.claim,
                 extra=fields_of(one.claim),

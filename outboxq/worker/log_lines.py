@@ -1,10 +1,10 @@
 """The lines that are logged when a worker starts and when an attempt ends.
 
-The line at the start answers the first questions about a task that does not run.
+The line at the start answers the first questions about a task that is not running.
 
 The line about a failure names its exception. An exception's message may contain personal data. Its traceback contains
 the messages of all exceptions that led to it, and a database error contains the statement with its parameters. So the
-line has only the type and the first line of the message, in which libraries describe the mistake without the values.
+line has only the type and the first line of the message, where libraries usually describe the error without the values.
 The whole exception is in `exc_info`, as usual in Python when an error is logged: error trackers need it, and the
 application's formatter decides whether to print it.
 """
@@ -74,8 +74,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """The records of failures that have `exc_info`. True: all; False: none; None: those of last attempts, or all at
-    level DEBUG.
+    """The records of failures that have `exc_info`. True: all; False: none; None: the records of last attempts, or all
+    records at level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

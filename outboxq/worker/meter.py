@@ -1,7 +1,7 @@
 """Counts, in memory, a worker's attempts by outcome and duration, its claims, recoveries and lost leases.
 
-This sends no statements. The numbers start at zero with the worker and only grow. For the numbers of a period, read
-them at its beginning and at its end, and subtract.
+It does not send any statements. The numbers start at zero when the worker starts, and only grow. To get the numbers of
+a period, read them at its beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class AttemptEnd(StrEnum):
 
 
 _COMPLETED, _ENDED_COMPLETED = EventType.COMPLETED, AttemptEnd.COMPLETED
-"""The way in which most attempts end, named once as in `task_runner.py`."""
+"""The way in which most attempts end; enum members that are looked up once, as in `task_runner.py`."""
 
 
 class ClaimResult(StrEnum):
-    """The result of one attempt to claim."""
+    """The result of a claim attempt."""
 
     SOME = "some"
     NONE = "none"
@@ -59,15 +59,16 @@ class ClaimResult(StrEnum):
 
 
 Timing: TypeAlias = tuple[float | None, float | None]
-"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None: the handler did
-not begin, or has not ended. A plain tuple, since each task needs one, and a named tuple takes 0.3 us more.
+"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None:
+the handler has not begun, or has not ended. It is a plain tuple, since each task needs one, and a named tuple would
+take 0.3 us more.
 """
 UNKNOWN: Final[Timing] = (None, None)
 
 
 @dataclass(slots=True)
 class ClaimCounts:
-    """The attempts to claim that had the same result."""
+    """The claim attempts that had the same result."""
 
     claims: int = 0
     seconds: float = 0.0
@@ -82,12 +83,14 @@ class ClaimCounts:
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The ticks of one schedule whose tasks have started for the first time."""
+    """The counts for those ticks of one schedule whose tasks have started for the first time."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket of `model.histograms`, the number of ticks by the seconds from the tick to the start of its handler."""
+    """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its
+    handler.
+    """
 
 
 class Meter:
@@ -132,24 +135,26 @@ class Meter:
             self._count(claim, AttemptEnd.LOST, timing)
 
     def lease_lost(self, queue: str) -> None:
-        """Count a lease that has expired or that another worker has taken, when this worker learns of it."""
+        """Count a lease that has expired or that another worker has taken. It is counted when this worker notices the
+        loss.
+        """
         with self._lock:
             self._leases_lost[queue] += 1
 
     def claimed(self, tasks: int, seconds: float) -> None:
-        """Count an attempt to claim that found this many tasks."""
+        """Count a claim attempt that found this many tasks."""
         with self._lock:
             counts = self._tried(ClaimResult.SOME if tasks else ClaimResult.NONE, seconds)
             counts.tasks += tasks
             counts.by_tasks[bisect_left(TASK_BOUNDS, tasks)] += 1
 
     def claim_failed(self, seconds: float) -> None:
-        """Count an attempt to claim that ended in an error."""
+        """Count a claim attempt that raised an error."""
         with self._lock:
             self._tried(ClaimResult.ERROR, seconds)
 
     def recovered(self, queues: Iterable[str]) -> None:
-        """Count tasks recovered from dead workers by their queues."""
+        """Count the tasks that were recovered from dead workers, by queue."""
         with self._lock:
             self._recovered.update(queues)
 
@@ -158,12 +163,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the counts of attempts by queue, task name and outcome."""
+        """Return a copy of the attempt counts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the counts of attempts to claim by result."""
+        """Return a copy of the counts of claim attempts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 
@@ -178,7 +183,7 @@ class Meter:
             return dict(self._leases_lost)
 
     def read_lateness(self) -> dict[str, LatenessCounts]:
-        """Return a copy of the lateness of ticks by schedule."""
+        """Return a copy of the lateness of ticks, by schedule."""
         with self._lock:
             return deepcopy(self._lateness)
 

@@ -1,4 +1,4 @@
-"""The options of a worker: how callers write them, and their meanings, defaults and limits."""
+"""The options of a worker: their form, meaning, defaults and limits."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class WorkerSettings:
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
-    """The queues to work on. None: all."""
+    """The queues to serve. None: all queues."""
     topics: Sequence[str] | None = field(default=None, metadata={"check": _names})
     """Run only tasks that handle events of these topics, given as exact names or patterns (``order.*``). None: all
     tasks.
@@ -111,8 +111,9 @@ class WorkerSettings:
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None: as many as the handlers run in 50 ms at their recent
-    pace; slow handlers get none."""
+    """The number of claims that may wait for a busy handler thread. None: as many as the handlers run in 50 ms at their
+    recent pace, which for slow handlers is zero.
+    """
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait between two looks for tasks. None: the default of `create_work_distributor`."""
     notifications: bool = True
@@ -128,7 +129,7 @@ class WorkerSettings:
     process.
     """
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
-    """The number of tasks after which a child process is replaced, so that memory that its handlers leak is freed."""
+    """The number of tasks after which a child process is replaced, so that memory leaked by its handlers is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest time between two heartbeats. None: a third of each lease."""
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
@@ -179,7 +180,7 @@ class WorkerSettings:
         return {"queues": self.queues, "topics": self.topics, "concurrency": self.concurrency}
 
     def check_leases(self, tasks: TaskRegistry) -> None:
-        """Raise ConfigurationError for a task that would lose its lease by one late heartbeat."""
+        """Raise ConfigurationError for a task that would lose its lease because of a single late heartbeat."""
         for task in tasks:
             if self.heartbeat is not None and task.options.lease <= 2 * self.heartbeat:
                 raise ConfigurationError(

@@ -51,7 +51,7 @@ class Kind(StrEnum):
     """The kind of a metric, as Prometheus calls it."""
 
     COUNTER = "counter"
-    """Grows from the start of the process."""
+    """A number that grows from the start of the process."""
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
@@ -60,9 +60,9 @@ class Source(StrEnum):
     """The origin of a metric's numbers."""
 
     PROCESS = "process"
-    """This process's memory. Add the numbers up over all processes."""
+    """The memory of this process. Add up the numbers of all processes."""
     DATABASE = "database"
-    """The database, so the numbers are the same in every process. Take the maximum over all processes."""
+    """The database, so that the numbers are the same in every process. Take the maximum over all processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,7 +102,9 @@ OLDEST_READY_AGE: Final = _database_gauge(
 LIVE_WORKERS: Final = _database_gauge(
     "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
 )
-ATTEMPTS: Final = _counter("outboxq_task_attempts_total", "queue", "task", "outcome", help="Ended attempts by outcome.")
+ATTEMPTS: Final = _counter(
+    "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."
+)
 RUN_SECONDS: Final = _histogram(
     "outboxq_task_run_seconds", "queue", "task", help="Seconds from the start of the handler to its end."
 )
@@ -112,12 +114,10 @@ WAIT_SECONDS: Final = _histogram(
     help="Seconds from the due time of the task to the start of its handler.",
 )
 CLAIMS: Final = _counter(
-    "outboxq_claims_total", "result", help="Attempts to claim by result: some tasks, no tasks, or an error."
+    "outboxq_claims_total", "result", help="Claim attempts, by result: some tasks, no tasks, or an error."
 )
-CLAIM_SECONDS: Final = _histogram(
-    "outboxq_claim_seconds", "result", help="Duration of an attempt to claim, in seconds."
-)
-CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by an attempt to claim.")
+CLAIM_SECONDS: Final = _histogram("outboxq_claim_seconds", "result", help="Duration of a claim attempt, in seconds.")
+CLAIMED_TASKS: Final = _histogram("outboxq_claimed_tasks", "result", help="Tasks found by a claim attempt.")
 THREADS: Final = _gauge("outboxq_worker_threads", "state", help="Handler threads that are busy or idle.")
 LISTENING: Final = _gauge(
     "outboxq_worker_listening", help="1: the worker notices new tasks at once. 0: it finds them by polling only."
@@ -160,7 +160,7 @@ class DatabaseCollector(Collector):
         self._cache = GaugeCache(lambda: Gauges.read(store))
 
     def describe(self) -> Iterable[Family]:
-        """Return the metrics without numbers, so that registering the collector reads nothing."""
+        """Return the metrics without numbers, so that registering the collector does not query the database."""
         return [_family(one) for one in METRICS if one.source is Source.DATABASE]
 
     def collect(self) -> Iterator[Family]:
@@ -198,7 +198,7 @@ class Gauges:
 
     @classmethod
     def read(cls, store: Store) -> Self:
-        """Read them. Statistics for a short window are the cheapest."""
+        """Read the numbers. The window is short, because statistics for a short window are the cheapest."""
         return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
 
 
@@ -217,7 +217,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The latest gauges from the database. A thread reads them, so that a scrape does not wait for ever."""
+    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait for ever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -283,7 +283,7 @@ class MetricsServer:
         """Free the port, and close the connections."""
         ending = threading.Thread(target=self._server.shutdown, name="outboxq-metrics-end", daemon=True)
         ending.start()
-        with suppress(OSError):  # it notices the shutdown twice a second, and at each connection
+        with suppress(OSError):  # the server checks for the shutdown twice a second, and at each connection
             socket.create_connection((self._host, self.port), timeout=1).close()
         ending.join()
         self._server.server_close()
@@ -326,13 +326,9 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
     yield _filled(LISTENING, {(): worker.health.listening})
     beat = meter.last_answer
     yield _filled(LAST_BEAT, {} if beat is None else {(): beat})
-    none = dict.fromkeys(
-        (queue for queue, _ in counts), 0
-    )  # for a counter that begins above 0, Prometheus sees no increase
-    for metric, numbers in (
-        (RECOVERED, meter.read_recovered()),
-        (LEASES_LOST, meter.read_leases_lost()),
-    ):
+    # Prometheus sees no increase in a counter that begins above 0.
+    none = {queue: 0 for queue, _ in counts}
+    for metric, numbers in ((RECOVERED, meter.read_recovered()), (LEASES_LOST, meter.read_leases_lost())):
         yield _filled(metric, {(queue,): number for queue, number in {**none, **numbers}.items()})
 
 
@@ -356,7 +352,9 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the tasks of a queue by state. If a count stopped at its limit, the last full count replaces it if that is higher."""
+    """Return the tasks of a queue by state. If a count stopped at its bound and the last full count is higher, the full
+    count replaces it.
+    """
     counted = {"ready": one.ready, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     capped = {
         "ready": one.ready_at_least,

@@ -1,19 +1,19 @@
-"""Signals. The first stop signal asks a process to stop gracefully, the next one to stop at once.
+"""Handle signals. The first stop signal asks a process to stop gracefully, and the next one to stop at once.
 
 The rule: each process counts only the signals that it receives itself, never those that another outboxq process has
-counted. The first signal asks for a graceful stop. Another one asks for a stop at once if it comes more than a tenth of
-a second after the first. SIGQUIT always asks for a stop at once. A supervisor does not forward signals: it writes its
-order, "stop" or "at once", to each worker's lifeline (`cli/serving/stop_requests.py`). A worker obeys that order, but
-does not count it as a signal.
+counted. The first signal asks for a graceful stop. A later signal asks for a stop at once if it arrives more than a
+tenth of a second after the first. SIGQUIT always asks for a stop at once. A supervisor does not forward signals: it
+writes its order, "stop" or "at once", to each worker's lifeline (`cli/serving/stop_requests.py`). A worker obeys that
+order, but does not count it as a signal.
 
 So a worker need not distinguish a person's second signal from its supervisor's echo of the first, which may come at any
 later time:
 
-* A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each counts one signal, and
-  the supervisor's "stop" finds its workers already stopping gracefully.
-* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the supervisor. It
-  counts two and writes "at once".
-* A person signals the supervisor or one of the workers twice. That process counts two.
+* A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each of them counts
+  one signal, and when the supervisor writes "stop", its workers are already stopping gracefully.
+* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the
+  supervisor. The supervisor counts two signals and writes "at once".
+* A person signals the supervisor or one of the workers twice. That process counts two signals.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
 
 Another signal, SIGUSR1, asks a process to print the stacks of its threads on stderr.
@@ -35,13 +35,13 @@ from typing import Final
 from ..model.forks import in_children
 
 _ECHO = 0.1
-"""Seconds within which several signals count as one, since a wrapper may forward a Ctrl-C that its child has received
-too.
+"""Seconds within which several signals count as one, since a wrapper may forward a Ctrl-C that its child has also
+received.
 """
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
-"""The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), the only one that reaches a
-process group.
+"""The signals that ask for a stop. Windows has the first two and the last (Ctrl-Break), which is the only one that
+reaches a process group.
 """
 STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
 """The signal that asks a process to print the stacks of its threads. None: this system has no such signal."""

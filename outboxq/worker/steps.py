@@ -1,4 +1,4 @@
-"""Runs the steps of handlers. Each result is written under the lease, and later claims of the task read it."""
+"""Runs the steps of handlers. Each result is written under the task's lease, and read in later claims of the task."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class StepRows(Protocol):
 
 @dataclass(eq=False, repr=False)
 class HandlerSteps:
-    """The steps of a task, as far as its current handler knows them."""
+    """The steps of a task that its current handler knows of."""
 
     stored: dict[str, Step]
     """The steps that were completed before this handler began."""
@@ -87,7 +87,7 @@ class Steps:
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         """Return the stored result of a step. If there is none, call the function, store its result, and return that.
 
-        The handler's TaskTimeout can be raised in the function, and otherwise only after the step has ended.
+        The handler's TaskTimeout can be raised inside the function, but otherwise not until the step has ended.
         """
         with self._holding_back(context):
             return self._run(context, name, call, transactional=transactional)
@@ -107,7 +107,7 @@ class Steps:
         try:
             if context.steps is not None:
                 steps = context.steps.stored.values()
-            elif context.was_killed:  # other tasks' timeouts wait for this thread, which ends its process
+            elif context.was_killed:  # the timeouts of other tasks wait for this thread, whose process is about to exit
                 with patience(_LAST_PATIENCE):
                     steps = self.rows.of_claim(claim)
             else:
@@ -159,8 +159,8 @@ class Steps:
         known.used.add(name)
 
     def _holding_back(self, context: TaskContext) -> AbstractContextManager[None]:
-        """Keep the handler's TaskTimeout out of the block. A call from another thread is refused, so there it holds
-        nothing back.
+        """Keep the handler's TaskTimeout out of the block. A call from another thread is refused, so it does not need
+        this.
         """
         if context.limit is None or threading.get_ident() != context.thread:
             return nullcontext()
@@ -203,7 +203,9 @@ class Steps:
         return known
 
     def _known(self, context: TaskContext) -> HandlerSteps:
-        """Read the steps that earlier claims of the task have completed. The first claim has none, so it reads nothing."""
+        """Read the steps that earlier claims of the task have completed. The first claim does not query the database,
+        since there are none.
+        """
         claim = context.claim
         steps = self._until_answered(context, lambda: self.rows.of_claim(claim)) if claim.lease_token > 1 else []
         return HandlerSteps(stored={step.name: step for step in steps}, count=_highest_number(steps))
@@ -266,7 +268,7 @@ class Steps:
         except _NotWritten:
             return step.load(self._after_all(context, known, step.name).result)
         except Exception as error:
-            # If the COMMIT was not answered, the row shows whether it happened.
+            # If the answer to the COMMIT was lost, the row shows whether it succeeded.
             if not is_committing or not self._until_answered(context, lambda: self.rows.is_written(claim, step.name)):
                 if interrupted(self.store, error, unit, is_ours=is_ours):
                     context.interruption = error
@@ -278,8 +280,8 @@ class Steps:
         return result
 
     def _hold_lease(self, context: TaskContext, unit: UnitOfWork) -> None:
-        """Keep the lease until the transaction, which holds the only lock, ends. Raises LeaseLost if another worker has
-        the lease.
+        """Keep the lease until the end of the transaction, which holds the only lock. Raises LeaseLost if another
+        worker has the lease.
         """
         if context.lost and not self._extend(context.claim, unit):
             raise self._lost(context)
@@ -300,7 +302,7 @@ class Steps:
     def _after_all(self, context: TaskContext, known: HandlerSteps, name: str) -> Step:
         """Return the stored step that prevented a write. Raises LeaseLost if the claim no longer holds.
 
-        An earlier COMMIT by this handler, which was not answered, may have stored the step after all.
+        An earlier COMMIT by this handler whose answer was lost may have stored the step after all.
         """
         claim = context.claim
         if self._until_answered(context, lambda: self.own.heartbeat([claim])):
@@ -316,8 +318,8 @@ class Steps:
         return LeaseLost(f"{context.claim}: its lease was lost, so this worker stores no more of its steps")
 
     def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
-        """Return the database's answer. While the database is down, ask again, as long as the claim and the worker
-        last.
+        """Return the database's answer. While the database is down, ask again, as long as the claim is valid and the
+        worker is running.
 
         Raises TimeoutError if SQLite's lock is not free before the lease ends: the handler itself may hold it.
         """
@@ -339,7 +341,7 @@ class Steps:
 
 
 def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
-    """Return whether an error from outside ended this transaction or prevented it from beginning.
+    """Return whether an external error ended this transaction or prevented it from beginning.
 
     `is_ours`: the error came from the worker's statements around the user's function, not from the function.
     """
@@ -380,7 +382,7 @@ class StepCall:
         if inspect.iscoroutine(value):
             value.close()
             raise StepRefused(
-                f"{self._what}: its function returned a coroutine; pass one that awaits it by asyncio.run()"
+                f"{self._what}: its function returned a coroutine; pass one that awaits it with asyncio.run()"
             )
         try:
             text = dump_result(value, name=self._what)
@@ -402,7 +404,7 @@ def _refused(context: TaskContext, why: str) -> StepRefused:
 
 
 def _letting_through(context: TaskContext) -> AbstractContextManager[None]:
-    """Let the handler's TaskTimeout into the block, which is the handler's code inside a step."""
+    """Allow the handler's TaskTimeout inside the block, which is the handler's code inside a step."""
     return nullcontext() if context.limit is None else context.limit.letting_through()
 
 

@@ -1,6 +1,7 @@
 """Runs each claim from its start to its outcome.
 
-`TaskRunner` does the work that every claim needs in the worker. `HandlerRunner` does the work of the process that runs the handler.
+`TaskRunner` does what is needed in the worker for every claim. `HandlerRunner` does what is needed in the process that
+runs the handler.
 """
 
 from __future__ import annotations
@@ -39,22 +40,22 @@ _LOST_BEFORE = "%s: its lease was lost before the task started"
 _RETRY_AFTER = timedelta(seconds=1)
 _ASK, _COMMITTED, _HANDED_OVER = TimeoutAction.ASK, ClaimState.COMMITTED, ClaimState.HANDED_OVER
 _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
-"""Enum members that each task needs, named once: Python 3.11 takes 0.1 us to look one up in its class (`python -m
-timeit -s "from outboxq.model import EventType" EventType.FAILED`).
+"""Enum members that are needed for each task, looked up once, because Python 3.11 takes 0.1 us to look up a member in
+its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down before the claim is given back, since a stop must not
-wait for it.
+"""Seconds for which a claim waits for a database that is down. After that, the claim is given back, since a stop must
+not have to wait for it.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
-"""The delay after the first interruption. It doubles each time: 1, 2, 4, 8 and 16 s, so a server has half a minute to
+"""The delay after the first interruption. It doubles each time (1, 2, 4, 8 and 16 s), so a server has half a minute to
 come back.
 """
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 """The events that record a failed attempt."""
 _CAUSE_BYTES = 500
 _HOOK_TIMEOUT = 1.0
-"""Seconds for which hooks may delay the exit of a process whose handler is not stopping."""
+"""Seconds for which hooks may delay the exit of a process with a handler that is not stopping."""
 
 
 @dataclass(eq=False, repr=False)
@@ -74,7 +75,7 @@ class TaskRunner:
         """Run one claim. If `outcomes` does not get its outcome, drop the claim here, since heartbeats would otherwise
         keep it for ever.
 
-        A thread that dies does not drop its claim: the worker then gives the claim back.
+        A thread that dies does not drop its claim; the worker gives it back.
         """
         try:
             self.leases.on_failpoint(_BEFORE_START)
@@ -88,8 +89,8 @@ class TaskRunner:
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
-        """Drop a claim without an outcome. If this worker has claimed the task again meanwhile, give the task back, since nothing
-        else would end that claim.
+        """Drop a claim without an outcome. If this worker has claimed the task again meanwhile, give the task back,
+        since that claim would not be ended otherwise.
         """
         if active.state is _HANDED_OVER:
             return
@@ -103,7 +104,7 @@ class TaskRunner:
         if context.was_lost:
             self._note_lost(active)
             return False
-        if context.lost:  # the database has not been responding; it decides whether the loss counts
+        if context.lost:  # the database has not been responding, and will decide whether the lease is lost
             self.outcomes.put(released(claim, "its lease expired before the task started"), active)
             return False
         if self.leases.broke_at > active.sent and not self._still_holds(active):
@@ -111,8 +112,8 @@ class TaskRunner:
         return claim.recovery_attempts < SUSPECT or self._record_start(active)
 
     def _still_holds(self, active: ActiveClaim) -> bool:
-        """Return whether the claim has survived the loss of a connection: claims are not flushed to disk, so a crash
-        undoes them.
+        """Return whether the claim has survived the loss of a connection. Claims are not flushed to disk, so a server
+        crash undoes them.
         """
 
         def ask() -> object:
@@ -139,7 +140,7 @@ class TaskRunner:
             self._note_lost(active)
         except Exception as error:  # noqa: BLE001 - whatever the error is, another attempt may succeed
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
-            say(log, logging.ERROR, f"{claim}: {trouble}; it is given back", error, fields=fields)
+            say(log, logging.ERROR, f"{claim}: {trouble}; the task is given back", error, fields=fields)
             self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
         return False
 
@@ -178,10 +179,9 @@ class HandlerRunner:
     timeouts: Timeouts | None = None
     """Enforces the timeouts of tasks that ask for it. None: they are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
-    """The time between a timeout and the forced end of the attempt. None: this process never forces an attempt to end.
-    """
+    """The time between a timeout and the forced end of the attempt. None: this process never ends an attempt by force."""
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
-    """Called when an attempt was ended while its handler is still running, with the attempt and the ident of the
+    """Called when an attempt was ended although its handler is still running, with the attempt and the ident of the
     handler's thread.
     """
 
@@ -199,8 +199,8 @@ class HandlerRunner:
     def _attempt(self, active: ActiveClaim) -> None:
         """Run the task inside the framework's context manager, and pass its outcome on.
 
-        An error in the framework after the handler does not change the outcome. The outcome is not passed on if the
-        task's transaction has committed it, or if the lease is lost.
+        An error in the framework's code after the handler does not change the outcome. The outcome is not passed on if
+        the task's transaction has committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
@@ -225,7 +225,9 @@ class HandlerRunner:
             else:
                 outcome = failed(task, context, error)
         if limit is not None and limit.was_killed:
-            log.warning("%s: its handler has ended after all; it counts as failed", claim, extra=fields_of(claim))
+            log.warning(
+                "%s: its handler has finished, but too late; it counts as failed", claim, extra=fields_of(claim)
+            )
             return
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
@@ -237,9 +239,7 @@ class HandlerRunner:
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
-            log.error(
-                "%s: a framework hook around its handler failed after it", claim, exc_info=late_error, extra=fields
-            )
+            log.error("%s: the framework's code after its handler failed", claim, exc_info=late_error, extra=fields)
         if outcome is None:
             return
         if self.hooks is not None and (active.state is _COMMITTED or not context.was_lost):
@@ -247,7 +247,7 @@ class HandlerRunner:
         self.ends.write(outcome, context, seconds)
 
     def _unless_interrupted(self, context: TaskContext, outcome: Outcome) -> Outcome:
-        """Return the outcome of the claim. It is not a failure if the handler only passed on an error from outside that
+        """Return the outcome of the claim. It is not a failure if the handler only passed on an external error that
         ended a step's transaction.
         """
         error = context.interruption
@@ -309,7 +309,7 @@ class HandlerRunner:
                 ours = True
                 self.leases.ending(active)
                 if self.leases.is_void(active.context) or self.store.finish([outcome], using=unit.target):
-                    raise LeaseLost(f"{claim}: its lease was lost, so what it wrote is rolled back")
+                    raise LeaseLost(f"{claim}: its lease was lost, so its writes are rolled back")
                 self.on_failpoint(Failpoint.BEFORE_COMMIT)
             active.state = _COMMITTED
             self.on_failpoint(Failpoint.AFTER_COMMIT)
@@ -344,12 +344,15 @@ class HandlerRunner:
         return failed(task, active.context, error)
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
-        """Return the outcome of a claim whose transaction was ended by an error from outside. None: the attempt counts as failed."""
+        """Return the outcome of a claim whose transaction was ended by an external error. None: the attempt counts as
+        failed.
+        """
         self.leases.ending(active)  # the database may have to come back first
         return outcome_of_interruption(self.own, active.claim, error)
 
     def _hold_lease(self, active: ActiveClaim, unit: UnitOfWork) -> None:
-        """Keep the lease until the transaction ends: it has the only lock, so no other worker can take the lease.
+        """Keep the lease until the transaction ends. The transaction has the only lock, so no other worker can take the
+        lease.
 
         Raises LeaseLost if another worker took it while this one waited for the lock.
         """
@@ -360,10 +363,11 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report how an attempt ended whose handler was not awaited: to the hooks and then in the log, in one thread as
-    after any attempt.
+    """Report how an attempt ended without waiting for its handler: to the hooks and then in the log, in one thread, as
+    after any other attempt.
 
-    An error tracker that listens to both then gets one event. If a hook does not return in time, this thread writes the log line.
+    An error tracker that uses both then gets one event. If a hook does not return in time, this thread writes the log
+    line.
     """
     unwritten = threading.Semaphore()
 
@@ -385,7 +389,7 @@ class _RolledBack(Exception):
 
 
 def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork) -> BaseException | None:
-    """Return the handler's error if an error from outside caused it.
+    """Return the handler's error if it was caused by an external error.
 
     An outcome that the handler asked for, such as Retry, is never an interruption.
     """
@@ -396,7 +400,7 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 
 
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
-    """Return the release of a claim whose transaction was ended from outside by `error`.
+    """Return the outcome that releases a claim whose transaction was ended by the external error `error`.
 
     No attempt is used, and the delay grows each time. The sixth time in a row counts as a failed attempt, and None is
     returned: the task itself may break its connection, for instance by pausing so long that the server considers it

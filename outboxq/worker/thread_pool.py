@@ -16,15 +16,14 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.worker")
 
 _PREFETCH_SECONDS = 0.05
-"""Seconds of work that may wait for busy handlers: enough to last until the next claim returns, yet little to give
-back.
-"""
+"""Seconds of work that may wait for busy handlers: enough until the next claim returns, but not much to give back."""
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
 """Seconds after which a stop notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
-"""Seconds of the whole pool's work over which its pace is averaged: long enough that a single job that the machine delayed does not
-shrink the next claims."""
+"""Seconds of the whole pool's work over which its pace is averaged: long enough that a single job that was delayed by
+the machine does not make the next claims smaller.
+"""
 
 
 @dataclass(eq=False, repr=False)
@@ -47,12 +46,12 @@ class HandlerPool(Generic[T]):
         self.in_flight = 0
         """The number of jobs that are running or waiting."""
         self._given_up: set[int] = set()
-        """The idents of threads whose jobs are not ending."""
+        """The idents of the threads whose jobs are not stopping."""
         self._jobs: queue.SimpleQueue[T | None] = queue.SimpleQueue()
         self._changed = threading.Condition()
         self._is_shut_down = False
         self._awaited_limit = -1
-        """A thread waits until at most this many jobs are in flight. -1: no thread waits."""
+        """The number of jobs in flight that a thread is waiting for. -1: no thread is waiting."""
         self._recent_jobs = self._recent_seconds = 0.0
         """The number of recent jobs and the seconds that they took, both decaying over time."""
         self._threads = [
@@ -111,13 +110,15 @@ class HandlerPool(Generic[T]):
             return self.in_flight <= jobs
 
     def reset_pace(self, seconds: float) -> None:
-        """Assume that a job takes at least this long, although no job has ended yet. Jobs are then not prefetched."""
+        """Assume that a job takes at least this long, although no job has finished yet, so that jobs are not
+        prefetched.
+        """
         with self._changed:
             known = self._recent_seconds / self._recent_jobs if self._recent_jobs else 0
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
 
     def give_up(self, thread: int) -> None:
-        """Count this thread's job as ended, and never wait for the thread again, since its job is not ending."""
+        """Count this thread's job as ended, and never wait for the thread again, since its job is not stopping."""
         self._given_up.add(thread)
         self._account(-1)
 

@@ -1,12 +1,13 @@
-"""Timeouts that do not depend on the handler: TaskTimeout is raised in its thread, and an attempt that continues even
+"""Enforce timeouts without the handler's help: TaskTimeout is raised in its thread, and an attempt that continues even
 then is ended.
 
-The last part of the module has time limits for other calls that may never return.
+The last part of the module contains time limits for other calls that may never return.
 
-An exception for another thread is put into a slot of that thread, and raised there at a later line. By then the thread
-may have ended the handler, and may run another one. So a handler ends in a fixed order (`TimeLimit.call`): first a
-store, after which no exception is sent; then a wait for an exception that is being sent; then the slot is emptied. This
-takes no lock, since an exception that arrived while the lock was held would leave it locked.
+An exception for another thread is put into a slot of that thread, and raised there at a later line. By then, the
+handler may have ended, and the thread may be running another one. So a handler ends in a fixed order
+(`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
+sent; then it empties the slot. This takes no lock, since an exception that arrived while the lock was held would leave
+it locked.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _AGAIN_EVERY = 1.0
-"""Seconds between two exceptions for a handler that is not stopping."""
+"""Seconds between two exceptions that are sent to a handler that is not stopping."""
 _LINES_UNTIL_RAISED = 1000
-"""The number of lines of Python within which a thread raises the exception in its slot. It needs one or two."""
+"""The number of lines of Python that are executed so that the thread raises the exception in its slot. One or two
+should be enough.
+"""
 _NOT_YET = 0.01
 """Seconds until the next look at a handler that is about to begin."""
 
@@ -39,7 +42,9 @@ RaiseIn = Callable[[int, type[BaseException]], None]
 
 
 def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
-    """Make the thread with this ident raise an exception of this class once it runs Python again: a call into C ends first."""
+    """Make the thread with this ident raise an exception of this class when it executes Python code again. A call to C
+    code has to return first.
+    """
     import ctypes  # here, since most workers have no such task
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
@@ -65,14 +70,14 @@ class TimeLimit:
         self._may_raise = False
         self._is_raising = False
         self._has_sent = False
-        """An exception was sent, so one may still wait in the thread's slot."""
+        """True if an exception was sent, so that it may still be in the thread's slot."""
         self._is_held_back = False
-        """The worker's code is running in the handler's thread, and must not be interrupted by an exception."""
+        """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False
-        """An exception came due meanwhile, and will be raised at the end of that code."""
+        """True if an exception became due meanwhile. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The one that ended the attempt: the first to write here. `setdefault` may be repeated, and returns the same
+        """The side that ended the attempt, which is the first to write here. A repeated `setdefault` returns the same
         value.
         """
 
@@ -87,12 +92,12 @@ class TimeLimit:
         return self._thread
 
     def overrun(self) -> TaskTimeout:
-        """Return the error for an attempt that was ended without waiting for its handler. Its traceback shows where the
-        handler is now.
+        """Return the error for an attempt that was ended without waiting for its handler. Its traceback shows what the
+        handler is doing now.
         """
         error = TaskTimeout(
-            f"the handler ran for longer than its timeout of {self.seconds:g} s, did not end within the grace of {self.grace:g} s "
-            "either, and was ended with its process"
+            f"the handler ran for longer than its timeout of {self.seconds:g} s, did not stop within the grace period of "
+            f"{self.grace:g} s either, and was killed with its process"
         )
         frame, trace = sys._current_frames().get(self._thread), None  # noqa: SLF001 - a function for debuggers
         while frame is not None and frame.f_code is not TimeLimit.call.__code__:
@@ -111,7 +116,8 @@ class TimeLimit:
                 self._may_raise = True
                 result = function(*args, **kwargs)
             finally:
-                # Two exceptions can still arrive: the one in the slot, and one whose sender looked before this store.
+                # Two exceptions can still arrive: one in the slot, and one whose sender read the flag before it was
+                # changed.
                 self._may_raise = False
                 try:
                     self._settle()
@@ -133,7 +139,7 @@ class TimeLimit:
         this.
         """
         while self._is_raising:
-            pass  # it takes microseconds, and a wait could be interrupted while it holds a lock
+            pass  # this takes microseconds, and waiting on a lock could be interrupted while the lock is held
         if self._has_sent:
             self._empty_slot()
             self._has_sent = False
@@ -142,7 +148,8 @@ class TimeLimit:
 
     @contextmanager
     def holding_back(self) -> Iterator[None]:
-        """Keep TaskTimeout out of the block, which is the worker's own code. If it comes due, it is raised at the end of the block.
+        """Prevent TaskTimeout inside the block, which is the worker's own code. If it becomes due, it is raised at the
+        end of the block.
 
         Otherwise it could break one of the worker's connections, or arrive after a function has returned but before its
         result is stored.
@@ -156,7 +163,7 @@ class TimeLimit:
 
     @contextmanager
     def letting_through(self) -> Iterator[None]:
-        """Let TaskTimeout be raised in the block, which is the handler's code inside a block of `holding_back`."""
+        """Allow TaskTimeout inside the block, which is the handler's code inside a block of `holding_back`."""
         self._is_held_back = False
         try:
             self._raise_what_is_owed()
@@ -183,8 +190,8 @@ class TimeLimit:
     def _empty_slot(self) -> None:
         """Put an exception into the slot, replacing any that is there, and catch it.
 
-        Removing the exception instead would leave Python's flag that there is one set (3.11 and 3.12). Each thread
-        would then look for it again and again, and a profiler or debugger in 3.11 would never return.
+        If the exception were removed instead, Python 3.11 and 3.12 would leave the flag set that there is one. Each
+        thread would then check for it again and again, and a profiler or debugger in 3.11 would never return.
         """
         try:
             self.timeouts.raise_in(self._thread, TaskTimeout)

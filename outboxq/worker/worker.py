@@ -1,4 +1,4 @@
-"""The worker. It makes its parts, starts them, and stops them in an order that loses no task."""
+"""The worker, which creates its parts, starts them, and stops them in an order in which no task is lost."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ _END_TIMEOUT = 5.0
 class Worker:
     """Runs the tasks of an outbox until it is told to stop.
 
-    Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died. While a
-    handler runs, the worker keeps no transaction and no connection open for it, unless the task is transactional. The worker's
-    own connections are in separate pools, so that handlers cannot starve its heartbeats.
+    Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
+    While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
+    transactional. The worker's own connections are in separate pools, so that handlers cannot starve its heartbeats.
     """
 
     def __init__(
@@ -80,9 +80,8 @@ class Worker:
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        self.id: UUID = (
-            uuid4()
-        )  # new at each start, since a restarted worker must not send heartbeats for its predecessor
+        # New at each start, since a restarted worker must not send heartbeats for its predecessor.
+        self.id: UUID = uuid4()
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
         """True: the first log line names the database, the queues and how the worker notices tasks. False: it names
@@ -110,10 +109,10 @@ class Worker:
         """The counts of this worker, in memory."""
 
     def run(self, *, burst: bool = False) -> int:
-        """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. A second signal, SIGQUIT, or the end of the drain timeout
-        gives them back.
+        """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
+        at the end of the drain timeout, it gives them back.
 
-        With `burst`, the worker ends when no task can be claimed; tasks that its tasks enqueue run too. Must be called
+        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Must be called
         in the main thread. Raises what `start` raises.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75
@@ -131,7 +130,7 @@ class Worker:
         return self._ending.code(clean=clean)
 
     def request_stop(self) -> None:
-        """Make `run` end as the first signal does. May be called repeatedly, in any thread and in a signal handler."""
+        """Make `run` end, like the first signal. May be called repeatedly, in any thread and in a signal handler."""
         self._ending.request()
 
     def stop_at_once(self) -> None:
@@ -168,7 +167,7 @@ class Worker:
 
     @property
     def has_stopped(self) -> bool:
-        """True once `stop` has ended what `start` began."""
+        """True once `stop` has stopped everything that `start` started."""
         return self._stopped.is_set()
 
     @property
@@ -211,11 +210,11 @@ class Worker:
     def start(self, *, burst: bool = False) -> None:
         """Begin to work, in threads of this process.
 
-        Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was made before a
-        fork, and for a standby server.
+        Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was
+        created before a fork, and for a standby server.
         """
         if self._pid != os.getpid():
-            raise ConfigurationError("this worker was made before the process forked; make one in each process")
+            raise ConfigurationError("this worker was created before the process forked; create one in each process")
         self._parts.claim_loop.keep_tasks()
         children = self._parts.children
         try:
@@ -262,7 +261,7 @@ class Worker:
         self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
         with self._starting:
             if self._has_begun:
-                raise ConfigurationError("a worker starts once; make a new one")
+                raise ConfigurationError("a worker can be started only once; create a new one")
             if self._stopping.is_set():  # it was stopped before it could begin
                 self._ending.request()
                 return
@@ -298,10 +297,10 @@ class Worker:
 
         Returns whether all running tasks finished. A handler that is still running is fenced: its outcome is discarded.
 
-        There are reasons for the order. Claiming stops first, since this worker would otherwise claim again the tasks
-        that it gives back. Tasks that have not begun go back next, since another worker may be idle. Outcomes are
-        written before the rest is given back, since a release fences its handler. Heartbeats go on until then, since a
-        task may drain for longer than its lease. Connections are closed last, since every step needs them.
+        The order of the steps matters. Claiming stops first, since this worker would otherwise claim the tasks that it
+        gives back. Tasks that have not begun go back next, since another worker may be idle. Outcomes are written
+        before the rest is given back, since a release fences its handler. Heartbeats continue until then, since a task
+        may take longer than its lease to finish. Connections are closed last, since every step needs them.
         """
         parts = self._parts
         self._stopping.set()
@@ -369,7 +368,9 @@ class Worker:
         self._parts.connections.close()
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
-        """Stop the worker: the handler in this thread is not stopping, and only exiting the process can end it."""
+        """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end
+        it.
+        """
         text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets the others finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
         self._ending.has_killed = True
@@ -377,7 +378,7 @@ class Worker:
         self._fail(active.context.error)
 
     def _on_thread_failure(self, error: BaseException) -> None:
-        """Stop the process with a non-zero exit code: a thread of the worker must not end unnoticed."""
+        """Stop the process with a non-zero exit code, because a thread of the worker must not end unnoticed."""
         try:
             if isinstance(error, OutcomesRefused | FileUnusable):
                 log.critical("stopping: %s", error)
@@ -396,14 +397,14 @@ class Worker:
 
 @dataclass(eq=False, repr=False)
 class Ending:
-    """The stopping of one worker. Any thread may request it."""
+    """The state of stopping a worker. Any thread may request the stop."""
 
     error: BaseException | None = None
-    """The first reason why the worker no longer works. None: it works, or was told to stop."""
+    """The first reason why the worker no longer works. None: it is working, or was told to stop."""
     has_killed: bool = False
-    """A handler is not stopping, so the process has to exit."""
+    """True if a handler is not stopping, so that the process has to exit."""
     is_abandoned: bool = False
-    """The worker was told to stop at once, and gave back its running tasks."""
+    """True if the worker was told to stop at once, and gave back its running tasks."""
     _requests: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
 
     def request(self) -> None:

@@ -321,7 +321,7 @@ def test_a_later_schema_that_admits_this_release_is_worked_on(database):
     said = outboxq("upgrade", database.url).stderr
     assert (
         said
-        == f"the schema {LATER} was made by a later release and works with this one, which knows {REVISION}; nothing was changed\n"
+        == f"the schema {LATER} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed\n"
     )
     pretend(database, REVISION, oldest_code="0001")
 

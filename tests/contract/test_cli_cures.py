@@ -220,7 +220,7 @@ def test_a_task_behind_one_that_runs_is_led_to_that_one(database, outbox):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("case", ["no worker", "task unknown", "topic unwanted"])
 def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
-    sentence = "no live worker works on its queue 'mail'"
+    sentence = "no live worker serves its queue 'mail'"
     if case == "task unknown":
         alive(database, task_names=["tests.other"])
         sentence = "no live worker that would take it knows the task 'tests.work'"

@@ -285,7 +285,7 @@ def test_a_running_task_is_shown_with_its_progress(database):
     found = json.loads(outboxq(database, "task", "show", claim.id, "--json").stdout)
     assert found["explanation"]["progress"] == {"fraction": 0.4, "note": "12 of\x1b[31m 30"}
     said = outboxq(database, "task", "explain", claim.id).stdout
-    assert "its handler reported 40 %: 12 of\\x1b[31m 30; its lease ends" in said
+    assert "its handler reported 40 %: 12 of\\x1b[31m 30; its lease expires" in said
     record = json.loads(outboxq(database, "task", "explain", claim.id, "--json").stdout)
     assert record["progress"]["fraction"] == 0.4
 

@@ -57,7 +57,7 @@ def test_a_command_names_the_session_that_has_locked_a_table(postgresql, psql, w
     )
     said = refused(postgresql, *words)
     assert f"waited too long for a lock in {called(postgresql.url)}: " in said
-    assert f"process {pid_of(psql)} (psql, its transaction is " in said
+    assert f"process {pid_of(psql)} (psql, its transaction began " in said
     assert "last statement: LOCK TABLE task_outbox, task_executions" in said
     assert said.count("\n") == 1
 
@@ -100,7 +100,7 @@ def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
         said = refused(postgresql, "status")
     finally:
         postgresql.run("ROLLBACK PREPARED 'payment 7'")
-    assert "the prepared transaction 'payment 7' (its transaction is " in said
+    assert "the prepared transaction 'payment 7' (its transaction began " in said
     assert "ROLLBACK PREPARED" in said
 
 

@@ -49,7 +49,7 @@ def test_queues_are_sorted_by_trouble(database):
     assert [one.queue for one in view.sorted(store.stats(), overview)] == ["lonely", "long", "calm"]
     first, trouble = view.head(overview, 80)
     assert "5 ready  0 delayed  0 running  0 failed  1 worker" in first
-    assert trouble.startswith("! no live worker works on the queue 'lonely'")
+    assert trouble.startswith("! no live worker serves the queue 'lonely'")
     assert all(len(line) <= 30 for line in view.head(overview, 30))
     curves, workers = view.tables(store.stats(), overview)
     assert [row[0] for row in curves[1]] == ["all queues", "calm", "lonely", "long"]

@@ -139,7 +139,7 @@ def test_what_runs_names_its_worker_and_its_lease(database):
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     database.clock.advance(80)
-    explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "ends in 2 min unless")
+    explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "expires in 2 min unless")
     database.clock.advance(40)
     explained(database, claim, Reason.RUNNING)
     database.frozen.cancel(claim.id)
@@ -160,8 +160,8 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
         database,
         claim,
         Reason.LEASE_ENDED,
-        "ended 1.0 s ago",
-        "no other live worker can recover it",
+        "expired 1.0 s ago",
+        "there is no other live worker to recover it",
         cured=[("worker", "-q")],
     )
     at_work(database)
@@ -188,7 +188,7 @@ def test_what_is_due_later_says_when_and_why(database):
     end(database, claim, EventType.RETRY_SCHEDULED, delay=soon, error="OSError: away")
     explained(database, claim, Reason.RETRY_LATER, "attempt 2 is due in 12 s", "(OSError: away)")
     database.clock.advance(soon)
-    explained(database, claim, Reason.DUE, "the next claim takes it")
+    explained(database, claim, Reason.DUE, "the next claim will take it")
 
 
 def test_a_paused_queue_comes_before_its_limits_and_workers(database):
@@ -256,7 +256,7 @@ def test_a_queue_that_has_started_as_many_as_it_may(database):
     explained(database, last, Reason.RATE_LIMIT)
     assert database.claim(10) == []
     database.clock.advance(timedelta(milliseconds=1))
-    explained(database, last, Reason.DUE, "before it: 1")
+    explained(database, last, Reason.DUE, "ahead of it in its queue: 1")
     assert len(database.claim(10)) == 1
 
 
@@ -283,7 +283,7 @@ def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_wh
     at_work(database, queues=["default"])
     task = database.add()
     database.clock.advance(45)
-    explained(database, task, Reason.DUE, "the next claim takes it")
+    explained(database, task, Reason.DUE, "the next claim will take it")
     database.clock.advance(1)
     at_work(database, queues=["other"])
     words = ("it is due and free, but no worker on its queue has been seen for 46 s",)
@@ -297,9 +297,9 @@ def test_what_is_due_says_how_many_are_before_it(database):
     database.add(priority=-1)
     database.add(priority=2, delay=HOUR)
     database.add(priority=2, queue="other")
-    explained(database, third, Reason.DUE, "the next claim takes it")
-    explained(database, second, Reason.DUE, "before it: 1")
-    explained(database, first, Reason.DUE, "before it: 2")
+    explained(database, third, Reason.DUE, "the next claim will take it")
+    explained(database, second, Reason.DUE, "ahead of it in its queue: 1")
+    explained(database, first, Reason.DUE, "ahead of it in its queue: 2")
 
 
 def test_tables_that_do_not_tell_one_story_are_told(database):

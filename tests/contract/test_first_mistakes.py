@@ -166,7 +166,7 @@ def test_a_connection_in_autocommit(database) -> None:
     )
     of_sqlite = (
         "this SQLite connection is AUTOCOMMIT and no transaction is open on it, so the task could not be rolled back with your "
-        "rows; begin one, or pass a connection of an engine that is not AUTOCOMMIT"
+        "rows; begin one, or pass a connection from an engine that is not AUTOCOMMIT"
     )
     sentence = of_postgresql if database.name == "postgresql" else of_sqlite
     with database.host_engine().connect() as connection:
@@ -184,7 +184,7 @@ def test_two_outboxes_are_mixed_up(hello, outbox, tmp_path: Path) -> None:
 def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
     sentence = (
         f"this connection is to the database '{tmp_path}/other.db', but the outbox is bound to '{tmp_path}/shop.db'; a task must "
-        "be written where its business rows are"
+        "be written where your own rows are"
     )
     engine = create_engine(f"sqlite:///{tmp_path}/other.db")
     with Session(engine) as session:

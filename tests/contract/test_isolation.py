@@ -221,7 +221,9 @@ def test_only_the_child_of_a_handler_that_does_not_end_is_killed(outbox, databas
         assert [ended(outbox, one).status for one in neighbours] == [TaskStatus.COMPLETED] * 5
         assert worker.is_healthy
     assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
-    assert "did not end within the grace of 0.2 s either, and was ended with its child process" in task.last_error
+    assert (
+        "did not stop within the grace period of 0.2 s either, and was killed with its child process" in task.last_error
+    )
     assert database.rows("SELECT number FROM ledger") == []
     helper = int((tmp_path / "helper").read_text())
     until(lambda: not is_alive(helper))
@@ -440,7 +442,7 @@ def test_threads_that_the_process_has_already_are_named(outbox, caplog):
     stranger.start()
     with working(outbox):
         go.set()
-    assert "this process had the threads" in caplog.text
+    assert "this process was running the threads" in caplog.text
     assert "exporter" in caplog.text
 
 

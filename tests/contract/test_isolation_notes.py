@@ -119,5 +119,5 @@ def test_a_step_that_holds_the_only_lock_for_longer_than_the_lease_is_not_called
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
     assert outbox.result(handle.id) == [False, False]
     assert "heartbeat for 1 task failed" in caplog.text
-    assert "ended before the database could be reached" not in caplog.text
+    assert "expired before the database could be reached" not in caplog.text
     database.run("DROP TABLE ledger")

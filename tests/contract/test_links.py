@@ -51,7 +51,7 @@ def test_what_follows_a_batch_names_the_first_task_that_has_not_ended(database: 
     assert claim.id == done
     why = database.store.explain(then_id)
     assert why.sentence == (
-        f"it is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not ended; the first of them is "
+        f"it is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not finished; the first of them is "
         f"{first} (tests.work), which is Ready"
     )
     assert (why.reason, why.waits_for) == (Reason.NOT_ENQUEUED, first)
@@ -64,14 +64,14 @@ def test_what_follows_a_batch_names_the_first_task_that_has_not_ended(database: 
 def test_a_link_of_a_chain_waits_for_those_before_it(database: Database) -> None:
     chain, first, second, third = chain_of(database, "tests.second", "tests.third")
     assert sentence(database, second).startswith(
-        f"it is not enqueued yet: it follows the chain {chain}, in which 1 task has not ended; the first of them is {first}"
+        f"it is not enqueued yet: it follows the chain {chain}, in which 1 task has not finished; the first of them is {first}"
     )
-    assert "has not ended and 1 more comes before it; the first" in sentence(database, third)
+    assert "has not finished and 1 more comes before it; the first" in sentence(database, third)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
     why = database.store.explain(third)
     assert why.sentence.endswith(
-        f"it waits for the dead letter {first} (tests.work); redrive or discard it; a discard ends the chain"
+        f"it waits for the dead letter {first} (tests.work); redrive or discard it; discarding it ends the chain"
     )
     assert [one.command[:2] for one in why.cures] == [("failed", "redrive"), ("failed", "discard"), ("batch", "show")]
 
@@ -81,20 +81,21 @@ def test_a_dead_letter_says_which_chain_or_batch_waits_for_it(database: Database
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
     assert sentence(database, first).endswith(
-        f" in attempt 1: boom; the chain {chain} waits for it; redrive or discard it; a discard ends the chain"
+        f" in attempt 1: boom; the chain {chain} is waiting for it; redrive or discard it; discarding it ends the chain"
     )
     detail = database.store.task_detail(first)
-    assert f"the chain {chain} waits for it" in detail.explanation.sentence
+    assert f"the chain {chain} is waiting for it" in detail.explanation.sentence
     said_of = said(database, "task", "explain", str(first)).stdout
     assert f"failed redrive {first}" in said_of
     assert f"failed discard {first}" in said_of
     database.frozen.discard(first)
-    assert "waits for it" not in sentence(database, first)
+    assert "is waiting for it" not in sentence(database, first)
     batch = made(database, on_failed=OnFailed.WAIT)
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
-    assert f"the batch {batch.id} waits for it; redrive or discard it; a discard lets the batch go on without it" in (
-        sentence(database, claim.id)
+    assert (
+        f"the batch {batch.id} is waiting for it; redrive or discard it; discarding it lets the batch continue without it"
+        in (sentence(database, claim.id))
     )
 
 
@@ -111,18 +112,18 @@ def test_dead_letters_that_are_not_waited_for_are_not_named(database: Database) 
     (claim,) = database.claim()
     database.frozen.fail(claim, "boom")
     [_, left] = members(database, batch.id)
-    assert f"1 task has not ended; the first of them is {left}" in sentence(database, batch.then_ids[0])
+    assert f"1 task has not finished; the first of them is {left}" in sentence(database, batch.then_ids[0])
 
 
 def test_what_never_follows_says_so(database: Database) -> None:
     chain, first, link = chain_of(database, "tests.second")
     (running,) = database.claim()
     database.frozen.batches.cancel(chain)
-    assert "it is never enqueued" in sentence(database, link)
+    assert "it will never be enqueued" in sentence(database, link)
     assert "is being cancelled" in sentence(database, link)
     database.frozen.cancel(first, force=True)
     assert sentence(database, link).startswith(
-        f"it is never enqueued: the chain {chain} before it ended as Cancelled at "
+        f"it will never be enqueued: the chain {chain} before it ended as Cancelled at "
     )
     assert running.id == first
 
@@ -133,7 +134,7 @@ def test_a_batch_that_is_not_closed_is_never_followed(database: Database) -> Non
     database.frozen.batches.create(batch)
     database.add(pipeline_execution_id=batch_id)
     why = database.store.explain(batch.then[0].id)
-    assert why.sentence.startswith(f"it is never enqueued: the batch {batch_id} before it is not closed")
+    assert why.sentence.startswith(f"it will never be enqueued: the batch {batch_id} before it is not closed")
     assert why.cures[0].command == ("batch", "cancel", str(batch_id))
     database.frozen.batches.cancel(batch_id)
 

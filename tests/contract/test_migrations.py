@@ -828,7 +828,7 @@ def test_a_later_schema_that_admits_this_code_is_left_alone_by_an_upgrade(migrat
         migrations.upgrade(migrated.url, revision)
     assert migrations.current(migrated.url) == LATER
     assert (
-        f"the schema {LATER} was made by a later release and works with this one, which knows {REVISION}; nothing was changed"
+        f"the schema {LATER} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed"
         in caplog.text
     )
 

@@ -127,7 +127,7 @@ def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     database.add(queue="later", delay=HOUR)
     assert broken(database) == [(Rule.NO_WORKER, "mail")]
     (problem,) = database.frozen.health()
-    assert "no live worker works on the queue 'mail', and 1 task of it is due" in problem.sentence
+    assert "no live worker serves the queue 'mail', which has 1 task due" in problem.sentence
     assert problem.cures[0].command == ("worker", "-q", "mail")
     register(database, "mail")
     assert broken(database) == []
@@ -151,7 +151,7 @@ def test_failures_need_attention_for_an_hour_and_above_the_limit(database):
     failed(database, queue="b")
     failed(database, queue="b")
     assert broken(database) == [(Rule.FAILED, "a"), (Rule.FAILED, "b")]
-    assert database.frozen.health()[1].sentence == "2 tasks of the queue 'b' failed for good within 1 h"
+    assert database.frozen.health()[1].sentence == "2 tasks of the queue 'b' failed for good in the last 1 h"
     assert broken(database, HealthLimits(failed=3)) == []
     assert len(broken(database, HealthLimits(failed=2))) == 2
     assert broken(database, HealthLimits(failed=None)) == []

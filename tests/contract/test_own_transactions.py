@@ -69,8 +69,10 @@ def test_what_is_enqueued_apart_inside_a_transactional_task_is_refused_where_it_
         assert (task.status, len(children(database))) == (TaskStatus.COMPLETED, 1)
         return
     assert task.status is TaskStatus.FAILED
-    assert task.last_error.startswith("InvalidTarget: inside the transactional task parent nothing can be written to /")
-    assert "write using(ctx), or using=ctx in a call of the store" in task.last_error
+    assert task.last_error.startswith(
+        "InvalidTarget: inside the transactional task parent, nothing can be written to /"
+    )
+    assert "write using(ctx), or pass using=ctx to the store's method" in task.last_error
     assert children(database) == []
 
 

@@ -64,7 +64,7 @@ def test_explain_tells_how_far_the_handler_is(database):
     database.frozen.heartbeat([claim], progress={claim.id: SOME})
     found = database.frozen.explain(claim.id)
     assert (found.reason, found.progress) == (Reason.RUNNING, SOME)
-    assert "its handler reported 40 %: 12 of 30; its lease ends in" in found.sentence
+    assert "its handler reported 40 %: 12 of 30; its lease expires in" in found.sentence
     detail = database.frozen.task_detail(claim.id)
     assert detail.explanation == found
     database.frozen.complete(claim)

@@ -242,7 +242,7 @@ def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
     wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     began = time.monotonic()
-    with pytest.raises(TimeoutError, match=r"has not ended within 0.15 s: no live worker works on its queue"):
+    with pytest.raises(TimeoutError, match=r"has not ended within 0.15 s: no live worker serves its queue"):
         handle.result(timeout=0.15)
     assert time.monotonic() - began >= 0.15
     with pytest.raises(TimeoutError, match=r"\(double\) has not ended: it is Ready$"):

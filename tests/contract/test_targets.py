@@ -547,7 +547,7 @@ def test_a_refusal_is_a_type_error_too() -> None:
 
 
 def test_a_session_bound_to_nothing_is_refused() -> None:
-    with Session() as unbound, pytest.raises(InvalidTarget, match=r"bound to no engine.*bind="):
+    with Session() as unbound, pytest.raises(InvalidTarget, match=r"has no engine for.*bind="):
         Store(None).enqueue(task(), using=unbound)
 
 
@@ -556,7 +556,7 @@ def test_another_driver_is_refused_by_its_name() -> None:
     dbapi = types.ModuleType("psycopg2")
     dbapi.paramstyle, dbapi.__version__, dbapi.Error = "pyformat", "2.9", Exception  # type: ignore[attr-defined]
     engine = create_engine("postgresql+psycopg2://", module=dbapi, creator=lambda: raw, _initialize=False)
-    with engine.connect() as it, pytest.raises(InvalidTarget, match=r"psycopg 3.*not through psycopg2.*\+psycopg://"):
+    with engine.connect() as it, pytest.raises(InvalidTarget, match=r"psycopg 3.*not with psycopg2.*\+psycopg://"):
         Store(None).enqueue(task(), using=it)
 
 
@@ -609,7 +609,7 @@ def test_django_outside_atomic_is_refused(shop: Database) -> None:
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
 def test_an_alias_that_django_does_not_know_is_refused(shop: Database) -> None:
     with django_alias(shop):
-        refused(shop, "nowhere", "knows no database 'nowhere'", "DATABASES")
+        refused(shop, "nowhere", "has no database 'nowhere'", "DATABASES")
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)
@@ -690,7 +690,9 @@ def test_another_postgresql_database_is_refused(postgresql: Database, cluster: A
             with ExitStack() as stack:
                 using = kind(stack)
                 mine, theirs = make_url(postgresql.url).database, make_url(url).database
-                refused(postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "business rows")
+                refused(
+                    postgresql, using, f"{theirs!r}, but the outbox is bound to {mine!r}", "where your own rows are"
+                )
                 assert name == "django" or using.execute(text("SELECT 1") if name != "psycopg" else "SELECT 1")  # type: ignore[attr-defined]
         for engine in postgresql.engines:
             engine.dispose()
@@ -707,7 +709,9 @@ def test_another_sqlite_file_is_refused(sqlite: Database, tmp_path: Path, migrat
     other.write_bytes(migrated_sqlite.read_bytes())
     for kind in of_another_database(sqlite, f"sqlite:///{other}").values():
         with ExitStack() as stack:
-            refused(sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "business rows")
+            refused(
+                sqlite, kind(stack), "other.db', but the outbox is bound to", "outboxq.db", "where your own rows are"
+            )
     with _closing(sqlite3.connect(other)) as it:
         assert it.execute("SELECT count(*) FROM task_outbox").fetchall() == [(0,)]
 

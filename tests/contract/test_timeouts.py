@@ -195,11 +195,11 @@ def test_a_handler_that_does_not_end_is_ended_without_it(outbox, database, work,
     try:
         task = ended(outbox, lost)
         assert (task.status, task.attempt) == (TaskStatus.FAILED, 1)
-        assert "did not end within the grace of 0.1 s" in task.last_error
+        assert "did not stop within the grace period of 0.1 s" in task.last_error
         data = outbox.store.history(lost.id)[-1].event_data
         assert (data["exception"], "in deaf" in data["traceback"]) == ("outboxq.model.records.TaskTimeout", True)
         until(lambda: not worker.is_healthy)
-        assert "did not end within the grace" in worker.health.error
+        assert "did not stop within the grace period" in worker.health.error
         later = neighbour.using(outbox).enqueue()
         gate.set()
         assert worker.stop()

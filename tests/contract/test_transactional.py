@@ -449,7 +449,7 @@ def test_who_lost_the_lease_before_its_transaction_began_changes_nothing(outbox,
     assert worker.stop()
     assert helpers.everything(database) == before
     assert notes(database) == []
-    assert f"task {handle.id} (late): its lease was lost, so what it wrote is rolled back" in caplog.text
+    assert f"task {handle.id} (late): its lease was lost, so its writes are rolled back" in caplog.text
 
 
 @on_postgresql
@@ -474,7 +474,7 @@ def test_who_loses_the_lease_while_it_runs_changes_nothing(database, work, outbo
     assert worker.stop()
     assert helpers.everything(database) == before
     assert notes(database) == []
-    assert "what it wrote is rolled back" in caplog.text
+    assert "its writes are rolled back" in caplog.text
 
 
 @on_postgresql

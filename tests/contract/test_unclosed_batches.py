@@ -17,7 +17,7 @@ from outboxq.store.numbers.health import HealthLimits, Rule
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
 
-CANNOT = r"cannot be committed: an error left the `with` block of batch .* \(ZeroDivisionError: .*\); roll the"
+CANNOT = r"cannot be committed: the `with` block of batch .* raised an error, so the batch is incomplete \(ZeroDivisionError: .*\); roll the"
 
 
 @pytest.fixture
@@ -116,7 +116,8 @@ def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, d
     checked = said(database, "check")
     assert checked.exit_code == 1
     assert (
-        f"batch_unclosed: the batch 'may' ({batch.id}) is not closed: an error left its `with` block" in checked.stdout
+        f"batch_unclosed: the batch 'may' ({batch.id}) is not closed: its `with` block raised an error"
+        in checked.stdout
     )
     assert cancel in checked.stdout
     assert said(database, "check", "--no-batches").exit_code == 0
@@ -131,7 +132,7 @@ def test_an_unclosed_batch_is_a_fault_that_every_command_names(outbox: Outbox, d
     assert cancel in shown.stdout
     assert json.loads(said(database, "batch", "show", str(batch.id), "--json").stdout)["status"] == "Unclosed"
     explained = said(database, "task", "explain", str(batch.then_id)).stdout
-    assert "it is never enqueued" in explained
+    assert "it will never be enqueued" in explained
     assert cancel in explained
     ended = said(database, "batch", "cancel", str(batch.id), "--yes")
     assert ended.exit_code == 0, ended.output

@@ -539,13 +539,13 @@ def test_a_handler_that_ignores_its_timeout_completes_and_one_warning_is_logged(
     handle = deaf.using(outbox).enqueue()
     beats = []
     work(heartbeat=0.1, on_failpoint=lambda point: point is Failpoint.AFTER_BEAT and beats.append(1))
-    until(lambda: "runs past its timeout" in caplog.text)
+    until(lambda: "has run past its timeout" in caplog.text)
     seen = len(beats)
     until(lambda: len(beats) >= seen + 3)
     gate.set()
     task = ended(outbox, handle)
     assert (task.status, task.result, task.attempt) == (TaskStatus.COMPLETED, '"done"', 1)
-    warning = f"task {handle.id} (deaf) runs past its timeout of 0.1 s; its handler should check ctx.timed_out"
+    warning = f"task {handle.id} (deaf) has run past its timeout of 0.1 s; its handler should check ctx.timed_out"
     assert caplog.text.count(warning) == 1
 
 
@@ -584,7 +584,7 @@ class Failing(Integration):
 
 @pytest.mark.parametrize("transactional", [False, True])
 @pytest.mark.parametrize(
-    "line", ["task_completed", "hook after its handler failed", "hook around its handler failed", "past its timeout"]
+    "line", ["task_completed", "hook after its handler failed", "code after its handler failed", "past its timeout"]
 )
 def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, caplog, line, transactional):
     class Broken(logging.Filter):

@@ -837,7 +837,7 @@ def in_a_process(script, database):
 @pytest.mark.in_turn
 def test_in_a_forked_child_the_worker_is_the_parents(database):
     refusal, stopped, seconds, took, ran_in_parent, same_connection, listening, clean = in_a_process(REFUSES, database)
-    assert "made before the process forked" in refusal
+    assert "created before the process forked" in refusal
     assert stopped is True
     assert seconds < 10
     assert took < 30  # notified: the poll would take a minute
@@ -1014,7 +1014,7 @@ def test_an_error_in_recovery_is_logged_and_recovery_goes_on(outbox, work, monke
     outbox.store.claim_ready_task(1, worker_id=uuid7(), lease=timedelta(seconds=0.1))
     work(recover_every=0.02)
     assert ended(outbox, handle).status is TaskStatus.COMPLETED
-    assert caplog.text.count("outboxq-recovery failed; going on") == 1
+    assert caplog.text.count("outboxq-recovery failed; continuing") == 1
     assert "outboxq-recovery works again; it had failed 2 times" in caplog.text
 
 

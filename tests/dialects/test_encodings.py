@@ -72,7 +72,7 @@ def assert_sentences(said, encoding):
     sentences = [line for line in said.splitlines() if line.startswith("outboxq: ")]
     assert sentences
     for sentence in sentences:
-        assert f"has the encoding {encoding}" in sentence
+        assert f"uses the encoding {encoding}" in sentence
         assert "CREATE DATABASE" in sentence
     assert "Traceback" not in said
 

@@ -195,7 +195,7 @@ def test_producers_go_on_while_an_upgrade_waits_for_an_open_transaction(postgres
                 postgresql.add(postgresql.store)
             until(lambda: "could not be locked" in upgrade.text() or upgrade.process.poll() is not None)
             told = next((line for line in upgrade.text().splitlines() if "could not be locked" in line), upgrade.text())
-            assert f"process {pid} (shop, its transaction is " in told
+            assert f"process {pid} (shop, its transaction began " in told
             assert "idle in transaction for " in told
             assert f"last statement: {HOLDING[statement]}" in told
             assert postgresql.rows(COLUMNS) == [(0,)]

@@ -120,7 +120,7 @@ def test_a_name_that_the_only_worker_does_not_know(database, put, told, fork):
 
 def test_without_a_worker_one_is_to_be_started(database, put, told):
     task_id = put("nothing", "faults", args={"number": 1})
-    assert told(task_id) == ("no live worker works on its queue 'faults'", ["worker APP -q faults"])
+    assert told(task_id) == ("no live worker serves its queue 'faults'", ["worker APP -q faults"])
 
 
 def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, fork, tmp_path):
@@ -146,7 +146,7 @@ def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(da
     assert "has not extended its lease for" in told(task_id)[0]
     waits(database, task_id, Reason.LEASE_ENDED)
     sentence, cures = told(task_id)
-    assert "no other live worker can recover it; start one" in sentence
+    assert "there is no other live worker to recover it; start one" in sentence
     assert cures == ["worker APP -q faults"]
     lives(fork())
     assert reason(database, task_id) in {Reason.LEASE_ENDED, Reason.RUNNING, Reason.DUE}
@@ -165,5 +165,5 @@ def test_a_worker_that_has_stopped_is_gone_at_once(database, put, told, fork, me
     assert worker.wait() == 0
     assert database.store.workers.list() == []
     task_id = put("nothing", "faults", args={"number": 1})
-    assert told(task_id) == ("no live worker works on its queue 'faults'", ["worker APP -q faults"])
+    assert told(task_id) == ("no live worker serves its queue 'faults'", ["worker APP -q faults"])
     assert [queue.live_workers for queue in database.store.stats()] == [0]

@@ -166,7 +166,7 @@ def test_what_a_zombie_writes_in_its_transaction_is_rolled_back(database, add, f
     finish(database, fork())
     assert effects() == [task_id.hex]
     zombie.send(signal.SIGCONT)
-    until(lambda: "what it wrote is rolled back" in zombie.text())
+    until(lambda: "its writes are rolled back" in zombie.text())
     assert effects() == [task_id.hex]
     zombie.send(signal.SIGTERM)
     assert zombie.wait() == 0

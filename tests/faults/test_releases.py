@@ -73,7 +73,7 @@ def test_todays_release_goes_on_after_the_next_has_expanded_the_schema(releases,
     said = today.upgrade(url)
     assert (
         said
-        == f"the schema {NEXT} was made by a later release and works with this one, which knows {REVISION}; nothing was changed\n"
+        == f"the schema {NEXT} was created by a later release but also works with this one, which knows {REVISION}; nothing was changed\n"
     )
     tasks += [running.enqueue(), next_one.enqueue()]
     following.work(url)

@@ -496,7 +496,7 @@ def explains_what_follows(stage: Stage) -> None:
     stage.owner.batches.close(batch_id)
     (claim,) = stage.owner.claim_ready_task(1, worker_id=uuid4(), queues=["b"])
     stage.owner.fail(claim, "no")
-    assert f"the batch {batch_id} waits for it" in stage.store.explain(claim.id).sentence, "the batch is seen"
+    assert f"the batch {batch_id} is waiting for it" in stage.store.explain(claim.id).sentence, "the batch is seen"
     assert stage.store.explain(then.id).waits_for == claim.id
 
 

@@ -342,7 +342,7 @@ def test_a_table_of_a_tenant_takes_no_entry_of_ours(made, joined):
     """It lies in a schema that the search_path names before; the execution would go to `public`."""
     made.run("CREATE SCHEMA tenant; CREATE TABLE tenant.task_outbox (LIKE public.task_outbox INCLUDING ALL)")
     made.run(f"ALTER DATABASE {make_url(made.url).database} SET search_path = tenant, public")
-    said = r"a table task_outbox in the schema 'tenant' before that of outboxq in 'public'; .* schema='public'"
+    said = r"a table task_outbox in the schema 'tenant' before outboxq's table in 'public'; .* schema='public'"
     with made.host_engine(None).begin() as connection:
         with pytest.raises(ConfigurationError, match=said):
             made.store().enqueue(new(), using=connection if joined else None)

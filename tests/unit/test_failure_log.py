@@ -83,7 +83,7 @@ def test_what_goes_on_for_ten_minutes_is_ten_lines_and_none_is_left_out_of_the_c
     said = lines(caplog)
     assert len(said) == 10
     assert said[1] == (
-        "claiming failed (119 more since the last such line): OperationalError: server closed the connection"
+        "claiming failed (119 more since this was last logged): OperationalError: server closed the connection"
     )
     left_out = sum(int(found[1]) for line in said if (found := re.search(r"\((\d+) more", line)))
     assert left_out == 9 * 119
@@ -140,10 +140,10 @@ def test_a_failure_that_no_line_has_told_of_is_counted_by_the_next_one(failing, 
     failing.failed("claiming failed", lost())
     failing.worked("claiming works again")
     failing.failed("claiming failed", full())
-    assert [line[:60] for line in lines(caplog)[4:]] == [
-        "claiming failed (1 more since the last such line): Operation",
+    assert [line[:62] for line in lines(caplog)[4:]] == [
+        "claiming failed (1 more since this was last logged): Operation",
         "claiming works again; it had failed once in 0.0 s",
-        "claiming failed (1 more since the last such line): DiskFull ",
+        "claiming failed (1 more since this was last logged): DiskFull ",
     ]
 
 

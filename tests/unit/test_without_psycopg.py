@@ -108,11 +108,9 @@ def test_every_way_to_postgresql_says_what_to_install(without):
                 print(type(error).__name__, error)
         """
     ).splitlines()
-    sentence = (
-        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
-    )
+    sentence = "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'"
     assert said[:-1] == [f"ConfigurationError {sentence}"] * 4
-    assert said[-1].startswith("InvalidTarget outboxq writes through psycopg 3 and sqlite3, not through psycopg2")
+    assert said[-1].startswith("InvalidTarget outboxq writes with psycopg 3 or sqlite3, not with psycopg2")
 
 
 def test_the_command_says_it_in_one_line(without):
@@ -171,7 +169,7 @@ def test_a_module_that_is_still_being_imported_has_no_connections(monkeypatch):
     ],
 )
 def test_another_driver_is_answered_by_what_to_do(driver, advice):
-    assert f"not through {driver}" in drivers.advice(driver)
+    assert f"not with {driver}" in drivers.advice(driver)
     assert advice in drivers.advice(driver)
 
 
@@ -198,7 +196,7 @@ def test_django_on_psycopg2_is_told_by_migrate(without):
     )
     assert (
         said
-        == "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'\n"
+        == "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'\n"
     )
 
 
@@ -221,7 +219,5 @@ def test_a_command_whose_application_misses_it_says_what_to_install(without):
             print(done.exit_code, done.output, end="")
         """
     )
-    sentence = (
-        "outboxq uses PostgreSQL through psycopg 3, which is not installed; run: pip install 'outboxq[postgresql]'"
-    )
+    sentence = "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'"
     assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (1, 2, 1))

@@ -1,4 +1,4 @@
-"""Hold the differences between PostgreSQL and SQLite: claim, begin, clock, transient errors, wake-up, and nothing
+"""The differences between PostgreSQL and SQLite (claims, BEGIN, the clock, transient errors, wake-ups), and nothing
 else.
 """
 
@@ -61,7 +61,7 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
         from .sqlite import SqliteDialect
 
         if schema is not None:
-            raise ConfigurationError("SQLite has no schemas; give outboxq a file of its own, or leave schema= out")
+            raise ConfigurationError("SQLite has no schemas; give outboxq its own file, or leave out schema=")
         if sqlite3.sqlite_version_info < SQLITE_MINIMUM:
             raise UnsupportedDatabase(
                 f"outboxq needs SQLite 3.35 or later for RETURNING; this Python was built with {sqlite3.sqlite_version}"
@@ -71,6 +71,8 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
 
 
 def check_schema_name(schema: str | None) -> None:
-    """Raise ConfigurationError for a schema that would need quotes: its name becomes part of SQL and of a channel's name."""
+    """Raise ConfigurationError for a schema name that would need quotes, because it becomes part of SQL and of a
+    channel's name.
+    """
     if schema is not None and not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
         raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

@@ -23,12 +23,14 @@ Plan = OneStatement | Script
 """A compiled transition."""
 
 _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
-"""Longest time that a statement in this thread may take if it can read whole tables; 0: no limit."""
+"""The maximum duration of a statement in this thread that may read whole tables; 0 means no limit."""
 
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit the statements in this thread that may read whole tables. All others have a limit of a minute anyway."""
+    """Limit the duration of this thread's statements that may read whole tables. All other statements are limited to a
+    minute anyway.
+    """
     before = _longest.set(longest)
     try:
         yield
@@ -37,29 +39,29 @@ def statement_timeout(longest: timedelta) -> Iterator[None]:
 
 
 def milliseconds_of_a_statement() -> int:
-    """Return the current limit as PostgreSQL takes it; 0: none."""
+    """Return the current limit in milliseconds, for PostgreSQL; 0 means no limit."""
     return _longest.get() // timedelta(milliseconds=1)
 
 
 class Begin(StrEnum):
-    """The kinds of our own transactions."""
+    """The kinds of outboxq's own transactions."""
 
     WRITE = "write"
     READ = "read"
     SNAPSHOT = "snapshot"
-    """Only reads, everything as of one moment."""
+    """A transaction that only reads, from one snapshot."""
     ASYNCHRONOUS = "asynchronous"
-    """Writes that a crash of the server may undo."""
+    """A transaction whose writes may be undone by a server crash."""
     SINGLE = "single"
     """One statement that writes: it is a transaction by itself, on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
-    """One statement whose writes a crash of the server may undo."""
+    """One statement whose writes may be undone by a server crash."""
     INSERT = "insert"
     """One statement that only writes new rows and does not need our settings: it is a transaction by itself."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
-    """Creates and changes our tables, and may take long."""
+    """A transaction that creates or changes our tables, which may take a long time."""
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
@@ -81,15 +83,17 @@ class Dialect(ABC):
     begin: ClassVar[Mapping[Begin, str]]
     """The statement that begins each kind of transaction."""
     watch_client: ClassVar[str] = ""
-    """The statement after which a killed client leaves no statement of the transaction running; "": there is no server."""
+    """The statement that makes the server stop the transaction's statements when the client is killed; "" if there is
+    no server.
+    """
     reads_before_writing: ClassVar[bool]
-    """True if a claim or a recovery must read before it begins to write: idle workers must not queue for the one
+    """True if a claim or a recovery must read before it begins to write, so that idle workers do not queue for the only
     writer's lock.
     """
     connection_options: ClassVar[Mapping[str, Any]]
     """Execution options for connections of an application's engine on which we begin transactions ourselves."""
     one_writer: ClassVar[bool]
-    """True if a transaction that writes stops all other writers until it ends."""
+    """True if a transaction that writes blocks all other writers until it ends."""
     one_statement: ClassVar[bool]
     """True if a transition is one statement, which is atomic in a caller's transaction without a savepoint."""
     notifies: ClassVar[bool]
@@ -101,13 +105,13 @@ class Dialect(ABC):
     has_partitions: ClassVar[bool]
     """True if the history can be divided by time (`partitioning.py`)."""
     measures_tables: ClassVar[bool]
-    """True if the database knows the sizes of single tables (`outboxq db`)."""
+    """True if the database knows the size of each table (`outboxq db`)."""
     driver_connection: ClassVar[type]
     """The class of the driver's connections that `fetch` takes."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
     clock: Callable[[], datetime] | None
-    """Returns the time of a statement; None if the database has a clock of its own."""
+    """Returns the time of a statement; None if the database has its own clock."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
@@ -129,28 +133,28 @@ class Dialect(ABC):
 
     @abstractmethod
     def database_name(self, url: URL) -> str | None:
-        """Return the name of the database that a URL points to, as a connection to it would give it."""
+        """Return the name of the database that a URL points to, in the form in which a connection returns it."""
 
     def place(self, url: URL | None, name: Callable[[], str | None]) -> str:
-        """Return the words for the database of a URL, without a password.
+        """Return a description of the database that a URL points to, without a password.
 
-        `name` returns the name that a connection has for it, for an engine whose URL does not say it.
+        `name` returns the connection's name for the database, for an engine whose URL does not contain it.
         """
         found = (None if url is None else self.address(url)) or name()
         called = "the database" if found is None else self.called(found)
         return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
-        """Return the address of a URL's database for people, without a password; None if the URL does not say it."""
+        """Return the readable address of a URL's database, without a password; None if the URL does not contain it."""
         kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
         return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
 
     def called(self, address: str) -> str:
-        """Return the address after its noun."""
+        """Return the address with a noun before it."""
         return f"the database {address}"
 
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
-        """Return the file that a connection would create, if its directory exists; None: it would create none."""
+        """Return the file that a connection would create, if its directory exists; None if it would not create a file."""
         return None
 
     @abstractmethod
@@ -158,7 +162,9 @@ class Dialect(ABC):
         """Return True if the same transaction may succeed when it runs again from its start."""
 
     def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - where there are none
-        """Return whether the error says that the server behind a driver's connection is a standby, and takes no writes."""
+        """Return whether the error says that the server behind a driver's connection is a standby, which does not
+        accept writes.
+        """
         return False
 
     @abstractmethod
@@ -170,7 +176,7 @@ class Dialect(ABC):
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the statement that locks whole tables was given up, because of its timeouts or a deadlock."""
+        """Return whether the statement that locks whole tables failed because of a timeout or a deadlock."""
         return False
 
     @abstractmethod
@@ -180,7 +186,7 @@ class Dialect(ABC):
         """
 
     def hide_rows(self, error: BaseException) -> None:  # noqa: B027
-        """Remove the values of a row that the database shows in an error's text."""
+        """Remove a row's values from the text of a database error."""
 
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
@@ -196,8 +202,8 @@ class Dialect(ABC):
         """Return whether an external error ended the transaction of a driver's connection: `error`, or an error that
         led to it.
 
-        `known` are errors of this very connection. Any other error must have aborted its transaction, because a handler may have
-        more than one connection.
+        `known` contains errors of this same connection. Any other error must have aborted its transaction, because a
+        handler may have more than one connection.
         """
         spoilt, gone = self.is_spoilt(raw), getattr(raw, "closed", False)
         return any(
@@ -216,12 +222,12 @@ class Dialect(ABC):
 
     @abstractmethod
     def normalize_url(self, url: URL) -> URL:
-        """Return the URL for an engine of our own. Raises ConfigurationError for a driver or a database that cannot
-        serve us.
+        """Return the URL for our own engine. Raises ConfigurationError for a driver or a database that outboxq cannot
+        use.
         """
 
     def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the database refuses because the role lacks a right."""
+        """Return whether the database refused a statement because the role lacks a right."""
         return False
 
     @abstractmethod
@@ -236,7 +242,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
-        """Roll back the transaction of another thread that does not end it, if it keeps all others from writing.
+        """Roll back a transaction that another thread does not end, if it prevents all others from writing.
 
         The connection refuses writes from then on; the thread has to close it.
         """
@@ -254,22 +260,26 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one; may be asked once, before its end."""
+        """Return whether the open transaction is the marked one. May be called once, before the transaction ends."""
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
-        """Configure an engine's connections for us."""
+        """Configure an engine's connections for outboxq."""
 
     def ensure_readable(self, raw: Any) -> None:  # noqa: B027
-        """Raise UnsupportedDatabase if text would not be read back as it was written. Costs no round trip."""
+        """Raise UnsupportedDatabase if strings would not be read back as they were written. It does not need a round
+        trip.
+        """
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
-        """Add a remedy to the error of a statement on a driver's connection, or raise a better error."""
+        """Add a remedy to the error of a failed statement, or raise a better error. `raw` returns the driver's
+        connection.
+        """
 
     def keep_settings(self, engine: Engine) -> None:  # noqa: B027
         """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use stop waiting for a lock soon, and ask for it again."""
+        """Make the connections of an engine that only we use give up waiting for a lock early, and request it again."""
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
         """Make an engine create its file so that only its owner can access it."""
@@ -283,18 +293,20 @@ class Dialect(ABC):
         return False
 
     def count_batches_at_once(self) -> str | None:
-        """Return the message that has the open transaction count the ends of batches at once, not at its commit; None: it does."""
+        """Return the statement that makes the open transaction count finished batch tasks at once instead of at its
+        commit; None if it does so anyway.
+        """
         return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
-        """Return a number that differs once another connection has committed; None: the database has none."""
+        """Return a number that changes when another connection commits; None if the database does not have one."""
         return None
 
     def begin_for_real(self, engine: Engine) -> None:  # noqa: B027 - most drivers do so anyway
         """Make a caller's engine begin real transactions."""
 
     def warm(self, *builders: Builder) -> None:
-        """Compile these statements now, in the forms that most batches need, so that nothing waits for it later."""
+        """Compile these statements now, in the forms that most batches need, so that no call has to wait for it later."""
         for builder in builders:
             if not isinstance(compiled := self.compiled[builder], Prepared):
                 compiled.compile()
@@ -326,9 +338,10 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return what `error` replaced: an exception such as KeyboardInterrupt, which is not an Exception. None: it replaced nothing.
+    """Return the exception that `error` replaced if that was not an Exception, such as KeyboardInterrupt; otherwise
+    None.
 
-    `before` is what was handled already when the work began.
+    `before` is the exception that was already being handled when the work began.
     """
     known = () if before is None else {id(one) for one in causes(before)}
     return next((one for one in causes(error) if not isinstance(one, Exception) and id(one) not in known), None)

@@ -1,4 +1,5 @@
-"""Ask a database's catalogue: its version and size, the columns of a table, and which of our indexes and triggers are missing.
+"""Query a database's catalogue for its version and size, for the columns of a table, and for missing indexes and
+triggers.
 
 The two catalogues have nothing in common, so each dialect has its own queries here.
 """
@@ -9,118 +10,86 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Constraint,
-    FromClause,
-    Index,
-    Integer,
-    Select,
-    Table,
-    TableClause,
-    Text,
-    UniqueConstraint,
-    and_,
-    case,
-    column,
-    false,
-    func,
-    insert,
-    literal_column,
-    null,
-    or_,
-    select,
-    table,
-    union_all,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
+from .. import tables
 from ..column_types import Instant
 from ..grammar import Transition, text_literal
-from ..tables import (
-    execution_events,
-    metadata,
-    task_batch_changes,
-    task_batches,
-    task_executions,
-    task_outbox,
-    task_position,
-)
 
-Oid = Callable[[str], ColumnElement[Any]]
+Oid = Callable[[str], sa.ColumnElement[Any]]
 """A function that returns the oid of the table or sequence of this name; NULL if there is none."""
 NOTIFY = "task_outbox_notify"
 """The trigger that wakes workers."""
 OF_BATCHES = {
-    task_executions.name: "task_executions_batch",
-    task_batch_changes.name: "task_batch_changes_count",
-    task_batches.name: "task_batches_advance",
+    tables.task_executions.name: "task_executions_batch",
+    tables.task_batch_changes.name: "task_batch_changes_count",
+    tables.task_batches.name: "task_batches_advance",
 }
 """The triggers that count the ends of batches, by their tables."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
-_NAMED = (task_outbox.name, task_batches.name, task_batch_changes.name)
-"""Tables of which each function names one, with its schema."""
+_NAMED = (tables.task_outbox.name, tables.task_batches.name, tables.task_batch_changes.name)
+"""The tables; each function names one of them with its schema."""
 
-_COUNTER = text_literal(task_outbox.name)
+_COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
-_sequence = table("sqlite_sequence", column("name", Text), column("seq", Integer))
-_schema = table("sqlite_master", *map(column, ("type", "name", "tbl_name")))
+_sequence = sa.table("sqlite_sequence", sa.column("name", sa.Text), sa.column("seq", sa.Integer))
+_schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")))
 
 
-def _of_server(name: str, **columns: TypeEngine[Any] | None) -> TableClause:
+def _of_server(name: str, **columns: TypeEngine[Any] | None) -> sa.TableClause:
     """Return a table of PostgreSQL's catalogue with these columns; None: the type does not matter."""
-    return table(name, *(column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
+    return sa.table(name, *(sa.column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
 
 
 pg_class = _of_server(
     "pg_class",
     oid=None,
-    relname=Text(),
+    relname=sa.Text(),
     relowner=None,
     relkind=None,
     relpartbound=None,
     relnamespace=None,
     relacl=None,
 )
-pg_namespace = _of_server("pg_namespace", oid=None, nspname=Text())
+pg_namespace = _of_server("pg_namespace", oid=None, nspname=sa.Text())
 pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
 pg_trigger = _of_server(
-    "pg_trigger", oid=None, tgrelid=None, tgname=Text(), tgenabled=None, tgfoid=None, tgisinternal=Boolean()
+    "pg_trigger", oid=None, tgrelid=None, tgname=sa.Text(), tgenabled=None, tgfoid=None, tgisinternal=sa.Boolean()
 )
 pg_stat_activity = _of_server(
     "pg_stat_activity",
-    pid=Integer(),
-    datname=Text(),
-    application_name=Text(),
-    state=Text(),
-    query=Text(),
+    pid=sa.Integer(),
+    datname=sa.Text(),
+    application_name=sa.Text(),
+    state=sa.Text(),
+    query=sa.Text(),
     backend_xmin=None,
-    backend_type=Text(),
+    backend_type=sa.Text(),
     xact_start=Instant,
     state_change=None,
 )
-pg_prepared_xacts = _of_server("pg_prepared_xacts", transaction=None, gid=Text(), database=Text(), prepared=Instant)
+pg_prepared_xacts = _of_server(
+    "pg_prepared_xacts", transaction=None, gid=sa.Text(), database=sa.Text(), prepared=Instant
+)
 _index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
 _function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
-_attribute = _of_server("pg_attribute", attrelid=None, attname=Text())
+_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text())
 
 
-def missing_from_sqlite() -> Select[Any]:
+def missing_from_sqlite() -> sa.Select[Any]:
     """Select the missing indexes and triggers of our tables. Indexes of constraints cannot be dropped."""
     expected = _expected(_indexes)
-    found = select(_schema.c.name).where(
+    found = sa.select(_schema.c.name).where(
         _schema.c.type == text_literal("index"),
         _schema.c.name == expected.c.name,
         _schema.c.tbl_name == expected.c.table,
     )
-    indexes = select(expected.c.name.label("id")).where(~found.exists())
+    indexes = sa.select(expected.c.name.label("id")).where(~found.exists())
     triggers = [
-        select(text_literal(name)).where(
-            ~select(_schema.c.name)
+        sa.select(text_literal(name)).where(
+            ~sa.select(_schema.c.name)
             .where(
                 _schema.c.type == text_literal("trigger"),
                 _schema.c.name == text_literal(name),
@@ -130,189 +99,202 @@ def missing_from_sqlite() -> Select[Any]:
         )
         for of_table, name in OF_BATCHES.items()
     ]
-    return select(union_all(indexes, *triggers).subquery("missing"))
+    return sa.select(sa.union_all(indexes, *triggers).subquery("missing"))
 
 
-def missing_from_postgresql(oid: Oid) -> Select[Any]:
-    """Select the indexes that are missing, invalid, or wrongly not unique; and the triggers that do not fire."""
+def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
+    """Select the indexes that are missing, invalid, or not unique although they should be; and the triggers that do not
+    fire.
+    """
     expected = _expected(_constraints_and_indexes, oid)
     found = (
-        select(_index.c.indexrelid)
+        sa.select(_index.c.indexrelid)
         .join_from(_index, pg_class, pg_class.c.oid == _index.c.indexrelid)
         .where(
             _index.c.indrelid == expected.c.table,
             pg_class.c.relname == expected.c.name,
             _index.c.indisvalid,
-            or_(_index.c.indisunique, ~expected.c.is_unique),
+            sa.or_(_index.c.indisunique, ~expected.c.is_unique),
         )
     )
-    missing = union_all(
-        select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
-        select(text_literal(NOTIFY)).where(~fires(oid(task_outbox.name)).exists()),
+    missing = sa.union_all(
+        sa.select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
+        sa.select(text_literal(NOTIFY)).where(~fires(oid(tables.task_outbox.name)).exists()),
         *(
-            select(text_literal(name)).where(oid(task_batches.name).is_not(None), ~fires(oid(of_table), name).exists())
+            sa.select(text_literal(name)).where(
+                oid(tables.task_batches.name).is_not(None), ~fires(oid(of_table), name).exists()
+            )
             for of_table, name in OF_BATCHES.items()
         ),
     )
-    return select(missing.subquery("missing"))
+    return sa.select(missing.subquery("missing"))
 
 
-def misplaced_in_sqlite() -> Select[Any]:
-    """Select nothing: a trigger of SQLite belongs to the file of its table."""
-    return select(_schema.c.name.label("id")).where(false())
+def misplaced_in_sqlite() -> sa.Select[Any]:
+    """Select no rows: on SQLite, a trigger is in the same file as its table."""
+    return sa.select(_schema.c.name.label("id")).where(sa.false())
 
 
-def misplaced_in_postgresql(oid: Oid) -> Select[Any]:
+def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
     """Select the functions of our triggers, and those beside our tables, that do not name the schema of the tables.
 
     `outboxq_notify` is not among them: it looks up where its table is.
     """
     ours = (
-        select(
+        sa.select(
             pg_class.c.relnamespace,
-            func.concat(text_literal(" "), func.quote_ident(pg_namespace.c.nspname)).label("name"),
+            sa.func.concat(text_literal(" "), sa.func.quote_ident(pg_namespace.c.nspname)).label("name"),
         )
         .join_from(pg_class, pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
-        .where(pg_class.c.oid == oid(task_executions.name))
+        .where(pg_class.c.oid == oid(tables.task_executions.name))
         .subquery("ours")
     )
-    tables = union_all(
-        *(select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
-    )
-    triggers = tables.subquery("triggers")
-    fired = select(pg_trigger.c.tgfoid).where(
+    triggers = sa.union_all(
+        *(sa.select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
+    ).subquery("triggers")
+    fired = sa.select(pg_trigger.c.tgfoid).where(
         pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name
     )
-    beside = and_(
+    beside = sa.and_(
         _function.c.pronamespace == ours.c.relnamespace,
         _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
     )
-    names = [func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
+    names = [sa.func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
     return (
-        select(_function.c.proname.label("id"))
-        .join_from(_function, ours, or_(beside, _function.c.oid.in_(fired)))
-        .where(func.greatest(*names) == literal_column("0"))
+        sa.select(_function.c.proname.label("id"))
+        .join_from(_function, ours, sa.or_(beside, _function.c.oid.in_(fired)))
+        .where(sa.func.greatest(*names) == sa.literal_column("0"))
         .distinct()
     )
 
 
-def fires(of_table: ColumnElement[Any], name: str = NOTIFY) -> Select[Any]:
-    """Select one row if the table with this oid, such as the outbox, has this trigger, and it is not switched off."""
-    return select(pg_trigger.c.tgname).where(
+def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]:
+    """Select one row if the table with this oid, such as the outbox, has this trigger, and the trigger is enabled."""
+    return sa.select(pg_trigger.c.tgname).where(
         pg_trigger.c.tgrelid == of_table,
         pg_trigger.c.tgname == text_literal(name),
         pg_trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
     )
 
 
-def set_back_in_sqlite() -> Select[Any]:
+def set_back_in_sqlite() -> sa.Select[Any]:
     """Select the counter if it was set back: the AUTOINCREMENT of the outbox counts positions."""
-    return select(_COUNTER.label("id")).where(_is_set_back())
+    return sa.select(_COUNTER.label("id")).where(_is_set_back())
 
 
 def set_forward_in_sqlite() -> Transition:
     """Advance the counter. Its row may be missing."""
     mine = _sequence.c.name == _COUNTER
-    zero = select(_COUNTER, literal_column("0", Integer)).where(~select(_sequence.c.name).where(mine).exists())
-    added = insert(_sequence).from_select(["name", "seq"], zero)
-    raised = update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
+    zero = sa.select(_COUNTER, sa.literal_column("0", sa.Integer)).where(
+        ~sa.select(_sequence.c.name).where(mine).exists()
+    )
+    added = sa.insert(_sequence).from_select(["name", "seq"], zero)
+    raised = sa.update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
     return Transition(steps={"added": lambda _: added, "raised": lambda _: raised}, returns="raised")
 
 
-def set_back_in_postgresql(oid: Oid) -> Select[Any]:
+def set_back_in_postgresql(oid: Oid) -> sa.Select[Any]:
     """Select the sequence if it was set back; no row for a role that may not read the sequence."""
-    sequence = oid(task_position.name)
-    may_look = func.has_sequence_privilege(sequence, literal_column("'USAGE, SELECT'"), type_=Boolean)
-    last = func.coalesce(func.pg_sequence_last_value(sequence), literal_column("0"), type_=BigInteger)
-    is_set_back = case((may_look, last < _largest()), else_=literal_column("false", Boolean))
-    return select(text_literal(task_position.name).label("id")).where(is_set_back)
+    sequence = oid(tables.task_position.name)
+    may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
+    last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
+    is_set_back = sa.case((may_look, last < _largest()), else_=sa.literal_column("false", sa.Boolean))
+    return sa.select(text_literal(tables.task_position.name).label("id")).where(is_set_back)
 
 
 def set_forward_in_postgresql(oid: Oid) -> Transition:
     behind = set_back_in_postgresql(oid).subquery("behind")
-    number = func.setval(oid(task_position.name), _largest(), type_=BigInteger)
-    raised = select(behind.c.id, number.label("number"))
+    number = sa.func.setval(oid(tables.task_position.name), _largest(), type_=sa.BigInteger)
+    raised = sa.select(behind.c.id, number.label("number"))
     return Transition(steps={"raised": lambda _: raised}, returns="raised")
 
 
-def columns_in_postgresql(table_oid: ColumnElement[Any]) -> Select[Any]:
-    """Select the columns of the table of this oid, which may be NULL."""
-    return select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
+def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    """Select the columns of the table with this oid, which may be NULL."""
+    return sa.select(_attribute.c.attname.label("name")).where(_attribute.c.attrelid == table_oid)
 
 
-def columns_in_sqlite(table: str) -> Select[Any]:
+def columns_in_sqlite(table: str) -> sa.Select[Any]:
     """Select the columns of the table; none if there is no such table."""
-    columns = func.pragma_table_info(table).table_valued("name").alias("columns")
-    return select(columns.c.name)
+    columns = sa.func.pragma_table_info(table).table_valued("name").alias("columns")
+    return sa.select(columns.c.name)
 
 
-def server_of_postgresql(now: Any) -> Select[Any]:
-    """Select them on PostgreSQL. A role that may not see other sessions' transactions gets no begin."""
-    here = func.current_database(type_=Text)
-    oldest = select(func.min(pg_stat_activity.c.xact_start, type_=Instant)).where(
+def server_of_postgresql(now: Any) -> sa.Select[Any]:
+    """Select the values of `Grammar.server` on PostgreSQL. The oldest start is NULL for a role that may not see other
+    sessions' transactions.
+    """
+    here = sa.func.current_database(type_=sa.Text)
+    oldest = sa.select(sa.func.min(pg_stat_activity.c.xact_start, type_=Instant)).where(
         pg_stat_activity.c.backend_xmin.is_not(None),
-        pg_stat_activity.c.pid != func.pg_backend_pid(),
+        pg_stat_activity.c.pid != sa.func.pg_backend_pid(),
         pg_stat_activity.c.datname == here,
-        pg_stat_activity.c.backend_type
-        != literal_column("'autovacuum worker'"),  # a vacuum does not wait for another one
+        # A vacuum does not wait for another one.
+        pg_stat_activity.c.backend_type != sa.literal_column("'autovacuum worker'"),
     )
-    prepared = select(func.min(pg_prepared_xacts.c.prepared, type_=Instant)).where(pg_prepared_xacts.c.database == here)
-    return select(
-        literal_column("'PostgreSQL'", Text).label("name"),
-        func.current_setting(literal_column("'server_version'"), type_=Text).label("version"),
-        func.pg_database_size(here, type_=BigInteger).label("size"),
-        func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
+    prepared = sa.select(sa.func.min(pg_prepared_xacts.c.prepared, type_=Instant)).where(
+        pg_prepared_xacts.c.database == here
+    )
+    return sa.select(
+        sa.literal_column("'PostgreSQL'", sa.Text).label("name"),
+        sa.func.current_setting(sa.literal_column("'server_version'"), type_=sa.Text).label("version"),
+        sa.func.pg_database_size(here, type_=sa.BigInteger).label("size"),
+        sa.func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
         now.label("now"),
     )
 
 
-def server_of_sqlite(now: Any) -> Select[Any]:
-    """Select them on SQLite, which has no snapshots to report."""
-    pages = func.pragma_page_count().table_valued("page_count").alias("pages")
-    sizes = func.pragma_page_size().table_valued("page_size").alias("sizes")
-    return select(
-        literal_column("'SQLite'", Text).label("name"),
-        func.sqlite_version(type_=Text).label("version"),
+def server_of_sqlite(now: Any) -> sa.Select[Any]:
+    """Select the values of `Grammar.server` on SQLite, which has no snapshots to report."""
+    pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
+    sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
+    return sa.select(
+        sa.literal_column("'SQLite'", sa.Text).label("name"),
+        sa.func.sqlite_version(type_=sa.Text).label("version"),
         (pages.c.page_count * sizes.c.page_size).label("size"),
-        null().label("oldest_snapshot_at"),
+        sa.null().label("oldest_snapshot_at"),
         now.label("now"),
-    ).select_from(pages.join(sizes, literal_column("true")))
+    ).select_from(pages.join(sizes, sa.literal_column("true")))
 
 
-def _is_set_back() -> ColumnElement[bool]:
-    counted = select(_sequence.c.seq).where(_sequence.c.name == _COUNTER).scalar_subquery()
-    return func.coalesce(counted, literal_column("0"), type_=Integer) < _largest()
+def _is_set_back() -> sa.ColumnElement[bool]:
+    counted = sa.select(_sequence.c.seq).where(_sequence.c.name == _COUNTER).scalar_subquery()
+    return sa.func.coalesce(counted, sa.literal_column("0"), type_=sa.Integer) < _largest()
 
 
-def _largest() -> ColumnElement[int]:
-    return select(func.max(task_executions.c.position)).scalar_subquery()
+def _largest() -> sa.ColumnElement[int]:
+    return sa.select(sa.func.max(tables.task_executions.c.position)).scalar_subquery()
 
 
-def _expected(parts_of: Callable[[Table], Iterable[Index | Constraint]], place: Oid = text_literal) -> FromClause:
-    """Return the parts that the database must have, each with its table and whether it is unique."""
+def _expected(
+    parts_of: Callable[[sa.Table], Iterable[sa.Index | sa.Constraint]], place: Oid = text_literal
+) -> sa.FromClause:
+    """Return the indexes and constraints that the database must have, each with its table and whether it is unique."""
     parts = [
-        select(
+        sa.select(
             place(one.name).label("table"),
             text_literal(part.name).label("name"),
-            literal_column(str(not isinstance(part, Index) or part.unique).lower(), Boolean).label("is_unique"),
+            sa.literal_column(str(not isinstance(part, sa.Index) or part.unique).lower(), sa.Boolean).label(
+                "is_unique"
+            ),
         )
-        for one in metadata.sorted_tables
+        for one in tables.metadata.sorted_tables
         for part in parts_of(one)
     ]
-    return union_all(*parts).subquery("expected")
+    return sa.union_all(*parts).subquery("expected")
 
 
-def _constraints_and_indexes(one: Table) -> Iterable[Index | Constraint]:
+def _constraints_and_indexes(one: sa.Table) -> Iterable[sa.Index | sa.Constraint]:
     """Yield the unique constraints, the primary key and the indexes of a table.
 
     Partitions number their events separately, so the events' primary key is not checked.
     """
-    unique = (part for part in one.constraints if isinstance(part, UniqueConstraint))
+    unique = (part for part in one.constraints if isinstance(part, sa.UniqueConstraint))
     yield from sorted(unique, key=attrgetter("name"))
-    if one is not execution_events:
+    if one is not tables.execution_events:
         yield one.primary_key
     yield from _indexes(one)
 
 
-def _indexes(one: Table) -> Iterable[Index]:
+def _indexes(one: sa.Table) -> Iterable[sa.Index]:
     return sorted(one.indexes, key=attrgetter("name"))

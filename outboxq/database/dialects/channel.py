@@ -1,32 +1,15 @@
 """Name the channel of the trigger that wakes workers, notify them without it, and prove that a listener is receiving
 (PostgreSQL).
 
-The channel is named after the schema in which the outbox table is now. So the name is the same for a program that finds the
-table by a search path, a program that names the schema, and the trigger itself.
+The channel is named after the schema in which the outbox table is now. So the name is the same for programs that find
+the table by a search path, for programs that name the schema, and for the trigger itself.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    ColumnElement,
-    Insert,
-    Select,
-    Text,
-    Uuid,
-    bindparam,
-    case,
-    cast,
-    func,
-    insert,
-    literal_column,
-    null,
-    or_,
-    select,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import OID
 
 from ..column_types import Name
@@ -41,68 +24,73 @@ SETTING = "outboxq.notify"
 PROOF = "proof "
 """The beginning of a proof; a random word of the listener follows."""
 
-ALL = literal_column("''", Text)
+ALL = sa.literal_column("''", sa.Text)
 """The queue of a worker that serves all queues; no queue has an empty name."""
 
-_outbox = bindparam("outbox", type_=BigInteger, required=True)
-_word = bindparam("word", type_=Text, required=True)
+_outbox = sa.bindparam("outbox", type_=sa.BigInteger, required=True)
+_word = sa.bindparam("word", type_=sa.Text, required=True)
 
 
-def channel_of(entries: ColumnElement[Any]) -> ColumnElement[str]:
+def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
     """Return the channel of the outbox with this oid, as the trigger names it; NULL if there is no such table."""
-    return select(_name()).where(_lies(entries)).scalar_subquery()
+    return sa.select(_name()).where(_lies(entries)).scalar_subquery()
 
 
-def find(g: Grammar) -> Select[Any]:
+def find(g: Grammar) -> sa.Select[Any]:
     """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
     entries = g.oid(task_outbox.name)
-    outbox = cast(pg_class.c.oid, BigInteger).label("outbox")
-    return select(outbox, _name().label("channel"), fires(entries).exists().label("fires")).where(_lies(entries))  # type: ignore[return-value]
+    outbox = sa.cast(pg_class.c.oid, sa.BigInteger).label("outbox")
+    return sa.select(outbox, _name().label("channel"), fires(entries).exists().label("fires")).where(_lies(entries))  # type: ignore[return-value]
 
 
-def find_again(_: Grammar) -> Select[Any]:
+def find_again(_: Grammar) -> sa.Select[Any]:
     """Select the channel of the outbox with the oid :outbox; no row if the table is gone."""
-    return select(_name().label("channel")).where(_lies(cast(_outbox, OID)))
+    return sa.select(_name().label("channel")).where(_lies(sa.cast(_outbox, OID)))
 
 
-def prove(_: Grammar) -> Insert:
-    """Make the trigger send :word, which begins with PROOF, by an insert of no rows.
+def prove(_: Grammar) -> sa.Insert:
+    """Make the trigger send :word, which begins with PROOF, by inserting no rows.
 
     The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
     """
-    said = func.set_config(literal_column(f"'{SETTING}'", Text), _word, literal_column("true", Boolean), type_=Text)
-    nothing = select(cast(null(), Uuid)).where(said == literal_column("''", Text))
-    return insert(task_outbox).from_select([task_outbox.c.task_execution_id], nothing, include_defaults=False)
+    said = sa.func.set_config(
+        sa.literal_column(f"'{SETTING}'", sa.Text), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text
+    )
+    nothing = sa.select(sa.cast(sa.null(), sa.Uuid)).where(said == sa.literal_column("''", sa.Text))
+    return sa.insert(task_outbox).from_select([task_outbox.c.task_execution_id], nothing, include_defaults=False)
 
 
-def _name() -> ColumnElement[str]:
+def _name() -> sa.ColumnElement[str]:
     """Return the name, cut to the length that the server accepts for a channel."""
     schema = pg_namespace.c.nspname
-    named = cast(cast(func.concat(literal_column("'task_ready_'"), schema), Name), Text)
-    return case((schema == literal_column("'public'", Text), literal_column("'task_ready'", Text)), else_=named)
+    named = sa.cast(sa.cast(sa.func.concat(sa.literal_column("'task_ready_'"), schema), Name), sa.Text)
+    return sa.case(
+        (schema == sa.literal_column("'public'", sa.Text), sa.literal_column("'task_ready'", sa.Text)), else_=named
+    )
 
 
-def _lies(entries: ColumnElement[Any]) -> ColumnElement[bool]:
+def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     return (pg_class.c.oid == entries) & (pg_namespace.c.oid == pg_class.c.relnamespace)
 
 
-def wake(g: Grammar) -> Select[Any]:
-    """Notify the workers that sleep on these queues. The trigger does so for inserts; this is for other ways to become claimable.
+def wake(g: Grammar) -> sa.Select[Any]:
+    """Notify the workers that sleep on these queues. The trigger notifies them of inserts; this statement is for tasks
+    that become claimable in other ways.
 
     Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
     """
     queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
-    notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
+    notify = sa.func.current_setting(sa.literal_column("'outboxq.notify'"), sa.literal_column("true"), type_=sa.Text)
     sleeper = sleeping_workers.c
-    sleeps = select(sleeper.queue).where(
-        or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
+    sleeps = sa.select(sleeper.queue).where(
+        sa.or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
     )
-    level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
-    return select(func.pg_notify(channel, queues.c.queue).label("told")).where(
-        notify.is_distinct_from(literal_column("'off'")),
-        or_(
-            notify == literal_column("'always'"),
-            level != literal_column("'read committed'"),
+    level = sa.func.current_setting(sa.literal_column("'transaction_isolation'"), type_=sa.Text)
+    return sa.select(sa.func.pg_notify(channel, queues.c.queue).label("told")).where(
+        notify.is_distinct_from(sa.literal_column("'off'")),
+        sa.or_(
+            notify == sa.literal_column("'always'"),
+            level != sa.literal_column("'read committed'"),
             sleeps.correlate(queues).exists(),
         ),
     )

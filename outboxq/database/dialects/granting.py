@@ -5,24 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    ColumnElement,
-    Select,
-    Text,
-    and_,
-    bindparam,
-    case,
-    cast,
-    column,
-    func,
-    literal_column,
-    null,
-    or_,
-    select,
-    table,
-    true,
-)
+import sqlalchemy as sa
 
 from ..column_types import Packed
 from ..grammar import Grammar
@@ -30,9 +13,9 @@ from ..privileges import Kind, Right
 from ..tables import VERSION_TABLE
 from .catalogue import pg_class, pg_namespace
 
-_roles = table("pg_roles", column("rolname", Text), schema="pg_catalog")
+_roles = sa.table("pg_roles", sa.column("rolname", sa.Text), schema="pg_catalog")
 _PARTS = ("kind", "name", "privilege", "column")
-_grantee = bindparam("grantee", None, type_=Text)
+_grantee = sa.bindparam("grantee", None, type_=sa.Text)
 
 
 def grant(right: Right, schema: str, role: str) -> str:
@@ -66,63 +49,74 @@ def pack(rights: Sequence[Right]) -> dict[str, Any]:
     return {f"right_{part}": [row[at] for row in given] for at, part in enumerate(_PARTS)}
 
 
-def role(_: Grammar) -> Select[Any]:
+def role(_: Grammar) -> sa.Select[Any]:
     """Select one row if the role :grantee exists."""
-    return select(literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
+    return sa.select(sa.literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
-def missing(g: Grammar) -> Select[Any]:
+def missing(g: Grammar) -> sa.Select[Any]:
     """Select the given privileges that :grantee, or the current role, lacks in our schema, and the name of that role.
 
-    If our statements find the tables by the search path, it also selects those that another schema hides: `hidden_by`.
+    If our statements find the tables by the search path, it also selects the tables that a table in another schema
+    hides (`hidden_by`).
 
-    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role that sees nothing.
+    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role without any
+    rights.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
-    arrays = [bindparam(f"right_{part}", type_=Packed(Text()), required=True) for part in _PARTS]
-    wanted = func.unnest(*arrays).table_valued(*(column(part, Text) for part in _PARTS)).render_derived(name="wanted")
-    who = func.coalesce(_grantee, func.current_user(), type_=Text)
-    place = select(pg_namespace.c.oid, pg_namespace.c.nspname).where(pg_namespace.c.oid == lies_in).subquery("place")
-    may = case(
-        (wanted.c.kind == _word(Kind.SCHEMA), func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
-        (pg_class.c.oid.is_(None), literal_column("true", Boolean)),  # a missing table is reported elsewhere
-        (wanted.c.kind == _word(Kind.SEQUENCE), func.has_sequence_privilege(who, pg_class.c.oid, wanted.c.privilege)),
-        (wanted.c.column == _word(""), func.has_table_privilege(who, pg_class.c.oid, wanted.c.privilege)),
-        else_=func.has_column_privilege(who, pg_class.c.oid, wanted.c.column, wanted.c.privilege),
+    arrays = [sa.bindparam(f"right_{part}", type_=Packed(sa.Text()), required=True) for part in _PARTS]
+    wanted = (
+        sa.func.unnest(*arrays)
+        .table_valued(*(sa.column(part, sa.Text) for part in _PARTS))
+        .render_derived(name="wanted")
+    )
+    who = sa.func.coalesce(_grantee, sa.func.current_user(), type_=sa.Text)
+    place = sa.select(pg_namespace.c.oid, pg_namespace.c.nspname).where(pg_namespace.c.oid == lies_in).subquery("place")
+    may = sa.case(
+        (wanted.c.kind == _word(Kind.SCHEMA), sa.func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
+        (pg_class.c.oid.is_(None), sa.literal_column("true", sa.Boolean)),  # a missing table is reported elsewhere
+        (
+            wanted.c.kind == _word(Kind.SEQUENCE),
+            sa.func.has_sequence_privilege(who, pg_class.c.oid, wanted.c.privilege),
+        ),
+        (wanted.c.column == _word(""), sa.func.has_table_privilege(who, pg_class.c.oid, wanted.c.privilege)),
+        else_=sa.func.has_column_privilege(who, pg_class.c.oid, wanted.c.column, wanted.c.privilege),
     )
     other, there = pg_class.alias("other"), pg_namespace.alias("there")
-    seen = func.to_regclass(func.quote_ident(wanted.c.name)) if by_path else null()
+    seen = sa.func.to_regclass(sa.func.quote_ident(wanted.c.name)) if by_path else sa.null()
     hidden_by = (
-        select(there.c.nspname)
+        sa.select(there.c.nspname)
         .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != pg_class.c.oid)
         .correlate(wanted, pg_class)
         .scalar_subquery()
     )
     found = (
-        select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
+        sa.select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
         .select_from(wanted)
-        .outerjoin(pg_class, and_(pg_class.c.relname == wanted.c.name, pg_class.c.relnamespace == place.c.oid))
-        .where(or_(~may, hidden_by.is_not(None)))
+        .outerjoin(pg_class, sa.and_(pg_class.c.relname == wanted.c.name, pg_class.c.relnamespace == place.c.oid))
+        .where(sa.or_(~may, hidden_by.is_not(None)))
     )
     lacks = found.correlate(place).lateral("lacks")
     cells = (lacks.c[part] for part in (*_PARTS, "hidden_by"))
-    return select(who.label("role"), place.c.nspname.label("schema"), *cells).select_from(
-        place.outerjoin(lacks, true())
+    return sa.select(who.label("role"), place.c.nspname.label("schema"), *cells).select_from(
+        place.outerjoin(lacks, sa.true())
     )
 
 
-def _schema_of(g: Grammar) -> ColumnElement[Any]:
+def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
     """Return the oid of our schema: the one of that name, or the one in which the search path finds or would create our
     tables.
     """
     if g.schema is not None:
-        return select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()
-    found = select(pg_class.c.relnamespace).where(pg_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
+        return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()
+    found = sa.select(pg_class.c.relnamespace).where(pg_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
     made = (
-        select(pg_namespace.c.oid).where(pg_namespace.c.nspname == cast(func.current_schema(), Text)).scalar_subquery()
+        sa.select(pg_namespace.c.oid)
+        .where(pg_namespace.c.nspname == sa.cast(sa.func.current_schema(), sa.Text))
+        .scalar_subquery()
     )
-    return func.coalesce(found, made)
+    return sa.func.coalesce(found, made)
 
 
-def _word(text: str) -> ColumnElement[str]:
-    return literal_column(f"'{text}'", Text)
+def _word(text: str) -> sa.ColumnElement[str]:
+    return sa.literal_column(f"'{text}'", sa.Text)

@@ -1,32 +1,33 @@
 """Create, fill and drop the partitions of PostgreSQL's history.
 
 `task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
-partitions holds the tasks of one period with all their events. Rows that existed before are in the partition `first`.
-Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task that
-outlived its period.
+partitions holds the tasks of one period with all their events. Rows from before the division are in the partition
+`first`. Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task
+that outlived its period.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Table, TableClause, Text
+from sqlalchemy import ColumnElement, FromClause, Select, Table, TableClause, Text
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, DDLElement
 from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
+from ..grammar import Grammar, Statement
 from ..tables import execution_events, task_executions
 from ..typed_table import in_words, storage_of
 from . import time_partitions
 from .base import Dialect
-from .plans import Execute, Prepared
+from .plans import Execute, Prepared, Row
 from .time_partitions import PARTITIONED
 
 FIRST, DEFAULT = "first", "default"
@@ -42,7 +43,7 @@ class Partition:
     """A pair of partitions: the tasks with ids from `lower` to before `upper`, and their events."""
 
     name: str
-    """The end of both tables' names."""
+    """The suffix of both tables' names."""
     schema: str
     lower: UUID
     upper: UUID
@@ -65,7 +66,7 @@ class Layout:
 
     @property
     def every(self) -> Every:
-        """Return the length of the last partition; a month if there is none but `first`."""
+        """Return the length of the last partition; a month if `first` is the only one."""
         last = self.partitions[-1] if self.partitions else None
         if last is None or last.name == FIRST:
             return Every.MONTH
@@ -77,7 +78,7 @@ class Layout:
 
 
 class Partitioning:
-    """The statements for partitions, whose names are in the database."""
+    """The statements for partitions. The partitions' names are in the database."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
@@ -90,7 +91,7 @@ class Partitioning:
         pairs: dict[str, Partition] = {}
         for row in rows:
             name = row["name"].removeprefix(f"{row['parent']}_")
-            # It has no bound: another transaction is dropping it now.
+            # A partition without a bound is just being dropped by another transaction.
             if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
                 lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
                 pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
@@ -101,27 +102,10 @@ class Partitioning:
             partitions=sorted(pairs.values(), key=lambda one: one.lower),
         )
 
-    def keep(self, one: Partition) -> Prepared:
-        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        return self._dialect.prepare(time_partitions.keep(self._dialect.grammar, *leaves))
-
-    def kept_since(self, one: Partition) -> Prepared:
-        leaves = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
-        statement = time_partitions.kept_since(self._dialect.grammar, *leaves)
-        return self._dialect.prepare(statement)
-
-    def keys_ahead(self, one: Partition) -> Prepared:
-        leaf = _leaf(task_executions, one.schema, one.name)
-        statement = time_partitions.keys_ahead(self._dialect.grammar, leaf)
-        return self._dialect.prepare(statement)
-
-    def bring(self, one: Partition) -> list[Prepared]:
-        """Move the tasks that are kept, then their events."""
-        statements = (
-            time_partitions.bring_executions(_leaf(task_executions, one.schema, one.name)),
-            time_partitions.bring_events(_leaf(execution_events, one.schema, one.name)),
-        )
-        return [self._dialect.prepare(statement) for statement in statements]
+    def prepared(self, build: Callable[[Grammar, FromClause, FromClause], Statement], one: Partition) -> Prepared:
+        """Prepare a statement about a partition. It is built from the tables of the partition's tasks and events."""
+        tasks, events = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
+        return self._dialect.prepare(build(self._dialect.grammar, tasks, events))
 
     def alone_in_making(self, execute: Execute, schema: str) -> None:
         """Let only one transaction add partitions at a time. The tables stay in use."""
@@ -147,8 +131,9 @@ class Partitioning:
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`.
 
-        The tables stay in use meanwhile, except `default`, which has no task of today. If it has one, because the partitions
-        had run out, all other transactions wait: an insert that has just chosen `default` would be refused.
+        The tables remain usable meanwhile, except `default`, which does not have any of today's tasks. If it has one,
+        because the partitions had run out, all other transactions wait: an insert that has just chosen `default` would
+        be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -182,7 +167,7 @@ class Partitioning:
                 self.convert(execute, periods)
         else:
             if periods[0].every is not layout.every:
-                raise InvalidArgument(f"the history is already partitioned by {layout.every}, and stays so")
+                raise InvalidArgument(f"the history is already partitioned by {layout.every}, which cannot be changed")
             missing = layout.missing(periods)
             made = [_name(period) for period in missing]
             if missing and not dry_run:
@@ -193,12 +178,10 @@ class Partitioning:
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
         """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second period.
 
-        Their rows stay where they are. PostgreSQL reads both tables once to see that the rows fit, while everything else
-        waits.
+        Their rows stay where they are. PostgreSQL reads both tables once to check that the rows fit, and all other
+        sessions wait for it.
         """
-        found = self._dialect.prepare(time_partitions.owner(self._dialect.grammar.oid(task_executions.name))).run(
-            execute, {}
-        )[0]
+        found = self._about(execute, time_partitions.owner, task_executions)[0]
         schema, owner = found["schema"], found["owner"]
         self.alone(execute, schema)
         for table in PARTITIONED:
@@ -206,12 +189,8 @@ class Partitioning:
 
     def _convert(self, execute: Execute, table: Table, schema: str, owner: str, periods: Sequence[Period]) -> None:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
-        granted = self._dialect.prepare(time_partitions.privileges(self._dialect.grammar.oid(table.name))).run(
-            execute, {}
-        )
-        triggers = self._dialect.prepare(time_partitions.triggers(self._dialect.grammar.oid(table.name))).run(
-            execute, {}
-        )
+        granted = self._about(execute, time_partitions.privileges, table)
+        triggers = self._about(execute, time_partitions.triggers, table)
         for trigger in triggers:  # the parent has them again below, and passes them on to each partition
             self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
         number = self._end_identity(execute, parent) if table is execution_events else 0
@@ -259,8 +238,8 @@ class Partitioning:
         self._do(execute, "ALTER TABLE ", parent, " ATTACH PARTITION ", leaf, *values)
 
     def _settle(self, execute: Execute, table: Table, leaf: _Name, owner: str) -> None:
-        """Set what a partition does not get from its parent. (A unique number would need one index over all partitions: there is
-        none.)
+        """Set the properties that a partition does not inherit. (Unique numbers would need an index over all
+        partitions, which PostgreSQL does not have.)
         """
         if table is execution_events:
             self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")
@@ -286,6 +265,10 @@ class Partitioning:
         option = " WITH GRANT OPTION" if given["is_grantable"] else ""
         self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
 
+    def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
+        """Return the rows of a query about one of our tables, which is built from the table's oid."""
+        return self._dialect.prepare(build(self._dialect.grammar.oid(table.name))).run(execute, {})
+
     def _do(self, execute: Execute, *parts: _Part) -> None:
         execute(str(_Words(*parts).compile(dialect=self._dialect.compiler)), {})
 
@@ -307,7 +290,7 @@ _Part = str | _Name | _Literal | UUID
 
 
 class _Words(DDLElement):
-    """A statement that SQLAlchemy cannot express: its words, and the names and values between them."""
+    """A statement that SQLAlchemy cannot express, as a sequence of words, names and values."""
 
     def __init__(self, *parts: _Part) -> None:
         self.parts = parts

@@ -1,7 +1,7 @@
 """Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or sqlite3's.
 
-One object serves every kind of caller's connection, and costs a third of what executing the construct does. `Prepared` is a single
-statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
+One object serves every kind of caller's connection, at a third of the cost of executing the construct. `Prepared` is a
+single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..grammar import Columns, Grammar, Relations, Statement, Transition
 
 Row = dict[str, Any]
 Cells = Sequence[Any]
-"""A row as the driver returns or takes it."""
+"""A row in the driver's types."""
 Execute = Callable[[str, Mapping[str, Any]], Iterable[Cells]]
 """Runs one statement on one connection; returns the driver's rows, none for a statement without a result."""
 Encoder = Callable[[Any], Any]
@@ -75,7 +75,7 @@ class Prepared:
         return self.parameters(encoded(values, self.encoders))
 
     def parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the driver's parameters for values that are encoded already."""
+        """Return the driver's parameters for values that have already been encoded."""
         parameters = self._defaults.copy()
         for name in self._required:
             parameters[name] = values[name]
@@ -113,7 +113,7 @@ class Prepared:
 
 
 def encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[str, Any]:
-    """Return all of these values, those with an encoder as the driver takes them."""
+    """Return all of these values, encoded for the driver where there is an encoder."""
     return {**values, **{name: encode(values[name]) for name, encode in encoders.items() if name in values}}
 
 
@@ -136,7 +136,9 @@ _is_stored_id = re.compile("[0-9a-f]{32}").fullmatch
 
 @lru_cache(maxsize=2048)  # 4 % of a claim and its end on SQLite: python -m benchmarks.tunings --only ids-remembered
 def _uuid(stored: object) -> UUID | UnreadableId:
-    """Return a stored id. Anything but 32 lower-case hexadecimal digits stays as it is, to be shown and written again."""
+    """Return a stored id. Any value other than 32 lower-case hexadecimal digits is kept unchanged, so that it can be
+    shown and written back.
+    """
     return UUID(stored) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)
 
 
@@ -161,7 +163,7 @@ class _Plan:
         return self._constants is not None and len(set(map(self._constants, rows))) == 1
 
     def _needless(self, rows: Sequence[Cells]) -> frozenset[str]:
-        """Return the steps whose condition no row meets."""
+        """Return the steps whose condition is not met by any row."""
         cells = [(name, values, set(map(cell, rows))) for name, values, cell in self._conditions]
         return frozenset(name for name, values, found in cells if not (values & found if values else found - {None}))
 
@@ -173,12 +175,13 @@ class OneStatement(_Plan):
 
     1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a batch of
        one is such a column, so the planner sees constants.
-    2. A step whose condition no row of the batch meets is left out, because the server prepares even a step that finds nothing.
+    2. A step whose condition is not met by any row of the batch is left out, because the server prepares even steps
+       that find no rows.
     3. The last SELECT reads the step that the transition returns, and joins the columns of the joined steps by id.
 
-    `python -m benchmarks.tunings --on postgresql` prints what the variants gain, in CPU time of this process and the server.
-    Without 1, an enqueue of 100 tasks takes 12 % more, and the end of one task 13 %. Without 2, the end of 100 tasks takes 19 %
-    more, and that of one task 14 %.
+    `python -m benchmarks.tunings --on postgresql` prints the CPU time that the variants save in this process and in the
+    server. Without 1, an enqueue of 100 tasks takes 12 % more, and finishing one task 13 %. Without 2, finishing 100
+    tasks takes 19 % more, and finishing one task 14 %.
     """
 
     def __init__(
@@ -203,8 +206,8 @@ class OneStatement(_Plan):
         return self._variant(*self._kind(rows)).sql
 
     def compile(self) -> None:
-        """Compile now, instead of at the first use, the variants that most batches take: those without the unneeded
-        steps.
+        """Compile the variants that most batches need, which lack the unneeded steps, now instead of at their first
+        use.
         """
         for constant in {self._every_column, self._transition.constant_columns}:
             self._variant(constant, frozenset(name for name, *_ in self._conditions))
@@ -282,7 +285,7 @@ class Script(_Plan):
     `Script.run` goes through the steps of the transition in order:
 
     1. It converts the batch, the relation `given`, into the values that SQLite stores.
-    2. It passes over each step whose condition no row meets.
+    2. It skips each step whose condition is not met by any row.
     3. It runs the step's statement. The rows of the relations that the statement reads (the batch, and what earlier steps
        returned) are parameters of it.
     4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
@@ -293,9 +296,9 @@ class Script(_Plan):
     * `single`, where every relation has one row: each of its columns is a parameter.
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
-    `python -m benchmarks.tunings --on sqlite` prints the CPU time that a call takes without a tuning. With all columns in the
-    arrays a claim of 100 takes 83 % more, without conditions the end of 100 tasks 68 %, without `constant` an enqueue of 100 tasks
-    25 %, and without `single` an enqueue of one 15 %.
+    `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
+    the arrays, a claim of 100 tasks takes 83 % more. Without conditions, finishing 100 tasks takes 68 % more. An
+    enqueue of 100 tasks takes 25 % more without `constant`, and an enqueue of one task 15 % more without `single`.
     """
 
     def __init__(
@@ -366,7 +369,7 @@ class Script(_Plan):
 
 
 class _Step:
-    """A statement of the chain in its three forms."""
+    """A statement of the chain, in its three forms."""
 
     def __init__(
         self,
@@ -402,7 +405,7 @@ class _Step:
         return self.constant if constant else self.packed
 
     def _form(self, relation: Callable[[str, Columns], FromClause]) -> _Form:
-        """Compile the statement, with the relations that it reads made by `relation`."""
+        """Compile the statement. `relation` creates the relations that it reads."""
         read = {name: relation(name, columns) for name, columns in self._read.items()}
         return _Form(self._prepare(self._build({**self._relations, **read})), self._read, self._columns)
 
@@ -453,7 +456,7 @@ def _encoded(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> list[
 
 
 def _text_of_blob(value: object) -> str:
-    """Return a BLOB in a text column as text: a claim must not fail because of the row that holds it."""
+    """Return a BLOB from a text column as a string, because a claim must not fail when it reads such a row."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")

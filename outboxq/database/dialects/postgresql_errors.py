@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 from sqlalchemy.exc import DBAPIError
 
-# Serialization failure; deadlock; a server that shuts down or drops an idle session; a read-only transaction; one that was
-# idle or open for too long.
+# Serialization failure; deadlock; a server that shuts down or drops an idle session; a read-only transaction; a
+# transaction that was idle or open for too long.
 _OUTSIDE = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "57P04", "57P05", "25006", "25P03", "25P04"})
 _TRANSIENT_STATES = _OUTSIDE | {"55P03", "57014", "53300"}
 _LOCK_NOT_AVAILABLE = "55P03"
@@ -21,7 +21,7 @@ _UNDEFINED = frozenset({"42P01", "42703", "42883"})
 """A table, a column or a function that does not exist."""
 _NO_CONNECTION = "08"
 _OF_VALUES = ("22", "23")
-"""Errors due to a statement's values: one that does not fit its type, or a row that a constraint refuses."""
+"""Errors due to a statement's values: a value that does not fit its type, or a row that a constraint refuses."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
 """A limit of the configuration, such as temp_file_limit: the statement asked for too much."""
@@ -31,8 +31,8 @@ _NO_ROOM = ("53", "58")
 _PREPARED = frozenset({"26000", "42P05", "08P01"})
 """A prepared statement that is missing, exists already, or takes other parameters."""
 _POOLED = (
-    "something between this connection and the server lends server connections out, as PgBouncer does in transaction mode: let "
-    "psycopg prepare no statements, by create_engine(url, connect_args={'prepare_threshold': None}) or "
+    "a pooler between this connection and the server, such as PgBouncer in transaction mode, shares server connections: "
+    "turn off prepared statements, with create_engine(url, connect_args={'prepare_threshold': None}) or "
     "psycopg.connect(url, prepare_threshold=None)"
 )
 
@@ -50,12 +50,14 @@ def is_locked_out(error: BaseException) -> bool:
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Return True if a statement met its timeout, or was cancelled."""
+    """Return True if a statement reached its timeout or was cancelled."""
     return isinstance(error, DBAPIError) and _state(error) == _QUERY_CANCELED
 
 
 def gives_up_waiting(error: BaseException) -> bool:
-    """Return True if the statement that locks whole tables met one of its timeouts, or was the victim of a deadlock."""
+    """Return True if the statement that locks whole tables reached one of its timeouts or was cancelled to end a
+    deadlock.
+    """
     return isinstance(error, DBAPIError) and _state(error) in _GIVES_UP_WAITING
 
 
@@ -77,7 +79,7 @@ def cannot_write_now(error: BaseException) -> bool:
 def comes_from_outside(error: BaseException) -> bool:
     """Return True if a transaction ended for an external reason; `error` is SQLAlchemy's or psycopg's.
 
-    A lock timeout and a statement timeout are not among these reasons: the transaction chose them.
+    Lock timeouts and statement timeouts do not count as external, because the transaction set them itself.
     """
     state = _state(error)
     no_room = state.startswith(_NO_ROOM) and state != _TOO_MUCH_ASKED
@@ -87,8 +89,8 @@ def comes_from_outside(error: BaseException) -> bool:
 def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby refused to begin a transaction that writes.
 
-    The error's text depends on the server's language, and its SQLSTATE stands for any unsupported feature. So the statement
-    decides: outboxq's BEGIN needs no other feature that a server could lack.
+    The error's text depends on the server's language, and its SQLSTATE covers every unsupported feature. So the
+    statement is decisive: outboxq's BEGIN does not need any other feature that a server could lack.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))
@@ -102,7 +104,7 @@ def names_standby(error: BaseException, raw: Any) -> bool:
 
 
 def _is_lost(error: BaseException) -> bool:
-    """Return True if the connection was lost, or could not be made."""
+    """Return True if the connection was lost or could not be established."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
     cause, state = _driver_error(error), _state(error)
@@ -125,7 +127,7 @@ def _driver_error(error: BaseException) -> BaseException | None:
 
 
 def add_hint(error: BaseException) -> None:
-    """Add to the error of a prepared statement which setting caused it. Other errors are not changed."""
+    """Name the setting that caused the error of a prepared statement. Other errors are not changed."""
     orig = getattr(error, "orig", None) or (error if isinstance(error, psycopg.Error) else error.__cause__)
     if getattr(orig, "sqlstate", None) not in _PREPARED or "prepared statement" not in str(orig):
         return
@@ -148,7 +150,7 @@ def hide_rows(error: BaseException) -> None:
 
 
 def is_bad_value(error: BaseException) -> bool:
-    """Return True if the server could not compute with a value: it is out of range, or of the wrong form."""
+    """Return True if the server could not compute with a value: it is out of range or has the wrong form."""
     return _state(error).startswith(_DATA)
 
 

@@ -1,7 +1,8 @@
 """Begin our transactions on PostgreSQL: with settings that are sent each time, or once per connection of our own.
 
-BEGIN with its settings, the statement and COMMIT are three round trips, and a claim of one task needs the second only. So a
-worker's own connections get the settings when they are made, and a transaction of one statement is that statement.
+BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the
+second. So a worker's own connections get the settings when they are opened, and a transaction of one statement consists
+of that statement alone.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ _TCP_TIMEOUTS: Final = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-# Sent while connecting, so settings of a role, a database or PGCLIENTENCODING do not matter, and it costs nothing.
+# It is sent while connecting, so it overrides the settings of a role, a database or PGCLIENTENCODING without a round
+# trip.
 _UNICODE: Final = {"client_encoding": "utf8"}
 
 # A handler may take as long as its own timeout allows. With our timeout it would fail, because a pause would close its
 # connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
-# A statement that reads whole tables, or a migration, takes as long as the tables are large, despite a limit of the
-# role. A command sets its own limit (`statement_timeout` in base.py).
+# The duration of a migration or of a statement that reads whole tables depends on the size of the tables, so a limit of
+# the role must not apply. A command sets its own limit (`statement_timeout` in base.py).
 _NO_STATEMENT_TIMEOUT: Final = "statement_timeout = 0"
-# A server from version 17 on can end the connection of a transaction that takes long. Earlier ones do not know the name.
+# From version 17 on, a server can close the connection of a long transaction. Earlier versions do not know the setting.
 _NO_TRANSACTION_TIMEOUT: Final = "transaction_timeout = 0"
 _ENDS_TRANSACTIONS: Final = 17
 WATCH_CLIENT: Final = (
     "SELECT set_config('client_connection_check_interval', '1s', true) "
     "WHERE current_setting('dynamic_shared_memory_type') <> 'windows'"
 )
-"""Have the server check for the client every second during the statements of this transaction.
+"""Make the server check every second, during the statements of this transaction, whether the client still exists.
 
-Without a timeout, the statement of a killed client keeps running, keeps its locks and holds up vacuum. A server on
+Without a timeout, the statement of a killed client would keep running, keep its locks and delay vacuum. A server on
 Windows cannot check, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
@@ -55,8 +57,10 @@ _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
 # * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
-# * Plans are index look-ups even if they were made, and kept, while a table was empty, as an idle queue's tables are.
-# * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and finds nothing better.
+# * Plans are index look-ups, even if they were made and cached while a table was empty, as the tables of an idle queue
+#   are.
+# * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and does not find a
+#   better plan.
 # * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).
 _SETTINGS: Final = (
     _LOCK_TIMEOUT,
@@ -67,13 +71,13 @@ _SETTINGS: Final = (
     "plan_cache_mode = force_generic_plan",
     *_READABLE,
 )
-# A batch joins its CTEs by hash: the planner expects ten rows, and would compare each row with each.
+# A batch joins its CTEs by hash. The planner expects ten rows, and would otherwise compare every row with every other.
 _WRITES: Final = (*_SETTINGS, "enable_nestloop = off")
 _READS: Final = (*_SETTINGS, "enable_nestloop TO DEFAULT")
 
 
 def _message(first: str, how: str, *settings: str) -> str:
-    """Return settings as one message."""
+    """Return a statement and the settings after it as one message."""
     return "; ".join([first, *(f"{how} {setting}" for setting in settings)])
 
 
@@ -127,24 +131,22 @@ _COMMITS: Final[Mapping[Begin, str]] = {
 _KEY: Final = "outboxq_commits"
 """The key in the `info` of a connection that has our settings: its present `synchronous_commit`."""
 _DIRECT: Final = "outboxq_direct"
-"""The key in the `info` of a connection: True if there is no pooler between it and one server session."""
+"""The key in the `info` of a connection: True if there is no pooler between the connection and the server session."""
 
 
 def made_ours(url: URL) -> URL:
-    """Return the URL with which our own connections are made."""
+    """Return the URL that our own connections use."""
     return url.set(query={**_TCP_TIMEOUTS, **url.query, **_UNICODE})
 
 
 def set_up(engine: Engine) -> None:
-    """Make the connections of our own engine refuse a database that is not UTF-8, and not prepare statements behind a
-    pooler.
-    """
+    """Make our own engine refuse databases that are not UTF-8, and not prepare statements behind a pooler."""
     # First of all listeners: SQLAlchemy's own would ask the server for something it could not read.
     event.listen(engine, "connect", _examine, insert=True)
 
 
 def keep_settings(engine: Engine) -> None:
-    """Give the connections of our own engine our settings."""
+    """Apply our settings to the connections of our own engine."""
     if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
         return  # an application that resets its connections would undo the settings
     event.listen(engine, "connect", _apply_settings)
@@ -169,7 +171,9 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
 
 
 def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A driver that begins transactions by itself, as under Django, counts as open."""
+    """Return True if a transaction is open. A driver that begins transactions by itself, as with Django, counts as
+    having one open.
+    """
     return raw.info.transaction_status is not TransactionStatus.IDLE or not raw.autocommit
 
 
@@ -215,11 +219,12 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return True if there is no pooler in between. Behind a pooler, nothing is prepared from now on.
+    """Return True if there is no pooler in between. Behind a pooler, no more statements are prepared.
 
-    A pooler must give its clients cancel keys of its own, or it could not tell to which statement a cancel request belongs. So
-    the process id of the key is not that of the process that answers. A statement prepared in one server session would be
-    missing in the next session that the pooler lends us, or be another client's of the same name.
+    A pooler has to issue its own cancel keys to its clients, because it could not otherwise tell which statement a
+    cancel request belongs to. So the process id in the key differs from that of the process that answers. A statement
+    prepared in one server session would be missing in the next session that the pooler lends us, or be another client's
+    of the same name.
     """
     direct = record.info.get(_DIRECT)
     if direct is None:

@@ -67,7 +67,7 @@ def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
 def read_again(cursor: psycopg.Cursor[Any], result: Any) -> list[tuple[Any, ...]]:
     """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each such time.
 
-    Only rows that were written in spite of the columns' types get here. All others are read at full speed.
+    Only rows that violate the columns' types are read in this way. All other rows are read at full speed.
     """
     cursor.adapters.register_loader("timestamptz", _Lenient)
     reading = Transformer(cursor)

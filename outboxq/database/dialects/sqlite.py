@@ -1,5 +1,5 @@
-"""Run on SQLite: a transition's steps one after the other under BEGIN IMMEDIATE, batches as one JSON parameter,
-Python's clock.
+"""Run on SQLite: a transition's steps one after the other under BEGIN IMMEDIATE, batches sent as one JSON parameter,
+and Python's clock.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SqliteDialect(Dialect):
     def abandon(self, raw: Any) -> None:
         with suppress(sqlite3.Error):
             raw.interrupt()
-            raw.execute("PRAGMA query_only = ON")  # or the handler's next write would be a transaction of its own
+            raw.execute("PRAGMA query_only = ON")  # otherwise, the handler's next write would be a separate transaction
             raw.rollback()
 
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
@@ -123,8 +123,8 @@ class SqliteDialect(Dialect):
         return sqlite_file.code(error) in _FAILS
 
     def is_spoilt(self, raw: Any) -> bool:  # noqa: ARG002
-        # SQLite undoes the statement alone, and keeps no trace of it. But a full or failing disk is not the handler's fault,
-        # whichever file it wrote to.
+        # SQLite undoes only the statement, and does not record that it did. But a full or failing disk is not the
+        # handler's fault, whichever file it wrote to.
         return True
 
     def is_bad_value(self, error: BaseException) -> bool:
@@ -143,7 +143,7 @@ _OF_OURS = (
     "integer overflow",
     "JSON cannot hold BLOB values",
 )
-"""Texts of the errors caused by a value that SQLite cannot compute with: it becomes NULL, or too large a number."""
+"""Texts of the errors caused by a value that SQLite cannot compute with, so that the result is NULL or too large."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}

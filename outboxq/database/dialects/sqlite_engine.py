@@ -1,4 +1,4 @@
-"""Configure SQLite connections: outboxq's own, and those of a caller's engine."""
+"""Configure SQLite connections, both outboxq's own and a caller's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGIN: Final[Mapping[Begin, str]] = {
     **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
 }
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
-"""Matches a statement that writes: only a statement that reads may be run twice."""
+"""Matches statements that write. Only statements that read may be run twice."""
 
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
@@ -52,9 +52,10 @@ def keep_settings(engine: Engine) -> None:
 def hurry(engine: Engine) -> None:
     """Make an engine's connections wait for the writer's lock for 50 ms at a time.
 
-    SQLite has no queue for that lock. A waiting connection looks for it after 1, 2, 5 … ms, and in the end only every 100 ms.
-    A connection that begins to wait later looks more often, and wins. As a result, four busy workers kept a heartbeat
-    waiting for over two seconds. A connection that starts waiting again also looks often again.
+    SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and in the end only
+    every 100 ms. A connection that began to wait later checks more often, and so gets the lock first. As a result, four
+    busy workers kept a heartbeat waiting for over two seconds. A connection that starts to wait again also checks more
+    often again.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
@@ -66,8 +67,8 @@ def hurry(engine: Engine) -> None:
 def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:  # noqa: ARG001
     """Return the statements that begin a transaction, on our own connection as durably as `begin` asks for.
 
-    The commit of an asynchronous one is in the log but not on the disk: a crash of the machine may undo it, and everything
-    after it. A later flush by any connection includes it, because the log is one file and is read up to its first gap.
+    An asynchronous commit is in the log but not yet on disk, so a crash of the machine may undo it and everything after
+    it. A later flush by any connection includes it, because the log is one file and is read up to its first gap.
     """
     if (kept := info.get(_KEPT)) is not None:
         level = min(kept, _NORMAL) if begin in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS} else kept
@@ -136,7 +137,7 @@ def _read_leniently(text: bytes) -> str:
 
 def real_path(file: str) -> str:
     """Return the path that identifies connections to one file as connections to the same database."""
-    # A relative path goes by the current directory of the process, so it is made absolute outside of the cache.
+    # A relative path depends on the current directory of the process, so it is made absolute outside the cache.
     return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
 
 

@@ -1,11 +1,12 @@
-"""Look after the file behind an SQLite connection: create it for its owner only, and notice if another takes its place.
+"""Look after the file of an SQLite database: create it so that only its owner can access it, and notice if it is
+replaced.
 
-A process that has a file open keeps it, whatever its name refers to later. Writes to a file that has been deleted or
-replaced by a restored copy are lost when the last process closes it.
+A process keeps a file that it has opened, even if the name later refers to another file. Writes to a file that has been
+deleted or replaced by a restored copy are lost when the last process closes it.
 
-SQLite finds the log next to the file (`-wal`, with its index `-shm`) only by name, and the log does not say to which
-file it belongs. A process that opens a new file beside the log of the old one writes the old pages into it, and
-destroys it.
+SQLite finds the log next to the file (`-wal`, with its index `-shm`) by name only, and the log does not record which
+file it belongs to. A process that opens a new file next to the old file's log writes the old pages into the new file,
+and so destroys it.
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. It takes one look at the directory, a microsecond or two.
+        """Return True if the file's name still refers to it. It takes one look-up in the directory: a microsecond or
+        two.
 
-        Raises FileUnusable if the name refers to nothing.
+        Raises FileUnusable if the name no longer refers to a file.
         """
         if (found := _identity(self.path)) is None:
             raise deleted(self.path)
@@ -63,16 +65,16 @@ class OpenFile:
         if self.has_left_its_log:
             raise replaced(self.path)
         raise FileUnusable(
-            f"the SQLite file {self.path} was replaced while it was open; stop every process that uses it before a restore; "
-            "start this one again"
+            f"the SQLite file {self.path} was replaced while it was open; before you restore a copy, stop every process that uses the file; "
+            "now start this process again"
         )
 
 
 def replaced(path: str) -> FileUnusable:
-    """Return the error for a file that was put next to the log of another."""
+    """Return the error for a file that was placed next to another file's log."""
     return FileUnusable(
-        f"the SQLite file {path} was replaced while it was open, and the old file's log lies beside the new one, which it "
-        f"destroys when that is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
+        f"the SQLite file {path} was replaced while it was open, and the old file's log is still next to the new file, which it "
+        f"destroys when the new file is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
         "place again, and start",
         may_start_again=False,
     )
@@ -80,7 +82,7 @@ def replaced(path: str) -> FileUnusable:
 
 def deleted(path: str) -> FileUnusable:
     return FileUnusable(
-        f"the SQLite file {path} was deleted while it was open; restore it, or make a new one (outboxq upgrade), and start "
+        f"the SQLite file {path} was deleted while it was open; restore it, or create a new one (outboxq upgrade), then start "
         "this process again"
     )
 
@@ -99,9 +101,9 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
 def follow(engine: Engine) -> None:
     """Make an engine drop connections to a file that was replaced: the next transaction uses the file that is there.
 
-    The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was deleted,
-    because no new one must be created, and if the old file's log is beside the new file. Disposing of the engine makes it
-    forget the file.
+    The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was
+    deleted, because a new one must not be created, and if the old file's log is next to the new file. Disposing of the
+    engine makes it forget the file.
     """
     last: dict[str, OpenFile] = {}
     """The file that this engine opened last, by its path. A file can vanish between two connections, so connections
@@ -193,8 +195,8 @@ def code(error: BaseException) -> int | None:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not say
-    so.
+    """Return True if SQLite does not know a table or a column that a statement names. The error's code does not show
+    this.
     """
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
@@ -209,7 +211,7 @@ def damaged(error: BaseException) -> str:
     """Return the message for a damaged file."""
     said = error.orig if isinstance(error, DBAPIError) else error
     return (
-        f"the SQLite file is damaged, or is not a database ({said}); check the address; stop every process that uses the file, and "
+        f"the SQLite file is damaged, or is not a database ({said}); check the URL; if it is right, stop every process that uses the file, and "
         "restore a copy"
     )
 
@@ -229,16 +231,16 @@ def _new_path(name: str, *, is_uri: bool) -> str | None:
 
 
 def _path(name: str, *, is_uri: bool) -> str | None:
-    """Return the absolute path of the file that SQLite opens; None if it does not open one, or not one on this
-    machine.
+    """Return the absolute path of the file that SQLite opens; None if it does not open a file, or if the file is not on
+    this machine.
     """
     name, said = _said(name) if is_uri else (name, {})
     return None if name in {"", ":memory:"} or "vfs" in said else str(Path(name).absolute())
 
 
 def _said(name: str) -> tuple[str, dict[str, str]]:
-    """Return the path and the parameters of SQLite's own form of an address, `file:…`; other text is returned without
-    parameters.
+    """Return the path and the parameters of an address in SQLite's own form (`file:…`). Any other string is returned
+    without parameters.
     """
     if not name.startswith("file:"):
         return name, {}
@@ -247,14 +249,15 @@ def _said(name: str) -> tuple[str, dict[str, str]]:
 
 
 def _no_directory(path: str) -> sqlite3.OperationalError:
-    """Return an error like SQLite's own, which does not name the file."""
+    """Return an error like SQLite's own, but with the name of the file."""
     error = sqlite3.OperationalError(f"the directory {Path(path).parent} of the SQLite file {path} does not exist")
     error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
     return error
 
 
 def _make(path: str) -> None:
-    # The file is not opened: closing it would end every lock of this process on it, also those of other connections.
+    # The file is not opened, because closing it would release all locks that this process has on it, including those of
+    # other connections.
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
     except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may use it

@@ -1,4 +1,4 @@
-"""Divide the history into partitions by time (PostgreSQL): list them, move rows between them, and drop old ones safely."""
+"""List the partitions of the history, move rows between them, and drop old ones safely (PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -6,64 +6,29 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    ColumnElement,
-    Delete,
-    FromClause,
-    Insert,
-    Select,
-    Table,
-    TableClause,
-    Text,
-    Uuid,
-    bindparam,
-    cast,
-    column,
-    delete,
-    func,
-    insert,
-    literal_column,
-    or_,
-    select,
-    table,
-    true,
-    union_all,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import REGCLASS
 
 from ...model import TaskStatus
-from .. import history
+from .. import history, tables
 from ..grammar import Builder, Grammar, Statement, limit, sql_literal
-from ..tables import (
-    dead_letters,
-    execution_events,
-    idempotency_keys,
-    partition_claims,
-    schedule_ticks,
-    task_executions,
-    task_leases,
-    task_outbox,
-    task_steps,
-)
 from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
 
-PARTITIONED: Mapping[Table, str] = {task_executions: "id", execution_events: "task_execution_id"}
+PARTITIONED: Mapping[sa.Table, str] = {tables.task_executions: "id", tables.execution_events: "task_execution_id"}
 """The partitioned tables in the order in which they are locked, and the column by which each is divided."""
 
-_lower = bindparam("lower", type_=Uuid, required=True)
-_upper = bindparam("upper", type_=Uuid, required=True)
-_last_event = bindparam("last_event", type_=BigInteger, required=True)
-_kept, _failed = (bindparam(name, type_=ARRAY(Uuid), required=True) for name in ("kept", "failed"))
+_lower = sa.bindparam("lower", type_=sa.Uuid, required=True)
+_upper = sa.bindparam("upper", type_=sa.Uuid, required=True)
+_last_event = sa.bindparam("last_event", type_=sa.BigInteger, required=True)
+_kept, _failed = (sa.bindparam(name, type_=sa.ARRAY(sa.Uuid), required=True) for name in ("kept", "failed"))
 
 
-def leaf(parent: Table, name: str, schema: str) -> TableClause:
+def leaf(parent: sa.Table, name: str, schema: str) -> sa.TableClause:
     """Return one of outboxq's partitions as a table."""
-    return table(name, *(column(c.name, c.type) for c in parent.columns), schema=schema)
+    return sa.table(name, *(sa.column(c.name, c.type) for c in parent.columns), schema=schema)
 
 
-def found(g: Grammar) -> Select[Any]:
+def found(g: Grammar) -> sa.Select[Any]:
     """Select each partition of our tables; no row for an ordinary table. `parents` holds their oids."""
     parents = [g.oid(table.name) for table in PARTITIONED]
     inherits, parent, child, namespace = (
@@ -73,103 +38,106 @@ def found(g: Grammar) -> Select[Any]:
         pg_namespace,
     )
     return (
-        select(
+        sa.select(
             parent.c.relname.label("parent"),
             child.c.relname.label("name"),
             namespace.c.nspname.label("schema"),
-            func.pg_get_expr(child.c.relpartbound, child.c.oid).label("bound"),
-            func.pg_get_userbyid(parent.c.relowner).label("owner"),
-            func.pg_has_role(parent.c.relowner, literal_column("'USAGE'")).label("owned"),
+            sa.func.pg_get_expr(child.c.relpartbound, child.c.oid).label("bound"),
+            sa.func.pg_get_userbyid(parent.c.relowner).label("owner"),
+            sa.func.pg_has_role(parent.c.relowner, sa.literal_column("'USAGE'")).label("owned"),
         )
         .select_from(inherits)
         .join(parent, parent.c.oid == inherits.c.inhparent)
         .join(child, child.c.oid == inherits.c.inhrelid)
         .join(namespace, namespace.c.oid == parent.c.relnamespace)
-        .where(or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == literal_column("'p'"))
+        .where(sa.or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == sa.literal_column("'p'"))
     )
 
 
-def sizes(g: Grammar) -> Select[Any]:
+def sizes(g: Grammar) -> sa.Select[Any]:
     """Select each partition of our tables with its bytes, indexes included; no row for an ordinary table."""
     parents = [g.oid(table.name) for table in PARTITIONED]
     child = pg_class.alias("leaf")
     return (
-        select(
+        sa.select(
             child.c.relname.label("name"),
-            func.pg_total_relation_size(child.c.oid, type_=BigInteger).label("size"),
-            func.pg_stat_get_live_tuples(child.c.oid, type_=BigInteger).label("rows"),
+            sa.func.pg_total_relation_size(child.c.oid, type_=sa.BigInteger).label("size"),
+            sa.func.pg_stat_get_live_tuples(child.c.oid, type_=sa.BigInteger).label("rows"),
         )
         .select_from(pg_inherits)
         .join(child, child.c.oid == pg_inherits.c.inhrelid)
-        .where(or_(*(pg_inherits.c.inhparent == oid for oid in parents)))
+        .where(sa.or_(*(pg_inherits.c.inhparent == oid for oid in parents)))
         .order_by(child.c.relname)
     )
 
 
-def patience(_: Grammar) -> Select[Any]:
-    """Set the timeouts of a transaction that locks whole tables: it gives up soon, because everything else waits behind it.
+def patience(_: Grammar) -> sa.Select[Any]:
+    """Set the timeouts of a transaction that locks whole tables: it gives up early, because all other sessions wait for
+    it.
 
-    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that this transaction gives up in a deadlock, and
-    not another. A scan of a table is forced to be sequential.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock this transaction gives up,
+    and not another one. A scan of a table is forced to be sequential.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
 
-def scanning(_: Grammar) -> Select[Any]:
-    """Set the timeouts of a transaction that reads a whole partition, and for which nothing waits.
+def scanning(_: Grammar) -> sa.Select[Any]:
+    """Set the timeouts of a transaction that reads a whole partition, and that no other session waits for.
 
     :statement_timeout is a string with its unit.
     """
-    return _set(statement_timeout=bindparam("statement_timeout", type_=Text, required=True), enable_seqscan="on")
+    return _set(statement_timeout=sa.bindparam("statement_timeout", type_=sa.Text, required=True), enable_seqscan="on")
 
 
-def keep(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
-    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list those to keep and the last
-    event.
+def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
+    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list the tasks to keep,
+    and the last event.
     """
     done, task = history.done(g, executions.c), executions.c
-    columns: list[ColumnElement[Any]] = [
-        func.count().filter(done).label("tasks"),
+    columns: list[sa.ColumnElement[Any]] = [
+        sa.func.count().filter(done).label("tasks"),
         _ids(task).filter(done, task.status == sql_literal(TaskStatus.FAILED)).label("failed"),
-        _ids(task).filter(done.is_not(true())).label("kept"),
-        select(func.coalesce(func.max(events.c.sequence_num), literal_column("0"), type_=BigInteger))
+        _ids(task).filter(done.is_not(sa.true())).label("kept"),
+        sa.select(sa.func.coalesce(sa.func.max(events.c.sequence_num), sa.literal_column("0"), type_=sa.BigInteger))
         .scalar_subquery()
         .label("last_event"),
     ]
-    return select(*columns).select_from(executions)
+    return sa.select(*columns).select_from(executions)
 
 
-def kept_since(g: Grammar, executions: FromClause, events: FromClause) -> Select[Any]:
+def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
 
-    A task of the partition can change in two ways only. A dead letter can leave Failed. A task can be new, because its
-    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose number was
-    drawn after `keep` ran. So few rows are read.
+    Only two changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its
+    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose
+    number was drawn after `keep` ran. So few rows are read.
     """
     new = [
-        select(table.c.task_execution_id).where(table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper)
-        for table in (task_outbox, task_leases)
+        sa.select(table.c.task_execution_id).where(
+            table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper
+        )
+        for table in (tables.task_outbox, tables.task_leases)
     ]
-    new.append(select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
-    looked_at = union_all(*new, select(func.unnest(_failed))).subquery("looked_at")
+    new.append(sa.select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
+    looked_at = sa.union_all(*new, sa.select(sa.func.unnest(_failed))).subquery("looked_at")
     done = history.done(g, executions.c)
-    ids = select(looked_at.c[0].label("id")).subquery("ids")
-    return select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(true()))
+    ids = sa.select(looked_at.c[0].label("id")).subquery("ids")
+    return sa.select(executions.c.id).where(g.among(executions.c.id, ids.c.id), done.is_not(sa.true()))
 
 
 def _ids(task: Any) -> Any:
-    return func.array_agg(task.id, type_=ARRAY(Uuid))
+    return sa.func.array_agg(task.id, type_=sa.ARRAY(sa.Uuid))
 
 
-def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
+def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> Statement:
     """Lock up to :limit idempotency keys of tasks that will be dropped and can no longer change their status.
 
-    A locked key is skipped: the transaction that takes the key over does not need it freed.
+    A locked key is skipped, because the transaction that has locked it is taking it over.
     """
-    key, task = idempotency_keys.alias("key"), executions.c
+    key, task = tables.idempotency_keys.alias("key"), executions.c
     final = task.status.in_([sql_literal(TaskStatus.COMPLETED), sql_literal(TaskStatus.CANCELLED)])
     ids = (
-        select(key.c.task_execution_id)
+        sa.select(key.c.task_execution_id)
         .select_from(key)
         .join(executions, task.id == key.c.task_execution_id)
         .where(
@@ -183,118 +151,129 @@ def keys_ahead(g: Grammar, executions: FromClause) -> Statement:
         .subquery("ids")
     )
     return (
-        delete(idempotency_keys)
-        .where(g.among(idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
-        .returning(idempotency_keys.c.task_execution_id)
+        sa.delete(tables.idempotency_keys)
+        .where(g.among(tables.idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
+        .returning(tables.idempotency_keys.c.task_execution_id)
     )
 
 
-def _forget(helper: Table, _: Grammar) -> Delete:
-    """Delete the rows of every task between two ids that is not kept."""
+def _forget(helper: sa.Table, _: Grammar) -> sa.Delete:
+    """Delete the rows of all tasks between two ids except the kept ones."""
     task_id = helper.c.task_execution_id
-    return delete(helper).where(task_id >= _lower, task_id < _upper, task_id != func.all(_kept))
+    return sa.delete(helper).where(task_id >= _lower, task_id < _upper, task_id != sa.func.all(_kept))
 
 
 FORGET: Mapping[str, Builder] = {
     helper.name: partial(_forget, helper)
-    for helper in (idempotency_keys, dead_letters, partition_claims, schedule_ticks, task_steps)
+    for helper in (
+        tables.idempotency_keys,
+        tables.dead_letters,
+        tables.partition_claims,
+        tables.schedule_ticks,
+        tables.task_steps,
+    )
 }
 """Deletes the rows in other tables that belong to the tasks of a dropped partition."""
 
 
-def bring_executions(source: FromClause) -> Insert:
-    """Move the kept tasks through the parent table into the partition to which they belong now."""
-    return _bring(task_executions, select(*source.c).where(source.c.id == func.any(_kept)))
+def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClause) -> sa.Insert:
+    """Move the kept tasks into the partition that they now belong to, by inserting them into the parent table."""
+    return _bring(tables.task_executions, sa.select(*executions.c).where(executions.c.id == sa.func.any(_kept)))
 
 
-def bring_events(source: FromClause) -> Insert:
+def bring_events(_: Grammar, _executions: sa.FromClause, events: sa.FromClause) -> sa.Insert:
     """Move the events of the kept tasks with their numbers: one part for each of the three disjoint indexes."""
-    event = source.c
-    mine = select(*event).where(event.task_execution_id == func.any(_kept))
-    parts = union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
-    return _bring(execution_events, select(*parts.c))
+    event = events.c
+    mine = sa.select(*event).where(event.task_execution_id == sa.func.any(_kept))
+    parts = sa.union_all(*(mine.where(kind) for kind in history.kinds(event).values())).subquery("parts")
+    return _bring(tables.execution_events, sa.select(*parts.c))
 
 
-def take_over(parent: Table, source: TableClause, target: TableClause) -> Insert:
-    """Move the rows of another partition between :lower and :upper here."""
+def take_over(parent: sa.Table, source: sa.TableClause, target: sa.TableClause) -> sa.Insert:
+    """Move the rows between :lower and :upper from another partition to this one."""
     key = source.c[PARTITIONED[parent]]
     return _take(source, target, (key >= _lower) & (key < _upper))
 
 
-def give_up(parent: Table, source: TableClause) -> Insert:
-    """Move the rows from :upper on, and those without a task, through the parent table into their partitions."""
+def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
+    """Move the rows from :upper on, and the rows without a task, into their partitions, by inserting them into the
+    parent table.
+    """
     key = source.c[PARTITIONED[parent]]
     beyond = key >= _upper
-    return _take(source, parent, beyond | key.is_(None) if parent is execution_events else beyond)
+    return _take(source, parent, beyond | key.is_(None) if parent is tables.execution_events else beyond)
 
 
-def next_number(_: Grammar) -> Select[Any]:
+def next_number(_: Grammar) -> sa.Select[Any]:
     """Draw the next sequence_num of a table that has it as an identity."""
-    sequence = func.pg_get_serial_sequence(
-        bindparam("table", type_=Text, required=True), literal_column("'sequence_num'")
+    sequence = sa.func.pg_get_serial_sequence(
+        sa.bindparam("table", type_=sa.Text, required=True), sa.literal_column("'sequence_num'")
     )
-    return select(func.nextval(cast(sequence, REGCLASS)).label("number"))
+    return sa.select(sa.func.nextval(sa.cast(sequence, REGCLASS)).label("number"))
 
 
-def set_number(_: Grammar) -> Select[Any]:
+def set_number(_: Grammar) -> sa.Select[Any]:
     """Set the next number of a sequence."""
-    sequence = cast(bindparam("sequence", type_=Text, required=True), REGCLASS)
-    number = bindparam("number", type_=BigInteger, required=True)
-    return select(func.setval(sequence, number, literal_column("false")).label("number"))
+    sequence = sa.cast(sa.bindparam("sequence", type_=sa.Text, required=True), REGCLASS)
+    number = sa.bindparam("number", type_=sa.BigInteger, required=True)
+    return sa.select(sa.func.setval(sequence, number, sa.literal_column("false")).label("number"))
 
 
-def privileges(relation: ColumnElement[Any]) -> Select[Any]:
+def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the privileges that the owner of a table has granted, one row each; `grantee` is None for PUBLIC."""
     owned = pg_class.alias("owned")
-    given = func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
+    given = sa.func.aclexplode(owned.c.relacl).table_valued("grantee", "privilege_type", "is_grantable", name="given")
     return (
-        select(
-            func.nullif(func.pg_get_userbyid(given.c.grantee), func.pg_get_userbyid(literal_column("0"))).label(
-                "grantee"
-            ),
+        sa.select(
+            sa.func.nullif(
+                sa.func.pg_get_userbyid(given.c.grantee), sa.func.pg_get_userbyid(sa.literal_column("0"))
+            ).label("grantee"),
             given.c.privilege_type,
             given.c.is_grantable,
         )
         .select_from(owned)
-        .join(given, true())
+        .join(given, sa.true())
         .where(owned.c.oid == relation)
     )
 
 
-def triggers(relation: ColumnElement[Any]) -> Select[Any]:
+def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the name of each trigger of a table, and the statement that creates it."""
     return (
-        select(pg_trigger.c.tgname.label("name"), func.pg_get_triggerdef(pg_trigger.c.oid).label("statement"))
+        sa.select(pg_trigger.c.tgname.label("name"), sa.func.pg_get_triggerdef(pg_trigger.c.oid).label("statement"))
         .where(pg_trigger.c.tgrelid == relation, ~pg_trigger.c.tgisinternal)
         .order_by(pg_trigger.c.tgname)
     )
 
 
-def owner(relation: ColumnElement[Any]) -> Select[Any]:
+def owner(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the owner and the schema of a table."""
     return (
-        select(func.pg_get_userbyid(pg_class.c.relowner).label("owner"), pg_namespace.c.nspname.label("schema"))
+        sa.select(sa.func.pg_get_userbyid(pg_class.c.relowner).label("owner"), pg_namespace.c.nspname.label("schema"))
         .select_from(pg_class)
         .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
         .where(pg_class.c.oid == relation)
     )
 
 
-def _set(**settings: str | ColumnElement[str]) -> Select[Any]:
+def _set(**settings: str | sa.ColumnElement[str]) -> sa.Select[Any]:
     """Set configuration parameters until the transaction ends."""
     values = {
-        name: literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
+        name: sa.literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
     }
-    return select(
-        *(func.set_config(literal_column(f"'{name}'"), value, true()).label(name) for name, value in values.items())
+    return sa.select(
+        *(
+            sa.func.set_config(sa.literal_column(f"'{name}'"), value, sa.true()).label(name)
+            for name, value in values.items()
+        )
     )
 
 
-def _bring(parent: Table, rows: Select[Any]) -> Insert:
-    return insert(parent).from_select([c.name for c in parent.columns], rows)
+def _bring(parent: sa.Table, rows: sa.Select[Any]) -> sa.Insert:
+    return sa.insert(parent).from_select([c.name for c in parent.columns], rows)
 
 
-def _take(source: TableClause, target: TableClause, which: ColumnElement[bool]) -> Insert:
+def _take(source: sa.TableClause, target: sa.TableClause, which: sa.ColumnElement[bool]) -> sa.Insert:
     names = [c.key for c in source.c]
-    taken = delete(source).where(which).returning(*source.c).cte("taken")
-    return insert(target).from_select(names, select(*(taken.c[name] for name in names)))
+    taken = sa.delete(source).where(which).returning(*source.c).cte("taken")
+    return sa.insert(target).from_select(names, sa.select(*(taken.c[name] for name in names)))

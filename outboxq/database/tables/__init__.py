@@ -1,4 +1,4 @@
-"""Define the tables in SQLAlchemy Core: the migrations create them, and every statement names them.
+"""Define the tables in SQLAlchemy Core. The migrations create them, and all statements use them.
 
 Statements name them without a schema, which is added when a statement is compiled (`dialects/plans.py`).
 """

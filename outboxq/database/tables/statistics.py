@@ -1,4 +1,4 @@
-"""Define the tables of statistics: what workers counted, and samples of what waits."""
+"""Define the tables of statistics: the counts of workers, and samples of the waiting tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):
-    """A row for each queue and task, with what one worker process counted in a span of time.
+    """A row for each queue and task, with the counts of one worker process in a span of time.
 
     Old rows are summed into rows for longer spans, finally an hour. Besides these columns it has one for each bucket of
     the two
     histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
     """
 
-    id = Column(Uuid, primary_key=True)  # the worker makes it, so that a row that is sent again is not written twice
+    id = Column(Uuid, primary_key=True)  # created by the worker, so that a row that is sent again is not written twice
     at = Column(BoundedInstant, nullable=False)  # the start of the span
     seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3 600
     queue = Column(Text, nullable=False)
@@ -65,7 +65,7 @@ queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bou
 
 
 class MaintenanceJobsColumns(TypedColumns):
-    """A row for each job that one worker at a time does for all: its lock and its due time."""
+    """A row for each job that one worker at a time does on behalf of all: its lock and its due time."""
 
     name = Column(Text, primary_key=True)
     due_at = Column(BoundedInstant, nullable=False)

@@ -46,18 +46,18 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""For small tables whose rows are constantly inserted and deleted: vacuum early, by count and not by share, at full
-speed.
+"""For small tables whose rows are constantly inserted and deleted: vacuum early, by number of rows instead of by
+fraction, at full speed.
 """
 
 
 def _partial_index(name: str, *columns: ColumnElement[Any], where: ColumnElement[bool], unique: bool = False) -> None:
-    """Add an index over the rows of a table that meet a condition, on both databases."""
+    """Add an index on the rows of a table that meet a condition, on both databases."""
     Index(name, *columns, unique=unique, postgresql_where=where, sqlite_where=where)
 
 
 task_position = Sequence("task_position", metadata=metadata)
-"""The sequence of `position` on PostgreSQL: the order of a key must not depend on the producers' clocks."""
+"""The sequence of `position` on PostgreSQL. The order of a key must not depend on the producers' clocks."""
 
 
 VERSION_TABLE = "outboxq_alembic_version"
@@ -125,7 +125,8 @@ task_executions = typed_table(
     storage={"fillfactor": 50},
 )
 
-# Tasks made together: by one emitted event, or in one batch. A single task is its own pipeline and needs no index entry.
+# Tasks that were created together, by one emitted event or in one batch. A single task is its own pipeline and needs no
+# index entry.
 _made_together = task_executions.c.pipeline_execution_id != task_executions.c.id
 _partial_index("ix_task_executions_pipeline", task_executions.c.pipeline_execution_id, where=_made_together)
 
@@ -157,20 +158,22 @@ _without_key, _with_key = _entry.partition_key.is_(None), _entry.partition_key.i
 
 # Claims read in this order: within one queue and priority, the due rows are a contiguous range.
 _partial_index("ix_task_outbox_due", _entry.queue, _entry.priority, _entry.available_at, _entry.id, where=_without_key)
-# Tasks with a key have indexes of their own, so that tasks without one do not pay for them. One index is by key, with each
-# key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys that are not due.
+# Tasks with a key have separate indexes, so that tasks without one do not incur their cost. One index is by key, with
+# each key's head first, to scan from key to key. The other is by due time, to find due entries behind many keys that
+# are not due.
 _key_order = (_entry.queue, _entry.partition_key, _entry.priority.desc(), _entry.position)
 _partial_index("ix_task_outbox_key", *_key_order, where=_with_key)
 _partial_index("ix_task_outbox_key_due", _entry.queue, _entry.available_at, _entry.id, where=_with_key)
 
 
 class TaskLeasesColumns(TypedColumns):
-    """A row for each running task: the claim inserts it, the end deletes it, and a heartbeat changes only this row.
+    """A row for each running task. A claim inserts it, the end of the claim deletes it, and heartbeats change only this
+    row.
 
-    It was measured against the same columns in `task_executions` with an index for the recovery. An index over
-    `lease_expires_at` ends HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a heartbeat against 81),
-    and an old snapshot bloats this small table instead of the large one. This table needs no index over `lease_expires_at`
-    either: the recovery reads 1 000 running leases in 0.07 ms.
+    This was compared with the same columns in `task_executions` and an index for the recovery. An index on
+    `lease_expires_at` would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a
+    heartbeat against 81), and an old snapshot bloats this small table instead of the large one. This table does not
+    need an index on `lease_expires_at` either: recovery reads 1 000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -179,7 +182,7 @@ class TaskLeasesColumns(TypedColumns):
     worker_id = Column(Uuid, nullable=False)
     lease_expires_at = Column(BoundedInstant, nullable=False)
     begun = Column(Boolean)  # False: its handler has not begun, so the death of its worker does not count against it
-    progress = Column(Double)  # from 0 to 1; NULL: its handler has reported none
+    progress = Column(Double)  # from 0 to 1; NULL: its handler has not reported any
     progress_note = Column(Text)
 
 
@@ -201,9 +204,9 @@ class ExecutionEventsColumns(TypedColumns):
     worker_id = Column(Uuid)
     lease_token = Column(BigInteger)
     created_at = Column(BoundedInstant, nullable=False)
-    # The transaction that writes the event. A reader of the log stops before the oldest transaction that is still open,
-    # because the order of the numbers is not the order of commits. The PostgreSQL migration sets a default that fills it. It
-    # is NULL on SQLite, whose commits are serial.
+    # The transaction that wrote the event. Readers of the log stop before the oldest transaction that is still open,
+    # because the numbers are not in the order of commits. The PostgreSQL migration sets a default that fills it. It is
+    # NULL on SQLite, where transactions commit one after the other.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -214,8 +217,8 @@ _is_claim = _event.event_type == EventType.CLAIMED.value
 _is_end = (_event.event_type != EventType.CLAIMED.value) & _event.lease_token.is_not(None)
 _is_other = _event.lease_token.is_(None)
 
-# Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique ones
-# make the audit log itself refuse a second claim or a second end of one lease token.
+# Three disjoint indexes, so that an event costs one entry. A task's history is read through all three. The two unique
+# indexes make the log itself refuse a second claim or a second end of one lease token.
 _of_one_claim = (_event.task_execution_id, _event.lease_token)
 _partial_index("uq_execution_events_claim", *_of_one_claim, where=_is_claim, unique=True)
 _partial_index("uq_execution_events_end", *_of_one_claim, where=_is_end, unique=True)
@@ -225,7 +228,7 @@ _partial_index("ix_execution_events_other", _event.task_execution_id, where=_is_
 class DeadLettersColumns(TypedColumns):
     """A row for each Failed task, inserted and deleted with that status.
 
-    An index over `status` would end HOT updates for all tasks, so the few Failed tasks are listed here.
+    An index on `status` would prevent HOT updates for all tasks, so the few Failed tasks are listed here.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -235,7 +238,7 @@ class DeadLettersColumns(TypedColumns):
     partition_key = Column(Text)
     exception = Column(Text)  # module and name of the exception's class; NULL: abandoned, or failed by an operation
     failed_at = Column(BoundedInstant, nullable=False)
-    # Its idempotency key, if another task took it over; NULL: it still holds the key, or had none.
+    # Its idempotency key, if another task took it over; NULL: it still holds the key, or did not have one.
     lost_key = Column(Text)
 
 
@@ -272,13 +275,13 @@ partition_claims = typed_table(
     "partition_claims",
     metadata,
     PartitionClaimsColumns,
-    UniqueConstraint("task_execution_id"),  # an end frees its key through this index, and a task holds at most one key
+    UniqueConstraint("task_execution_id"),  # finds the key that a finished task frees; a task holds one key at most
     storage=AGGRESSIVE_VACUUM,
 )
 
 
 class TaskSubscriptionsColumns(OptionColumns):
-    topic = Column(Text, primary_key=True)  # exact, or a pattern such as order.*
+    topic = Column(Text, primary_key=True)  # an exact topic, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
     parameter = Column(Text, nullable=False)  # the parameter of the task that takes the payload
 
@@ -346,13 +349,13 @@ workers = typed_table("workers", metadata, WorkersColumns)
 
 
 class SleepingWorkersColumns(TypedColumns):
-    """A row for each worker that may want to be notified. The trigger reads it, so it stays small and is updated in
-    place (HOT).
+    """A row for each worker that may have to be notified. The trigger reads this table, so it is kept small, and its
+    rows are updated in place (HOT).
     """
 
     worker_id = Column(Uuid, primary_key=True)
     queue = Column(Text, primary_key=True)  # empty: all queues
-    # The time at which it wakes by itself at the latest; past: it is awake, or has ended.
+    # The latest time at which it wakes by itself. In the past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
 
 

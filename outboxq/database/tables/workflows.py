@@ -13,8 +13,8 @@ from .tasks import AGGRESSIVE_VACUUM, OptionColumns, metadata
 class TaskBatchesColumns(TypedColumns):
     """A row for each batch and each chain. Its id is the `pipeline_execution_id` of its tasks.
 
-    Triggers count the ends of its tasks and enqueue what follows, so the counts are right for every end: by another release, a
-    person, plain SQL. The commit of an end locks the row.
+    Triggers count its finished tasks and enqueue the following tasks, so the counts are right even if a task is ended
+    by another release, by a person or in plain SQL. The row is locked when the end of a task is committed.
     """
 
     id = Column(Uuid, primary_key=True)
@@ -25,10 +25,10 @@ class TaskBatchesColumns(TypedColumns):
     completed = Column(Integer, nullable=False)
     failed = Column(Integer, nullable=False)  # dead letters
     cancelled = Column(Integer, nullable=False)
-    closed = Column(Boolean, nullable=False)  # False: the transaction that makes it is not over
-    then_tasks = Column(Text)  # JSON array of the tasks that follow, one after the other; NULL: none
-    stage = Column(Integer, nullable=False)  # the number of them that are enqueued
-    runs_then = Column(Boolean, nullable=False)  # False: a person cancelled the batch, so none of them follows
+    closed = Column(Boolean, nullable=False)  # False: the transaction that creates it has not ended
+    then_tasks = Column(Text)  # JSON array of the tasks that follow, in their order; NULL: none
+    stage = Column(Integer, nullable=False)  # the number of these tasks that are enqueued
+    runs_then = Column(Boolean, nullable=False)  # False: a person cancelled the batch, so these tasks are not enqueued
     cancel_requested_at = Column(BoundedInstant)
     created_at = Column(BoundedInstant, nullable=False)
     updated_at = Column(BoundedInstant, nullable=False)
@@ -44,9 +44,10 @@ Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_
 
 
 class TaskBatchChangesColumns(TypedColumns):
-    """A row for each change of a batch in an open transaction. A trigger counts and deletes them when it commits.
+    """A row for each change of a batch in an open transaction. A trigger counts and deletes the rows when the
+    transaction commits.
 
-    On SQLite, which has one writer, each is counted at once.
+    On SQLite, which has one writer, each row is counted at once.
     """
 
     id = Column(BigId, Identity(), primary_key=True)
@@ -73,7 +74,7 @@ task_batch_changes = typed_table(
 class TaskStepsColumns(TypedColumns):
     """A row for each step that a task has completed, and for each sleep that it has begun. It is never updated.
 
-    The primary key finds all steps of a task in one range, and refuses a second result of one.
+    The primary key keeps all steps of a task in one range, and refuses a second result of a step.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -89,7 +90,9 @@ task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("t
 
 
 class TaskSchedulesColumns(OptionColumns):
-    """A row for each schedule. It has all that planting a tick needs, so a worker need not know the task."""
+    """A row for each schedule. It has everything that is needed to plant a tick, so the planting worker need not know
+    the task.
+    """
 
     name = Column(Text, primary_key=True)
     task_name = Column(Text, nullable=False)
@@ -100,10 +103,10 @@ class TaskSchedulesColumns(OptionColumns):
     overlap = Column(Text, nullable=False)
     catch_up = Column(Text, nullable=False)
     catch_up_limit = Column(Integer, nullable=False)
-    grace_seconds = Column(Seconds)  # a tick that has not started so long after its time is not run; NULL: it always is
-    jitter_seconds = Column(Seconds)  # a tick's task is due up to so much later; NULL: at its time
-    starts_at = Column(BoundedInstant, nullable=False)  # no tick is earlier, and `every` counts from here
-    ends_at = Column(BoundedInstant)  # no tick is this late
+    grace_seconds = Column(Seconds)  # a tick must start within this time; NULL: it always runs
+    jitter_seconds = Column(Seconds)  # a tick's task is due up to this many seconds later; NULL: at the tick's time
+    starts_at = Column(BoundedInstant, nullable=False)  # ticks begin at this time, and `every` counts from it
+    ends_at = Column(BoundedInstant)  # all ticks are before this time
     declared_by = Column(Text)  # the version of the code that declares it; NULL: it was stored at run time
     declaration = Column(Text)  # a digest of what the code declares, to see a change of it; NULL: stored at run time
     planted_until = Column(BoundedInstant, nullable=False)  # ticks up to here are planted or skipped

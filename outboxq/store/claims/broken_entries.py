@@ -141,7 +141,7 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
     """Return the entries that cannot be claimed, and whether any other entry can be. A skipped entry proves neither.
 
-    Raises an error that has nothing to do with the entries.
+    An error that is not due to the entries is raised.
     """
     try:
         return [], _claims_any(store, entries, worker_id)
@@ -179,7 +179,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database does not accept writes now, so the entry stays
+            raise  # the database does not accept writes now, so the entry is kept
         log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
@@ -282,7 +282,7 @@ def fail_entry(g: Grammar) -> Transition:
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
     entry, execution = task_outbox.c, task_executions.c
-    # A scalar subquery stays a look-up by key. A join could read all tasks.
+    # A scalar subquery remains a look-up by key. A join could read all tasks.
     pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)
@@ -308,7 +308,7 @@ def put_off(g: Grammar) -> Transition:
 
 
 def forget_entry(_: Grammar) -> Statement:
-    """Delete the entry :entry_id and nothing else, because its task cannot be failed either."""
+    """Delete only the entry :entry_id, because its task cannot be failed either."""
     entry = task_outbox.c
     return (
         sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)

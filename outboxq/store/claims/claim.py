@@ -156,7 +156,7 @@ class Claiming(Transactions):
                 may_help = using is None and perhaps_the_row(self, error)
                 if not may_help or not set_aside(self, cursor.search, worker_id):
                     raise
-        cursor.may_be_more = 1 < len(rows) == limit  # a full claim of a single task says little
+        cursor.may_be_more = 1 < len(rows) == limit  # a full claim of a single task is not a sign of more work
         # A priority that is not a number cannot be compared. The claim is committed, so its tasks run anyway.
         with suppress(TypeError):
             rows.sort(key=_order)
@@ -182,7 +182,7 @@ class _Call:
     """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
-        """Claim in the caller's transaction, in one of its own, or on PostgreSQL in one of its own for each part.
+        """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
         So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
         not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the

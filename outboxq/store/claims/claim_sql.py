@@ -54,7 +54,7 @@ def from_all(g: Grammar) -> Transition:
 
 
 def from_limited(g: Grammar) -> Transition:
-    """Claim from the given queue, whatever its limits are."""
+    """Claim from the given queue without regard to its limits."""
     return claim(g, lambda _: g.take_from_one(pairs(given_queues(g))))
 
 

@@ -135,7 +135,9 @@ def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
 
 
 def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
-    """Select the earliest future time at which a task may start; NULL if no task waits for a time. `by_key`: see `_any_due`."""
+    """Select the earliest future time at which a task may start; NULL if no task is waiting for a time. `by_key`: see
+    `_any_due`.
+    """
     moment = outlook(g, given=given, by_key=by_key)[1]
     return moment if by_key else moment.add_columns(queue_order.any_by_key().label("by_key"))
 

@@ -1,8 +1,8 @@
 """Claim from a queue that limits its running tasks or its starts, in total or per key.
 
-A queue without settings costs one look-up in a small table. A claim from a limited queue locks the row of its settings. So no
-other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds the row locked skips the
-queue.
+For a queue without settings, one look-up in a small table is enough. A claim from a limited queue locks the row of its
+settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
+the row locked skips the queue.
 
 A running task occupies its key as long as it has a lease. So the key is freed by an end, and by a recovery after a
 crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
@@ -216,8 +216,8 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select for each of these `open_queues` the next time at which a waiting key may start a task again.
 
-    The query reads the `HORIZON` keys that come first. If none of them waits, it selects the time of the last one as the time
-    of the next search.
+    The query reads the `HORIZON` keys that come first. If none of them is waiting, it selects the time of the last one
+    as the time of the next search.
     """
     entry = task_outbox.alias("entry_of_key")
     spent = (
@@ -421,7 +421,7 @@ def spend_of_keys(g: Grammar) -> Transition:
     def spent(r: Relations) -> Statement:
         given = r["given"].c
         values = {"queue": sa.cast(_queue, sa.Text), "partition_key": given.partition_key, "full_at": given.full_at}
-        # Without a WHERE, SQLite takes the ON of ON CONFLICT for that of a join.
+        # Without a WHERE, SQLite reads the ON of ON CONFLICT as the ON of a join.
         new = insert_values(g.insert(key_rates), values, r["given"], sa.true())
         changed = {"full_at": new.excluded.full_at}
         return new.on_conflict_do_update(index_elements=[_key.queue, _key.partition_key], set_=changed)  # type: ignore[no-any-return]

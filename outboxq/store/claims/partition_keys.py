@@ -8,13 +8,13 @@ A claim is two statements in one transaction:
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan looks at a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose
+The scan reads a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose
 entries have been due the longest, and `acquire_recent` the keys that changed last. A later scan finds the keys that
 both miss.
 
 The head of a key is its first entry by priority, then by position. Only for the head is it checked that it is due and
 that this worker runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
-is deleted in the transaction that ends the attempt, or stays as held after a failure that blocks the key
+is deleted in the transaction that ends the attempt, or is kept as held after a failure that blocks the key
 (`task_rows.py`).
 """
 
@@ -285,7 +285,7 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: some key of these queues can be acquired, or might be beyond `_HORIZON` keys that cannot.
 
-    A free key has a due entry. So a queue with few due entries needs no scan of its keys.
+    A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
     found = keys(g, _open(g, queues, "crowded_queues", least=_FEW), _HORIZON)
     return sa.or_(_any_oldest(g, queues), _any_free(g, found, found.c.n == _HORIZON))
@@ -469,7 +469,7 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
-    # A scalar subquery stays a look-up by key. NOT EXISTS could be planned as a join with every held key.
+    # A scalar subquery remains a look-up by key. NOT EXISTS could be planned as a join with every held key.
     owner = (
         sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)

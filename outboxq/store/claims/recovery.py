@@ -77,7 +77,7 @@ class LeaseLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutlastingLook:
-    """Leases written while the clock was ahead, and the database's time when they were read."""
+    """Leases that were written by a clock that was running fast, and the database's time when they were read."""
 
     now: datetime
     leases: Mapping[Lease, timedelta]
@@ -119,10 +119,10 @@ def recover(
 ) -> list[Recovered]:
     """Recover up to `limit` tasks whose leases have expired: `task_reset`, or `task_abandoned` after `max_recoveries` in a row.
 
-    Every worker calls it. It skips rows that another session has locked, and tasks that would end while the row of their batch
-    is locked. It looks only at leases, never at the registry of workers. `leases` restricts it to these leases, if they are
-    unchanged. If the transaction could not begin within `patience`, it recovers nothing: other sessions had to wait as well,
-    and their heartbeats come first.
+    Every worker calls it. It skips rows that another session has locked, and tasks that would end while the row of
+    their batch is locked. It reads only leases, never the registry of workers. `leases` restricts it to these leases,
+    if they are unchanged. If the transaction could not begin within `patience`, it recovers nothing: other sessions had
+    to wait as well, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -185,7 +185,7 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make entries due that were delayed because the clock was ahead; returns their number.
+    """Make entries due that were delayed by a clock that was running fast; returns their number.
 
     These are the entries written while it was ahead, and those that were due by `until`, the time before the database's
     clock was set back. Each batch of 500 is a separate transaction.
@@ -221,8 +221,8 @@ _abandonment = sa.bindparam("abandonment", type_=sa.Text, required=True)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
-"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries made since then keep
-their due times.
+"""Longest time, as negative seconds, until a worker notices that the clock was set back. Entries written since then
+keep their due times.
 """
 
 
@@ -251,8 +251,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written
-    while the clock was ahead.
+    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written by
+    a clock that was running fast.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
@@ -282,16 +282,17 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
 
 
 def any_written_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select one of the entries that were written while the clock was ahead. Only reads."""
+    """Select one of the entries that were written by a clock that was running fast. Only reads."""
     return sa.select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
 def select_due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after that wait for a clock that was ahead, or that was set back, by due ones.
+    """Replace up to :limit entries after :after whose due times were set by a clock that was running fast, or that was
+    set back, with due ones.
 
-    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock that was
-    ahead has written. The delay of a retry, a snooze or a release starts over. Returns the replaced entries. Each task
-    keeps its position in its key. Entries made since the clock was set back stay as they are.
+    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock
+    that was ahead has written. The delay of a retry, a snooze or a release starts over. Returns the replaced entries.
+    Each task keeps its position in its key. Entries written since the clock was set back are not changed.
     """
     entry = task_outbox.c
 
@@ -315,10 +316,11 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a clock that was ahead has written an entry, and that the due time follows from that clock.
+    """Return the condition that an entry was written by a clock that was running fast, and that the due time follows
+    from that clock.
 
-    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later may be a
-    date from a user, and stays.
+    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later
+    may be a date from a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(
@@ -334,11 +336,11 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A claim
-    whose handler had not begun does not count, because a suspect task that is waiting its turn must not reach the limit
-    because of another task's failures. A lease whose task is not Running under it was left behind by mistake: the lease
-    is deleted, and the task stays as it is. A locked task keeps its lease for the next recovery, so that one stuck
-    transaction does not delay other tasks.
+    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries. A
+    claim whose handler had not begun does not count, because a suspect task that is waiting its turn must not reach the
+    limit because of another task's failures. A lease whose task is not Running under it was left behind by mistake: the
+    lease is deleted, and the task is not changed. A locked task keeps its lease for the next recovery, so that one
+    stuck transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},
@@ -414,8 +416,8 @@ def _recovered(g: Grammar, r: Relations) -> Statement:
 
 
 def _entry(g: Grammar, r: Relations) -> Statement:
-    """Return the task to the outbox. An entry that was left behind by mistake stays, because an error would stop the recovery of
-    other tasks.
+    """Return the task to the outbox. An entry that was left behind by mistake is kept, because an error would stop the
+    recovery of other tasks.
     """
     new: Any = task_rows.entry(g, r["recovered"].c, r["recovered"], due=g.now)
     return new.on_conflict_do_nothing()  # type: ignore[no-any-return]

@@ -92,7 +92,7 @@ class SleepingWorkers:
     def forget_ended(self) -> None:
         """Delete the requests of workers that were killed while asleep.
 
-        Otherwise every enqueue would look them up. An error is logged, and does not affect the caller.
+        Otherwise, every enqueue would look them up. An error is logged, and does not affect the caller.
         """
         if not self._store.dialect.notifies:
             return

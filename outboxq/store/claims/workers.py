@@ -60,7 +60,7 @@ class LiveWorker:
     pid: int | None = None
     """Id of the process on that machine."""
     version: str | None = None
-    """Version of the application's code, from `Outbox(version=…)`; None if it has none."""
+    """Version of the application's code, from `Outbox(version=…)`; None if it does not have one."""
     release: str | None = None
     """Version of outboxq."""
     busy: int | None = None
@@ -93,7 +93,7 @@ class TakenTask:
     status: TaskStatus | None
     """Current status."""
     event_type: EventType
-    """Event of the recovery: RESET (the task runs again), or ABANDONED (a dead letter after too many recoveries)."""
+    """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries)."""
     at: datetime
 
 
@@ -420,7 +420,7 @@ class UnknownRun:
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
     """Return the series of releases as unknown that ends with each claim, by task id.
 
-    Any worker may have made the releases. Every event other than a claim ends the series.
+    The releases may have been made by any worker. Every event other than a claim ends the series.
     """
 
     def work(target: Target) -> Mapping[UUID, UnknownRun]:

@@ -1,4 +1,4 @@
-"""Explain one task, a page of tasks, or one task with all data of its page. This module reads the facts for the rules."""
+"""Explain one task, a page of tasks, or one task with all data for its page. This module reads the facts for the rules."""
 
 from __future__ import annotations
 
@@ -98,10 +98,11 @@ class Outlook:
 
 
 def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
-    """Return why the task does not run, or what it does. Of several reasons, the one to deal with first is returned.
+    """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
+    is returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is as of one
-    moment, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is read
+    from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     identifier(task_id)
 
@@ -231,7 +232,7 @@ def _facts(
 
 
 def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
-    """Return the labels of the registered workers among these. The labels of `live` are known already."""
+    """Return the labels of the registered workers among these. The labels of `live` are already known."""
     found = {one.id: one.label for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
         found |= {row["id"]: row["label"] for row in target.run(labels, pack_ids(target, "named", sorted(missing)))}
@@ -254,7 +255,7 @@ def _explained(
     if found.reason is Reason.DUE and not found.cures:
         before = target.run(ahead, {**facts.rows[task.id], "queue": task.queue, "now": facts.now})[0]["tasks"]
         many = f"more than {MOST}" if before > MOST else str(before)
-        place = f"; due tasks of its queue before it: {many}" if before else ", and the next claim takes it"
+        place = f"; due tasks ahead of it in its queue: {many}" if before else ", and the next claim will take it"
         found = replace(found, sentence=f"{found.sentence}{place}")
     origin = _origin_of(task.headers)
     return found if origin is None else replace(found, sentence=f"{found.sentence}; {origin}")
@@ -263,7 +264,7 @@ def _explained(
 def _failed(target: Target, task: TaskExecution) -> Explanation:
     waits = _batch_that_waits(target, task)
     error = f": {task.last_error}" if task.last_error else ""
-    waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} waits for it; "
+    waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} is waiting for it; "
     cures = of_dead_letter(task.id, "it")
     if refused := futile_redrives(target, {task.id}):
         do, cures = str(refused[task.id]).replace(f"task {task.id}", "it", 1), cures[1:]
@@ -286,7 +287,7 @@ def _ended(task: TaskExecution, last: ExecutionEvent | None) -> Explanation:
 
 
 def _origin_of(headers: str | None) -> str | None:
-    """Return a clause that names the schedule and the tick of a task; None for a task of no schedule."""
+    """Return a clause that names the schedule and the tick of a task; None if the task does not belong to a schedule."""
     if headers is None or SCHEDULE_HEADER not in headers:
         return None
     try:
@@ -296,7 +297,7 @@ def _origin_of(headers: str | None) -> str | None:
             return f"it was triggered from the schedule {schedule!r}{f' by {by}' if by else ''}"
         return f"it is the tick of the schedule {schedule!r} for {written(datetime.fromisoformat(found[TICK_HEADER]))}"
     except (ValueError, TypeError, LookupError, AttributeError):
-        return None  # no schedule wrote these
+        return None  # these headers were not written by a schedule
 
 
 def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
@@ -322,23 +323,23 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     name = f"the {batch.kind} {batch.id}"
     shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
     if batch.completed_at is not None:
-        sentence = f"it is never enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
+        sentence = f"it will never be enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.runs_then:
-        sentence = f"it is never enqueued: {name} before it is being cancelled"
+        sentence = f"it will never be enqueued: {name} before it is being cancelled"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.closed:
         sentence = (
-            f"it is never enqueued: {name} before it is not closed, since an error has left its `with` block; cancel "
-            "the batch, and create it again"
+            f"it will never be enqueued: {name} before it is not closed, because its `with` block raised an error; cancel "
+            "the batch and create it again"
         )
         return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
     left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
-    counted = f"{left} {plural(left, 'task has', 'tasks have')} not ended"
+    counted = f"{left} {plural(left, 'task has', 'tasks have')} not finished"
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
     if between:
         sentence += f" and {between} more {plural(between, 'comes', 'come')} before it"
-    # A dead letter that the batch waits for comes before other tasks.
+    # A dead letter that the batch is waiting for comes before other tasks.
     first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
     if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
         why, cures = _why_open(batch, first)
@@ -355,8 +356,8 @@ def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
 
 def _advice(batch: Batch) -> str:
     """Return the advice for the dead letter that a batch waits for."""
-    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch go on without it"
-    return f"redrive or discard it; a discard {end}"
+    end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch continue without it"
+    return f"redrive or discard it; discarding it {end}"
 
 
 SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
@@ -419,10 +420,12 @@ def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
 
 
 def one(g: Grammar) -> sa.Select[Any]:
-    """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`; :tasks is that one."""
+    """Select the task :task_id with its lease, its dead letter, its idempotency key, and the columns of `waiting`;
+    :tasks contains only this task.
+    """
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
-    # As subqueries: a join of the claims reads all of them, since the planner cannot tell that one key has one row.
+    # These are subqueries, because a join would read all claims: the planner cannot know that each key has one row.
     holds = sa.select(claim.task_execution_id).where(
         claim.queue == execution.queue,
         claim.partition_key == execution.partition_key,
@@ -464,7 +467,7 @@ def ahead(g: Grammar) -> sa.Select[Any]:
         _entry.priority >= _priority,
         sa.or_(_entry.priority > _priority, older),
     )
-    # Two parts, each with an index of its own.
+    # In two parts, each of which has its own index.
     parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
     counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("tasks")).select_from(counted)

@@ -12,7 +12,7 @@ from ...model.running import Progress
 
 
 class Reason(StrEnum):
-    """The reason for the state of a task."""
+    """The reason why a task is in its state."""
 
     words: str
     """The reason in a few words, for a list of tasks. `Store.explain` returns the whole sentence."""
@@ -26,25 +26,25 @@ class Reason(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested", "asked to stop"
-    """The task runs and was asked to stop."""
-    LEASE_ENDED = "lease_ended", "its lease ended"
-    """The lease has ended, and the task is about to be recovered."""
+    """The task is running and was asked to stop."""
+    LEASE_ENDED = "lease_ended", "its lease has expired"
+    """The lease has expired, and the task is about to be recovered."""
     WORKER_SILENT = "worker_silent", "its worker is silent"
-    """The worker may be dead, but the lease has not ended."""
+    """The worker may be dead, but the lease has not expired."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
     """The task follows a batch or another task of a chain, and is not enqueued yet, or never will be."""
     EXPIRED = "expired"
-    RETRY_LATER = "retry_later", "waits for its retry"
+    RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"
     QUEUE_PAUSED = "queue_paused", "queue paused"
     KEY_HELD = "key_held", "a dead letter holds its key"
     """A dead letter holds the task's partition key."""
-    KEY_RUNNING = "key_running", "another of its key runs"
-    KEY_WAITING = "key_waiting", "behind another of its key"
+    KEY_RUNNING = "key_running", "another task of its key is running"
+    KEY_WAITING = "key_waiting", "behind another task of its key"
     """An earlier task of the same partition key comes first."""
     KEY_LIMIT = "key_limit", "limit of its key"
-    """The concurrency key runs as many tasks as its limit allows."""
+    """The number of running tasks of the concurrency key has reached its limit."""
     KEY_RATE = "key_rate", "rate of its key"
     """The key has used up its starts."""
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
@@ -55,7 +55,7 @@ class Reason(StrEnum):
     DUE = "due"
     """Nothing prevents the task from starting."""
     INCONSISTENT = "inconsistent", "see outboxq verify"
-    """The tables disagree about the task; see `verify`."""
+    """The tables contradict each other about the task; see `verify`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +104,14 @@ def inconsistent(what: str) -> Explanation:
 
 
 def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the two commands that end a dead letter, which their purposes call `which`."""
+    """Return the commands that redrive or discard a dead letter. Their descriptions call it `which`."""
     redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
     """Return the command that explains the task that comes first."""
-    return cure_of("see why it does not end", "task", "explain", task_id)
+    return cure_of("see why it has not finished", "task", "explain", task_id)
 
 
 def cure_of(purpose: str, *words: object) -> tuple[Cure, ...]:
@@ -125,5 +125,5 @@ def cancel_of_batch(batch_id: UUID) -> tuple[Cure, ...]:
 
 
 def written(moment: datetime | None) -> str:
-    """Return a time as the sentences show it, to the second."""
+    """Return a time to the second, in the form used in the sentences."""
     return "an unknown time" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

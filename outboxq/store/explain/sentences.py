@@ -17,11 +17,11 @@ from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 
 _OVERDUE = 0.6
-"""Fraction of a lease after which a living worker has extended it. A worker does so at a third of the lease, at the latest at half
-of it.
+"""Fraction of a lease by which a live worker has extended it. A worker extends a lease after a third of it, or after
+half of it at the latest.
 """
 _PRESENCE_DUE = timedelta(seconds=45)
-"""Time within which a living worker reports again. It does so every 30 seconds, and a report may be slow."""
+"""Time within which a live worker reports again. Workers report every 30 seconds, and a report may be slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +36,9 @@ class Facts:
     labels: Mapping[UUID, str] = field(default_factory=dict)
     """Labels of the registered workers that run the tasks."""
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
-    """States of the keys with limits."""
+    """The states of the keys that have limits."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
-    """Number of workers in a row that released the task as unknown, and the time of the first release."""
+    """The number of consecutive releases of the task as unknown, and the time of the first one."""
 
     def key_of(self, task: TaskExecution) -> KeyState | None:
         """Return the state of the task's key; None if the task has no key, or its queue does not limit keys."""
@@ -46,7 +46,7 @@ class Facts:
 
 
 def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
-    """Return the explanation of a Ready or Running task: that of the first rule that applies.
+    """Return the explanation of a Ready or Running task, from the first rule that applies.
 
     `progress` is the last report of the handler, for the sentence.
     """
@@ -67,28 +67,30 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     label = facts.labels.get(worker_id)
     name = f"worker {label or worker_id}"
     if ends < now:
-        ended = f"its lease ended {span_of(now - ends)} ago, and {name} has not extended it"
+        ended = f"its lease expired {span_of(now - ends)} ago, and {name} has not extended it"
         if any(one.id != worker_id for one in facts.workers):
             return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover it")
-        sentence = f"{ended}; no other live worker can recover it; start one"
+        sentence = f"{ended}; there is no other live worker to recover it; start one"
         return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
-    left = f"its lease ends in {span_of(ends - now)}"
+    left = f"its lease expires in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
         cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
-        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not answered yet; {left}", cures)
+        return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not responded yet; {left}", cures)
     if label is None:
-        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}; then it is recovered")
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}, then it is recovered")
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
-        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}; then it is recovered")
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}, then it is recovered")
     done = "" if progress is None else f"; its handler reported {progress}"
     sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
 
 
 def _is_impossible_lease(task: TaskExecution) -> bool:
-    """Return whether no claim can have written the lease: its end is not a time, or its length is impossible."""
+    """Return whether the lease cannot have been written by a claim, because its end is not a time or its length is
+    impossible.
+    """
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
 
 
@@ -112,7 +114,7 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
         return None
     (times, since), when = (
         facts.given_back[task.id],
-        f"it is tried again in {span_of(due - facts.now)}, at {written(due)}",
+        f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}",
     )
     known = f"released as unknown {times} times since {written(since)}" if times > 1 else "released as unknown"
     return replace(missing, sentence=f"{missing.sentence}; {known}; {when}")
@@ -136,8 +138,8 @@ def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 
 
 def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if another task owns the key or comes first in it. In a queue that limits its keys, a concurrency key has
-    no order.
+    """Return the reason if another task owns the key or comes first in it. In a queue that limits its keys, the tasks
+    of a concurrency key are not ordered.
     """
     if task.partition_key is None or (task.concurrency_key is not None and facts.key_of(task) is not None):
         return None
@@ -161,7 +163,7 @@ def _name_of_key(task: TaskExecution) -> str:
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if its key may not start a task now."""
+    """Return the reason if the limits of its key do not allow a start now."""
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
@@ -178,7 +180,7 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
 
 
 def _limited(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if its queue may not start a task now."""
+    """Return the reason if the limits of its queue do not allow a start now."""
     lift = partial(cure_of, "lift the limit", "queue", "limit", task.queue)
     if (most := row["concurrency_limit"]) is not None and (number := row["running"]) >= most:
         sentence = f"its queue may run at most {most} at a time; running now: {number}"
@@ -195,10 +197,10 @@ def _times(rate: Bucket) -> str:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if no live worker takes the task, or knows it."""
+    """Return the reason if there is no live worker that takes the task and knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
-        sentence = f"no live worker works on its queue {task.queue!r}"
+        sentence = f"no live worker serves its queue {task.queue!r}"
         return Explanation(Reason.NO_WORKER, sentence, _another_worker(task.queue))
     taking = [one for one in here if one.takes(task.topic)]
     if not taking:
@@ -213,7 +215,9 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
-    """Return that nothing prevents the start, or that the workers may be dead."""
+    """Return the explanation that nothing prevents the start or, if they have been silent, that the workers may be
+    dead.
+    """
     seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"

@@ -1,4 +1,4 @@
-"""Numbers for people and monitoring: one set of live counts, one set of roll-ups, and views of both.
+"""Numbers for people and for monitoring: live counts, roll-ups, and views of both.
 
 * `live` counts the tasks that are now waiting, running or failed; `samples` stores such counts.
 * `metrics` stores the counts of workers.

@@ -26,9 +26,9 @@ class Rule(StrEnum):
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the current clock can have planted it."""
     KEY_HELD = "key_held"
-    """Tasks wait for a dead letter that holds their partition key."""
+    """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_UNCLOSED = "batch_unclosed"
-    """An error left the `with` block of a batch, and its transaction was committed: nothing follows the batch."""
+    """The `with` block of a batch raised an error, but its transaction was committed: no task will follow the batch."""
     FAILED = "failed"
     """Tasks have recently become dead letters."""
     OLDEST = "oldest"
@@ -41,13 +41,13 @@ class HealthLimits:
     """Limits of the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
-    """Longest time for which a task may be due."""
+    """The maximum time for which a task may be due."""
     failed: int | None = 0
     """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
     failed_within: timedelta = timedelta(hours=1)
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """Longest delay before the ticks of a schedule must have become tasks. Workers plant a minute ahead."""
+    """The maximum delay until the ticks of a schedule have become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
@@ -100,20 +100,18 @@ def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits
         name, due = f"the queue {one.queue!r}", _number(one.ready, "task", at_least=one.ready_at_least)
         if limits.no_worker and one.ready and not one.live_workers:
             cure = Cure("start a worker", ("worker", "-q", one.queue))
-            yield _of(
-                Rule.NO_WORKER, one, f"no live worker works on {name}, and {due} of it {_is(one.ready)} due", cure
-            )
+            yield _of(Rule.NO_WORKER, one, f"no live worker serves {name}, which has {due} due", cure)
         if limits.unknown_task and one.unknown:
             unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
             more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
             modules = plural(len(one.unknown), "its module", "their modules")
-            sentence = f"no live worker of {name} knows {unknown}{more}; import {modules} where the worker starts"
+            sentence = f"no live worker on {name} knows {unknown}{more}; import {modules} where the worker starts"
             yield _of(Rule.UNKNOWN_TASK, one, sentence)
         if limits.key_held and (held := held_keys.get(one.queue)):
             yield _held(one, held)
         if too_many and (failed := failed_lately.get(one.queue)):
             within = span_of(limits.failed_within)
-            sentence = f"{_number(failed, 'task')} of {name} failed for good within {within}"
+            sentence = f"{_number(failed, 'task')} of {name} failed for good in the last {within}"
             yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
         age = one.oldest_ready_age
         if limits.oldest is not None and age is not None and age > limits.oldest:
@@ -133,17 +131,19 @@ def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:
     if one.paused:
         paused = f"{sentence}; the queue has been paused for {_paused_for(seen, one)}"
         return _of(Rule.OLDEST, one, paused, _resume(one.queue))
-    cure = Cure("see which tasks wait", ("task", "list", "--status", "ready", "-q", one.queue))
+    cure = Cure("see which tasks are waiting", ("task", "list", "--status", "ready", "-q", one.queue))
     return _of(Rule.OLDEST, one, sentence, cure)
 
 
 def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
     key, task_id = held[0]
     if len(held) == 1:
-        sentence = f"tasks of the queue {one.queue!r} wait for the dead letter {task_id}, which holds their key {key!r}"
+        sentence = (
+            f"tasks of the queue {one.queue!r} are waiting for the dead letter {task_id}, which holds their key {key!r}"
+        )
     else:
         sentence = (
-            f"tasks of the queue {one.queue!r} wait for {len(held)} dead letters that hold their keys, such as {task_id}, "
+            f"tasks of the queue {one.queue!r} are waiting for {len(held)} dead letters that hold their keys, such as {task_id}, "
             f"which holds {key!r}"
         )
     return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
@@ -159,15 +159,15 @@ def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
         yield Problem(rule=Rule.SCHEDULE_OVERDUE, subject=row["name"], sentence=sentence, cures=cures)
     for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
         sentence = (
-            f"the schedule {row['name']!r} has ticks planted for the next {span_of(row['at'] - now)}, by a clock that "
-            "was ahead: a live worker plants it by the current clock within 15 seconds; if it does not, the current "
-            "clock is behind"
+            f"a clock that was running fast has planted ticks of the schedule {row['name']!r} for the next "
+            f"{span_of(row['at'] - now)}; within 15 seconds, a live worker plants them again by the current clock; if that "
+            "does not happen, the current clock is slow"
         )
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
 
 
 def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield one problem for all unclosed batches, which names the first one."""
+    """Yield a single problem for all unclosed batches. It names the first of them."""
     unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
     if not unclosed or not limits.batch_unclosed:
         return
@@ -178,8 +178,8 @@ def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
     yield Problem(
         rule=Rule.BATCH_UNCLOSED,
         subject=str(batch_id),
-        sentence=f"{which} is not closed{others}: an error left its `with` block, and the transaction was still committed, so nothing "
-        "follows it",
+        sentence=f"{which} is not closed{others}: its `with` block raised an error, but the transaction was committed, so no task "
+        "will follow it",
         cures=cancel_of_batch(batch_id),
     )
 
@@ -194,7 +194,3 @@ def _resume(queue: str) -> Cure:
 
 def _number(number: int, noun: str, *, at_least: bool = False) -> str:
     return f"{'more than ' if at_least else ''}{number:,} {plural(number, noun)}"
-
-
-def _is(number: int) -> str:
-    return plural(number, "is", "are")

@@ -1,7 +1,8 @@
-"""Count the tasks that wait, run and have failed now, up to a bound, so that the cost does not grow with the backlog.
+"""Count the tasks that are currently waiting, running or failed, up to a bound, so that the cost does not grow with the
+backlog.
 
-Each count reads a bounded number of index entries of a queue and priority. Above the bound, the numbers are lower bounds.
-`samples` has the full counts, which are taken at intervals.
+Each count reads a bounded number of index entries of a queue and priority. If a count reaches the bound, it is a lower
+bound. `samples` has the full counts, which are taken at intervals.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
-"""Maximum number of counted entries of each queue and priority, and of dead letters. Beyond it, samples have the counts."""
+"""Maximum number of counted entries of each queue and priority, and of dead letters. Samples contain larger counts."""
 BOUND_BY_TASK = 1_000
 """Maximum number of entries of each queue and priority whose task names are looked up, each in a large table."""
 LOOKED_UP = 1_000
-"""Maximum number of delayed tasks that are looked up to find those that wait for a retry."""
+"""Maximum number of delayed tasks that are looked up to find the ones that are waiting for a retry."""
 STATES = ("ready", "delayed", "running", "failed")
 MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
 """Names of the flags that mark a number as a lower bound."""
@@ -41,7 +42,7 @@ Found = dict[tuple[str, str | None], Row]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Live:
-    """The numbers at one point in time."""
+    """The numbers at a point in time."""
 
     now: datetime
     found: Found
@@ -123,8 +124,8 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 def present(g: Grammar) -> sa.Select[Any]:
-    """Select rows of several kinds, each with some of the columns: the time, and the running and failed tasks of each queue. At
-    most :most dead letters are counted.
+    """Select rows of several kinds, which fill different columns: the time, and the running and failed tasks of each
+    queue. At most :most dead letters are counted.
     """
     return signals(*counts(g))
 
@@ -137,9 +138,8 @@ def present_by_task(g: Grammar) -> sa.Select[Any]:
 def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    names = (
-        (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
-    )  # a worker's role may only read the queue
+    # A worker's role may only read the queue.
+    names = (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)
     if by_task:
@@ -169,10 +169,10 @@ def signal(kind: str, **values: Any) -> sa.Select[Any]:
 
 
 def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
-    """Count the entries of each queue that are due now and those that are due later, in several rows per queue.
+    """Count the entries that are due now and the entries that are due later, in several rows per queue.
 
-    Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up entries that
-    are due later: each is a look-up in a large table.
+    Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up
+    entries that are due later. Each of them is looked up in a large table.
     """
     plain, keyed = asked_queues(g, given=given)
     without_key = pairs(plain)
@@ -245,7 +245,7 @@ def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
 
 
 def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) -> sa.Select[Any]:
-    """Select up to :most entries of each of these queues that are due now, or of those that are due later."""
+    """Select up to :most entries of each of these queues: entries that are due now, or entries that are due later."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         when = entry.c.available_at <= g.now if due else entry.c.available_at > g.now
@@ -259,7 +259,7 @@ def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) ->
 
 
 def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.ColumnElement[bool]:
-    """Return a condition: the entry is of this queue, and of its priority if it has no key."""
+    """Return a condition: the entry belongs to this queue and, if it does not have a key, to this priority."""
     if with_key:
         return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority
@@ -270,7 +270,7 @@ WAITING: Mapping[bool, Mapping[bool, Builder]] = {
     by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
     for by_task in (False, True)
 }
-"""The statements by whether they count by task, and whether they count the given queues only."""
+"""The statements, by whether they count by task and by whether they count only the given queues."""
 
 
 def _retry_at(task_id: sa.ColumnElement[Any]) -> sa.Select[Any]:

@@ -20,7 +20,7 @@ from ..transactions import Transactions
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """The answer to a worker that asks for a job."""
+    """The answer to a worker that requests a job."""
 
     is_mine: bool
     due_in: timedelta

@@ -1,7 +1,7 @@
 """Store the counts of workers: written every ten seconds, rolled up to longer spans as they age, deleted after 90 days.
 
-A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their sums in
-one transition, so each row is rolled up once, even if two workers try.
+A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
+sums in one transition, so each row is rolled up once, even if two workers attempt it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ LEVELS = (
 )
 """Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
-The chart of a day has steps of 15 minutes, and that of six hours has steps of 5. For 20 tasks it reads 4 800 rows. With
-one-minute spans only, it read 28 800 rows and took six times as long: `python -m benchmarks.dashboard`.
+The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5. For 20 tasks, it reads 4 800
+rows. With one-minute spans only, it would read 28 800 rows and take six times as long: `python -m
+benchmarks.dashboard`.
 
-With ten minutes instead of two, `stats()` read twice as many rows of an hour: `python -m benchmarks.status`.
+With ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python -m benchmarks.status`.
 """
 KEPT = timedelta(days=90)
 
@@ -53,7 +54,7 @@ class TaskMetric:
     """Attempts at one task of one queue that ended within ten seconds on one worker."""
 
     id: UUID
-    """Id of the row, so that a row that is sent twice is written once."""
+    """The id of the row, so that a row that is sent twice is written only once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -67,7 +68,7 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """Percentiles of durations, by nearest rank: 50, 95 and 99 percent took no longer."""
+    """Percentiles of durations, by nearest rank: 50, 95 and 99 percent of the durations are not longer than these."""
 
     p50: timedelta
     p95: timedelta
@@ -134,8 +135,8 @@ class Metrics:
     def sum_up(self, *, spans: int = 100) -> int:
         """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of spans.
 
-        Each span is a separate transaction, and is rolled up once, however many workers try. The call returns early if
-        the owner of the store has no time left.
+        Each span is a separate transaction, and is rolled up once, however many workers attempt it. The call returns
+        early if the owner of the store has no time left.
         """
         present, done = now(self._store), 0
         MaintenanceJobs(self._store).make(SUM_UP)
@@ -153,7 +154,7 @@ class Metrics:
         return done
 
     def _sum_up_one(self, begin: datetime, length: timedelta, *, using: object = None) -> bool:
-        """Roll up one span. Returns False if another session does so."""
+        """Roll up one span. Returns False if another session is rolling up metrics."""
         span = {"begin": begin, "end": begin + length, "seconds": int(length.total_seconds()), "family": family()}
 
         def work(target: Target) -> bool:
@@ -167,17 +168,17 @@ class Metrics:
 
 
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
-    """Add up the counts of workers since a time, by queue or task, under the names of `Statistics`.
+    """Add up the counts of workers since a given time, by queue or task, under the names used in `Statistics`.
 
-    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds at its end, so the
-    window begins and ends up to ten seconds earlier.
+    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds when it ends,
+    so the window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the start of the first stored span; None if there is none."""
+    """Return the start of the first stored span; None if there is no such value."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
@@ -334,7 +335,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
-    """Select the sums of the spans that begin at :since or later."""
+    """Select the sums over the spans that begin at :since or later."""
     names = _KEY if by_task else _KEY[:1]
     sums = (
         sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)

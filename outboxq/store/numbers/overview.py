@@ -14,20 +14,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ...database import tables
 from ...database.column_types import Instant
 from ...database.dialects import Begin
 from ...database.grammar import Grammar
-from ...database.tables import (
-    dead_letters,
-    execution_events,
-    partition_claims,
-    queue_samples,
-    queue_settings,
-    task_metrics,
-    task_outbox,
-    task_schedules,
-    workers,
-)
 from ...database.target import Target
 from ..arguments import positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
@@ -81,10 +71,10 @@ class Trends:
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the current numbers of all queues, and the problems by the rules of `health`.
+    """Return the current numbers of all queues, and the problems according to the rules in `health`.
 
     At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, the last
-    sample of the queue is used. It takes four statements, and a fifth for the samples.
+    sample of the queue is used. It takes four statements, and a fifth if it needs the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
@@ -100,7 +90,7 @@ def health(store: Transactions, limits: HealthLimits | None = None, *, using: ob
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
-    starts or stops. It is one statement of index look-ups and small tables.
+    starts or stops. It takes one statement, which reads indexes and small tables.
 
     It does not notice changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load
     of workers, pruned tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
@@ -171,7 +161,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 HELD = 100
-"""Maximum number of selected keys behind which tasks wait."""
+"""Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for them."""
 NEWEST = 200
@@ -184,12 +174,12 @@ _failed_since, _overdue_before, _live_since = (
 )
 """Seconds from now, negative."""
 _one: Any = sa.literal_column("1")
-_dead_letter, _claim, _schedule = dead_letters.c, partition_claims.c, task_schedules.c
+_dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys behind which tasks wait, schedules
-    that are overdue or were planted by a clock that was ahead, and unclosed batches.
+    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys with waiting tasks,
+    schedules that are overdue or were planted by a clock that was running fast, and unclosed batches.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
@@ -216,11 +206,14 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys behind which tasks wait."""
+    """Select up to HELD keys that have waiting tasks."""
     held = (
-        sa.select(partition_claims).where(_claim.held).limit(sa.literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+        sa.select(tables.partition_claims)
+        .where(_claim.held)
+        .limit(sa.literal_column(str(_HELD_LOOKED_AT)))
+        .subquery("held")
     )
-    entry = task_outbox.alias("entry")
+    entry = tables.task_outbox.alias("entry")
     waits = (
         sa.select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
     )
@@ -232,19 +225,20 @@ def _held() -> sa.Select[Any]:
 
 
 def mark(g: Grammar) -> sa.Select[Any]:
-    """Select numbers and times, at least one of which differs after any visible change."""
-    event = execution_events.c.sequence_num
+    """Select numbers and times. After any visible change, at least one of them is different."""
+    event = tables.execution_events.c.sequence_num
     newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
     seen = sa.select(
         sa.func.max(newest.c.sequence_num).label("last"), sa.func.sum(newest.c.sequence_num).label("sum")
     ).subquery("seen")
-    live = sa.and_(workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
+    live = sa.and_(tables.workers.c.last_seen_at >= g.later(g.now, _live_since), is_registered())
     there = sa.select(
-        sa.func.count().filter(live).label("live"), sa.func.max(workers.c.started_at, type_=Instant).label("started")
+        sa.func.count().filter(live).label("live"),
+        sa.func.max(tables.workers.c.started_at, type_=Instant).label("started"),
     ).subquery("there")
     columns: list[Any] = [seen.c.last, sa.cast(seen.c.sum, sa.Text).label("events"), there.c.live, there.c.started]
     sources: list[sa.FromClause] = [seen, there]
-    for table in (queue_settings, task_schedules):
+    for table in (tables.queue_settings, tables.task_schedules):
         one = (
             sa.select(sa.func.count().label("rows"), sa.func.max(table.c.updated_at, type_=Instant).label("changed"))
             .select_from(table)
@@ -252,6 +246,6 @@ def mark(g: Grammar) -> sa.Select[Any]:
         )
         sources.append(one)
         columns += [one.c.rows.label(f"{table.name}_rows"), one.c.changed.label(f"{table.name}_changed")]
-    for column, name in ((task_metrics.c.at, "metrics_at"), (queue_samples.c.at, "samples_at")):
+    for column, name in ((tables.task_metrics.c.at, "metrics_at"), (tables.queue_samples.c.at, "samples_at")):
         columns.append(sa.select(sa.func.max(column, type_=Instant)).scalar_subquery().label(name))
     return sa.select(*columns).select_from(*sources)

@@ -40,11 +40,11 @@ class QueueSettings:
 
     queue: str
     paused_at: datetime | None = None
-    """Time since which the queue is paused and none of its tasks is claimed; None if it is not paused."""
+    """The time at which the queue was paused; since then, its tasks are not claimed; None if it is not paused."""
     concurrency: int | None = None
-    """Maximum number of its tasks that run at once, across all machines; None means no limit."""
+    """The maximum number of its tasks that run at once on all machines together; None means no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of starts per period, across all machines; None means no limit."""
+    """The maximum number of starts per period on all machines together; None means no limit."""
     concurrency_per_key: int | None = None
     """Maximum number of tasks of one concurrency key that run at once; None: 1."""
     rate_per_key: tuple[int, timedelta] | None = None
@@ -73,12 +73,13 @@ class Queues:
         self._store = store
 
     def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
-        """Pause a queue: once this is committed, none of its tasks is claimed. Running tasks continue, and tasks can be
+        """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and tasks can be
         enqueued.
 
         Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods.
-        They raise QueueNotFound for a name that may be mistyped, because no task, setting, subscription, schedule, live
-        worker or declared task names it. With `create`, such a queue is set up before its first task.
+        They raise QueueNotFound for a name that may be mistyped, because it is not used by any task, setting,
+        subscription, schedule, live worker or declared task. With `create`, such a queue is set up before its first
+        task.
         """
         return self._say(queue, using, create=create, paused=True)
 
@@ -99,9 +100,9 @@ class Queues:
     ) -> QueueSettings:
         """Limit the running tasks of a queue, or its starts per period: `rate=(100, timedelta(minutes=1))`.
 
-        The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period. An
-        omitted limit stays, and None removes a limit. Running tasks continue. `create` is as in `pause`. Raises
-        InvalidArgument and QueueNotFound.
+        The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period.
+        An omitted limit is not changed, and None removes a limit. Running tasks continue. `create` is as in `pause`.
+        Raises InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
         rates = {"rate": rate, "rate_per_key": rate_per_key}
@@ -118,7 +119,7 @@ class Queues:
         return self._say(queue, using, create=create, **settings)
 
     def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
-        """Let keys take turns (the default), or let the key whose task has been due the longest come next.
+        """Let keys take turns (the default), or take the key whose task has been due the longest next.
 
         `create` is as in `pause`. Raises QueueNotFound.
         """
@@ -151,8 +152,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
-        """Return whether a task, a setting, a subscription, a schedule, a live worker or a declared task names the
-        queue. Of the finished tasks, the newest 10 000 are searched.
+        """Return whether the queue is used by a task, a setting, a subscription, a schedule, a live worker or a
+        declared task. Of the finished tasks, the newest 10 000 are searched.
         """
         storable(queue, "queue")
         return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
@@ -162,8 +163,8 @@ class Queues:
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all queues by name: queues with settings, with waiting or running tasks, with dead letters, in the last sample,
-        or named by a live worker. A queue without settings has the defaults.
+        """Return, by name, all queues that have settings, waiting or running tasks or dead letters, that are in the
+        last sample, or that a live worker serves. A queue without settings has the defaults.
 
         At most 10 000 dead letters are searched.
         """
@@ -226,8 +227,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
-        """Change the settings, and return the row. A changed rate per key begins with full buckets."""
-        # The row is locked before its rate is compared: no claim spends starts of the old rate meanwhile.
+        """Change the settings, and return the row. If the rate per key changes, it begins with full buckets."""
+        # The row is locked before its rate is compared, so that claims do not use starts of the old rate meanwhile.
         old = self._write(target, queue, {}) if "rate_per_key" in settings else None
         row = self._write(target, queue, settings)
         if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
@@ -249,7 +250,7 @@ class Queues:
 
 
 def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
-    """Return the keys of a queue that dead letters hold, as `held_keys` does, in this transaction."""
+    """Return the keys that `held_keys` returns, in this transaction."""
     rows = target.run(held_keys, {"queue": queue, "limit": limit, "most": MOST_WAITING + 1})
     return [HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])}) for row in rows]
 
@@ -274,7 +275,7 @@ def _span(starts: int | None, seconds: float | None) -> tuple[int, timedelta] | 
 
 def _rate(rate: object, name: str) -> tuple[int, float]:
     if not isinstance(rate, tuple) or len(rate) != 2:
-        raise InvalidArgument(f"{name} takes a number and a time, as (100, timedelta(minutes=1)), not {rate!r}")
+        raise InvalidArgument(f"{name} must be a pair such as (100, timedelta(minutes=1)), not {rate!r}")
     number, span = _count(rate[0], name), duration(rate[1], name)
     if not timedelta(0) < span <= _LONGEST:
         raise InvalidArgument(
@@ -286,7 +287,7 @@ def _rate(rate: object, name: str) -> tuple[int, float]:
 def _count(number: object, name: str) -> int:
     if type(number) is not int or not 1 <= number <= 2**31 - 1:
         raise InvalidArgument(
-            f"{name} must be a whole number of at least 1, not {number!r}; to start no task, pause the queue"
+            f"{name} must be a whole number of at least 1, not {number!r}; to stop all starts, pause the queue"
         )
     return number
 
@@ -307,13 +308,13 @@ _COLUMNS = {
 """Settings that can be changed, and their columns."""
 _paused = sa.bindparam("paused", type_=sa.Boolean, required=True)
 _sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for name in _COLUMNS}
-"""True for each setting that a change sets. The others stay as they are."""
+"""True for each setting that a change sets. The other settings are not changed."""
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first one.
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first pause.
 
-    A changed rate limit begins with a full bucket.
+    If the rate limit changes, it begins with a full bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {
@@ -355,7 +356,7 @@ def settings(_: Grammar) -> sa.Select[Any]:
 
 
 def forget_all(_: Grammar) -> Statement:
-    """Delete the row of a queue, whatever its settings are."""
+    """Delete the row of a queue, even if it has settings."""
     return sa.delete(tables.queue_settings).where(_setting.queue == _queue).returning(*_setting)
 
 
@@ -365,8 +366,8 @@ def has_tasks(_: Grammar) -> sa.Select[Any]:
 
 
 def is_named(_: Grammar) -> sa.Select[Any]:
-    """Select one row if settings, tasks that have not ended, subscriptions, schedules, statistics or one of the newest :most tasks
-    name :queue.
+    """Select one row if :queue is used by settings, unfinished tasks, subscriptions, schedules, statistics or one of
+    the newest :most tasks.
     """
     execution = tables.task_executions.c
     newest = sa.select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
@@ -392,12 +393,14 @@ def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def forget_key_rates(_: Grammar) -> sa.Delete:
-    """Delete the used rates of the keys in :queue."""
+    """Delete the rows that record how much the keys in :queue have used of their rates."""
     return sa.delete(tables.key_rates).where(_key_rate.queue == _queue)
 
 
 def queue_names(_: Grammar) -> sa.Select[Any]:
-    """Select the names of the queues with settings, waiting or running tasks, or dead letters, of which :most are searched."""
+    """Select the names of the queues that have settings, tasks that are waiting or running, or dead letters. At most
+    :most dead letters are searched.
+    """
     some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
     parts: list[sa.FromClause] = [
         every_queue(),

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.column_types import Instant
+from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Begin
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values
 from ...database.tables import queue_samples
@@ -64,7 +64,7 @@ class Samples:
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._thinned_before = EARLIEST
-        """Time before which all samples are thinned out, as far as this process knows."""
+        """The time before which this process knows all samples to be thinned out."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
         """Return the last sample of each queue that had tasks at that time."""
@@ -81,8 +81,8 @@ class Samples:
     ) -> list[DepthPoint]:
         """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
 
-        Samples are taken at most every 15 seconds. Of those older than 48 hours, one per hour is kept. Raises InvalidArgument
-        for more than 2 000 steps.
+        Samples are taken at most every 15 seconds. Of the samples that are older than 48 hours, one per hour is kept.
+        Raises InvalidArgument for more than 2 000 steps.
         """
         read = partial(depth_points, queue=storable(queue, "queue"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -106,8 +106,8 @@ class Samples:
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
-        """Write a sample with the current time. A queue whose tasks have all gone since the last sample gets a single
-        row of zeros.
+        """Write a sample with the current time. A queue that has lost all of its tasks since the last sample gets a
+        single row of zeros.
         """
         rows = {one.queue: one for one in found}
 
@@ -169,13 +169,7 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
 
 
 SAMPLE: Columns = {
-    "queue": sa.Text(),
-    "ready": sa.BigInteger(),
-    "delayed": sa.BigInteger(),
-    "running": sa.BigInteger(),
-    "failed": sa.BigInteger(),
-    "oldest_ready_at": Instant,
-    "exact": sa.Boolean(),
+    name: parameter_type(queue_samples.c[name].type) for name in ("queue", *STATES, "oldest_ready_at", "exact")
 }
 _sample = queue_samples.c
 _before, _since = parameters(Instant, "before", "since")
@@ -195,7 +189,9 @@ def record(g: Grammar) -> Transition:
 
 
 def latest(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of the last sample. Samples in the future are ignored, because the clock was set back."""
+    """Select the rows of the last sample. Samples in the future are ignored: they were taken before the clock was set
+    back.
+    """
     last = sa.select(sa.func.max(_sample.at)).where(_sample.at <= g.now)
     return sa.select(queue_samples).where(_sample.at == last.scalar_subquery())
 
@@ -207,8 +203,8 @@ STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 def series(g: Grammar) -> sa.Select[Any]:
     """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL for a step without a sample.
 
-    The sums are floats, because integers could overflow in the database, and a chart needs at most 15 digits. Each step is one
-    look-up in the primary key, however many samples there are.
+    The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
+    step is one look-up in the primary key, however many samples there are.
     """
     moments = _last_of_steps(g)
     wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)

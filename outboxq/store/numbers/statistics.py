@@ -1,4 +1,5 @@
-"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and what workers counted in a period.
+"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a
+period.
 
 Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of workers.
 """
@@ -28,12 +29,12 @@ By = Literal["queue", "task"]
 
 HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=10)
-"""Length of a worker's first span. The window is never shorter, even after a clock was set back."""
+"""The length of a worker's first span. The window is never shorter, even if a clock was set back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UnknownName:
-    """The name of a task that live workers have come across and none of them knows."""
+    """The name of a task that live workers have come across but do not know."""
 
     task_name: str
     met_by: tuple[str, ...]
@@ -50,20 +51,22 @@ class Statistics:
     ready: int = 0
     """Number of tasks that are due now."""
     ready_at_least: bool = False
-    """True if there are more than `ready`, which was counted up to its bound. `sample` has the last full count."""
+    """True if there are more than `ready` tasks, because the count stopped at its bound. `sample` has the last full
+    count.
+    """
     delayed: int = 0
     """Number of tasks that are due later, other than for a retry."""
     delayed_at_least: bool = False
     retrying: int = 0
     """Number of tasks that are due later for a retry."""
     retrying_at_least: bool = False
-    """True if only the 1 000 next delayed tasks were looked up. The others are in `delayed`."""
+    """True if only the next 1 000 delayed tasks were looked up. The others are counted in `delayed`."""
     running: int = 0
     failed: int = 0
     """Number of dead letters, whenever they failed."""
     failed_at_least: bool = False
     sample: QueueSample | None = None
-    """Last full count, if one of the numbers before is a lower bound and a full count exists."""
+    """The last full count, if one exists and one of the numbers above is a lower bound."""
     sample_age: timedelta | None = None
     oldest_ready_at: datetime | None = None
     """Time at which the oldest due task became due."""
@@ -87,7 +90,7 @@ class Statistics:
     counted_since: datetime | None = None
     """When the counts of workers begin, if this is later than the start of the window."""
     completed: int = 0
-    """Number of tasks that workers completed in the window. All further fields are about the window too."""
+    """Number of tasks that workers completed in the window. The fields below are also about the window."""
     failures: int = 0
     """Number of times that a task ended as Failed; a dead letter that is redriven and fails again counts twice.
     Failures without a handler, such as tasks abandoned after several recoveries, are not counted.
@@ -138,7 +141,7 @@ def stats(
     if not timedelta(0) < since <= LONGEST:
         raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
     if by not in get_args(By):
-        raise InvalidArgument(f"by is 'queue' or 'task', not {by!r}")
+        raise InvalidArgument(f"by must be 'queue' or 'task', not {by!r}")
     work = partial(_read, store, window=since, names=queue_names(queues), by_task=by == "task")
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -184,7 +187,9 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Count as `live.count` does with these arguments, and read the rest, in four statements and a fifth for the samples."""
+        """Call `live.count` with these arguments, and read the rest, in four statements, and in a fifth if the samples
+        are needed.
+        """
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
         capped = live.failed_at_least or any(row.get(mark) for row in live.found.values() for mark in MARKS)

@@ -38,8 +38,8 @@ class TableSize:
     rows: int = 0
     """Number of rows, as PostgreSQL estimates it."""
     last_vacuumed_at: datetime | None = None
-    """Time of the last vacuum, manual or automatic; for a partitioned table, that of its last partition. None if there
-    was no vacuum since the statistics were reset.
+    """Time of the last vacuum, manual or automatic; for a partitioned table, the time of its last partition's vacuum.
+    None if the table has not been vacuumed since the statistics were reset.
     """
 
 
@@ -63,7 +63,7 @@ class System:
     revision: str
     """Revision of the schema."""
     oldest_code: str
-    """Oldest revision that a release has to know to use this schema."""
+    """The oldest revision that a release must know in order to use this schema."""
     server: str
     """Name and version, such as PostgreSQL 17.2."""
     size: int | None
@@ -71,27 +71,30 @@ class System:
     tables: list[TableSize]
     """Sizes of outboxq's tables by name; empty on SQLite."""
     oldest_snapshot: timedelta | None
-    """Age of the oldest transaction whose snapshot keeps dead rows from being vacuumed; None if there is none, or the role may not
-    see it.
+    """Age of the oldest transaction whose snapshot keeps dead rows from being vacuumed; None if there is no such
+    transaction, or if the role may not see it.
     """
     partitions: list[PartitionSize]
-    """Partitions of the history by name; empty where it is not partitioned."""
+    """Partitions of the history by name; empty if it is not partitioned."""
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return the description of the database, in at most three statements that read no row of the task tables."""
+    """Return the description of the database, in at most three statements, none of which reads a row of the task
+    tables.
+    """
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
 def table_sizes(store: Transactions) -> list[TableSize]:
-    """Return the sizes of our tables, by name; empty on SQLite, whose tables have no sizes of their own."""
+    """Return the sizes of our tables, by name; empty on SQLite, which does not measure single tables."""
     if not store.dialect.measures_tables:
         return []
     return store.run(_sizes_of, begin=Begin.READ)
 
 
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
-    """Return an error that names the sessions with the lock for which a statement waited too long; None for any other `error`.
+    """Return an error that names the sessions holding the lock that a statement waited for too long; None for any other
+    `error`.
 
     It uses another connection to ask the database who currently holds locks.
     """
@@ -155,7 +158,7 @@ def server(g: Grammar) -> sa.Select[Any]:
 def sizes(g: Grammar) -> sa.Select[Any]:
     """Select the size of each of our tables, with indexes and partitions, and the number of its dead rows.
 
-    It reads the catalogue and the sizes of files, but no row of a table.
+    It reads the catalogue and the sizes of files, but none of the tables' rows.
     """
     named = sa.union_all(
         *(
@@ -163,7 +166,7 @@ def sizes(g: Grammar) -> sa.Select[Any]:
             for name in sorted(metadata.tables)
         )
     ).subquery("named")
-    # A table without partitions has no tree.
+    # A table without partitions is not in the partition tree.
     part = (
         sa.func.pg_partition_tree(named.c.oid)
         .table_valued(sa.column("relid"))

@@ -46,13 +46,13 @@ class Member:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None if there is none."""
+    """The result as JSON; None if there is no such value."""
     error: str | None = field(repr=False)
     """The last error in one line."""
 
 
 class Batches:
-    """The batches and chains. Their counts cover committed transactions."""
+    """The batches and chains. Their counts include committed transactions only."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -60,7 +60,7 @@ class Batches:
     def create(self, batch: NewBatch, *, using: object = None) -> None:
         """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
-        It takes effect with `close`. Raises InvalidArgument before anything is written.
+        It takes effect when `close` is called. Raises InvalidArgument before anything is written.
         """
         _check(batch)
         row = (
@@ -102,7 +102,7 @@ class Batches:
 
         def reason() -> InvalidTarget | None:
             text = (
-                f"this transaction cannot be committed: an error left the `with` block of batch {batch_id}, which is incomplete "
+                f"this transaction cannot be committed: the `with` block of batch {batch_id} raised an error, so the batch is incomplete "
                 f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
             )
             try:
@@ -190,9 +190,9 @@ class Batches:
         """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
 
         A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch is waiting for
-        are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. The batch takes no
-        more tasks. With `limit`, this call cancels at most this number, and workers cancel the others. Tasks are
-        cancelled in transactions of 500 (with `using`, all in the caller's). Raises BatchNotFound, and
+        are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can be
+        added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the rest.
+        Tasks are cancelled in transactions of 500 (with `using`, all in the caller's). Raises BatchNotFound, and
         InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
@@ -254,7 +254,9 @@ class Batches:
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that this statement selects. `shares`: stop if others have cancelled the same tasks."""
+        """Cancel the tasks of a batch that this statement selects. `shares`: stop if other workers have cancelled the
+        same tasks.
+        """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
         if dead_letters := _discards(batch):
@@ -290,13 +292,14 @@ class Batches:
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the batches that completed before that time and no longer have tasks.
 
-        If a dead letter that a batch waits for was pruned, the batch stops waiting: the task counts as discarded.
+        If a dead letter that a batch is waiting for was pruned, the task counts as discarded, and the batch stops
+        waiting.
         """
 
         def work(target: Target) -> int:
             with target.atomic():
                 if found := target.run(batches_sql.missing_dead_letters, {"limit": _PRUNED_AT_ONCE}):
-                    # A separate statement, which sees everything that ended before the batches were locked.
+                    # This is a separate statement, so that it sees all tasks that ended before the batches were locked.
                     target.run(
                         batches_sql.forget_dead_letters, self._store.values(target), [(row["id"],) for row in found]
                     )
@@ -308,8 +311,8 @@ class Batches:
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error for cancelling a batch that has ended. It names the last `then` task, which can be cancelled by
-    itself.
+    """Return the error for cancelling a batch that has ended. It names the last `then` task, which can be cancelled
+    separately.
     """
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
@@ -346,7 +349,7 @@ def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int
 
 def _check(batch: NewBatch) -> None:
     if not is_batch(batch.id):
-        raise InvalidArgument("the id of a batch is made by new_batch_id()")
+        raise InvalidArgument("the id of a batch must come from new_batch_id()")
     if batch.name is not None and not is_name(batch.name):
         raise bad_name("name", "a batch")
     for number, task in enumerate(batch.then, start=1):
@@ -360,7 +363,7 @@ def _check(batch: NewBatch) -> None:
 
 
 def _discards(batch: Row) -> bool:
-    """Return whether a cancel of the batch discards its dead letters, because the batch would wait for them."""
+    """Return whether cancelling the batch discards its dead letters, because the batch would wait for them."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.column_types import Instant
+from ...database.column_types import Instant, parameter_type
 from ...database.grammar import (
     Columns,
     Grammar,
@@ -34,20 +34,12 @@ _zero = sa.literal_column("0", sa.Integer)
 
 def create(g: Grammar) -> Transition:
     """Write a batch without tasks, and its event."""
-    given: Columns = {
-        "id": sa.Uuid(),
-        "kind": sa.Text(),
-        "name": sa.Text(),
-        "on_failed": sa.Text(),
-        "size": sa.Integer(),
-        "closed": sa.Boolean(),
-        "then_tasks": sa.Text(),
-        "links": sa.Integer(),
-    }
+    own = ("id", "kind", "name", "on_failed", "size", "closed", "then_tasks")
+    given: Columns = {**{name: parameter_type(_batch[name].type) for name in own}, "links": sa.Integer()}
 
     def batch(r: Relations) -> Statement:
         values = {
-            **{name: r["given"].c[name] for name in given if name != "links"},
+            **{name: r["given"].c[name] for name in own},
             **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
             "runs_then": sa.literal_column("true", sa.Boolean),
             "created_at": g.now,
@@ -69,7 +61,8 @@ def create(g: Grammar) -> Transition:
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Add :added tasks to a batch, and close it if :closes. The change counts when the transaction commits; on SQLite at once.
+    """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
+    SQLite, at once.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
@@ -138,7 +131,7 @@ def newest_open(_: Grammar) -> sa.Select[Any]:
 
 
 def members(_: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch behind :after, in the order of the ids."""
+    """Select the ids and statuses of up to :limit tasks of a batch after the id :after, in the order of the ids."""
     return (
         sa.select(_execution.id, _execution.status)
         .where(
@@ -152,8 +145,8 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch behind :after that a cancel would change, in the
-    order of the ids.
+    """Select the ids and statuses of up to :limit tasks of a batch after the id :after that cancelling would change, in
+    the order of the ids.
 
     Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
@@ -174,11 +167,11 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting ones, and running ones that
+    """Select the rows of `cancelling`, with the numbers of the remaining tasks: waiting tasks, and running tasks that
     were not asked to stop.
 
-    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task that has
-    neither ended nor runs is waiting.
+    It reads the counts of each batch and the running tasks, and no other tasks. Both come from one snapshot, so a task
+    that is neither finished nor running is waiting.
     """
     leased = _leased(g)
     unasked = sa.func.sum(
@@ -197,7 +190,7 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
 
 
 def _leased(g: Grammar) -> sa.CTE:
-    """Return the running tasks, which are found by their leases whatever their batches are."""
+    """Return all running tasks, which are found by their leases, with their batches."""
     columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
     running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
     return sa.select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")
@@ -213,7 +206,7 @@ def statuses(_: Grammar) -> sa.Select[Any]:
 
 
 def cancelling(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks still follow."""
+    """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks will still be enqueued."""
     return (
         sa.select(_batch.id, _batch.runs_then, _batch.on_failed)
         .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
@@ -240,7 +233,7 @@ def request_cancel(g: Grammar) -> sa.Update:
 
 
 def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Lock up to :limit batches that wait for a dead letter which no longer exists. Skips locked batches."""
+    """Lock up to :limit batches that are waiting for a dead letter that no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = sa.select(_batch.id).where(
         _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()

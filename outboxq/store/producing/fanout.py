@@ -13,15 +13,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
-from ...database.grammar import (
-    Columns,
-    Grammar,
-    Relations,
-    Statement,
-    Transition,
-    joined,
-    sql_literal,
-)
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, joined, sql_literal
 from ...database.privileges import Feature
 from ...database.queue_order import matches
 from ...database.tables import execution_events, idempotency_keys, task_executions, task_subscriptions
@@ -42,19 +34,19 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Maximum number of subscribers of an event: the ids of their tasks are counted up from the event's."""
+"""Maximum number of subscribers of an event. The ids of their tasks are counted up from the event's id."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
-    """Write a task for each subscriber of the event's topic, all or none, in one statement.
+    """Write a task for each subscriber of the event's topic in one statement: all tasks or none of them.
 
-    The subscribers are read from `task_subscriptions`. Without subscribers, `event_unrouted` is recorded.
+    The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
-    With an idempotency key, each subscriber has one task for it, as if that task had been enqueued with the key. The second of
-    two emits waits for the first to commit or roll back, and writes tasks only for new subscribers. See `enqueue_many`
-    for when a key is free again, and for what happens above READ COMMITTED. `using` is as in `enqueue`. Raises
-    InvalidArgument (also for more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate before anything is
-    written.
+    With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with it. If
+    there are two emits, the second waits for the first to commit or roll back, and writes tasks only for new
+    subscribers. See `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED. `using` is
+    as in `enqueue`. Raises InvalidArgument (also for more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate
+    before anything is written.
     """
     check_event(event)
     return store.run(
@@ -76,8 +68,8 @@ class Subscriptions:
     ) -> None:
         """Replace all subscriptions of the tasks that they name, and of `tasks`, with these.
 
-        Subscriptions of other tasks stay, and nothing is written if nothing has changed, so every worker calls it when
-        it starts. Raises InvalidArgument.
+        Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker calls this
+        when it starts. Raises InvalidArgument.
         """
         wanted = _keyed(subscriptions)
         for one in wanted.values():
@@ -85,8 +77,9 @@ class Subscriptions:
         names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
         def work(target: Target) -> None:
-            # Two steps, because the second must see the rows that the first waited for. Rows are locked, then inserted, in their
-            # order, so that of two workers with different releases of the code at most one waits for the other.
+            # Two steps, because the second must see the rows that the first waited for. Rows are locked and then
+            # inserted in a fixed order, so that two workers with different releases of the code never wait for each
+            # other.
             values = self._store.values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
@@ -96,12 +89,15 @@ class Subscriptions:
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
 
-        # Most workers start with unchanged subscriptions: they lock nothing, and on SQLite wait for no writer.
+        # Most workers start with unchanged subscriptions. They do not lock any rows, and on SQLite they do not wait for
+        # the writer.
         if _keyed(one for one in self.list(using=using) if one.task_name in names) != wanted:
             self._store.run(work, using=using)
 
     def remove(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task, for example of a task whose code is gone. Tasks of earlier events stay enqueued."""
+        """Delete the subscriptions of a task, for example of a task whose code was removed. Tasks of earlier events
+        stay enqueued.
+        """
         self.replace([], tasks=[task_name], using=using)
 
     def list(self, *, using: object = None) -> builtins.list[Subscription]:
@@ -116,13 +112,13 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         rows = target.run(emit, values)
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
-                f"{len(rows)} tasks subscribe to {event.topic!r}, and one event can have at most {MOST_SUBSCRIBERS}, "
-                "so nothing was written; give groups of them topics of their own, or remove the subscriptions of "
-                "tasks that are gone"
+                f"{len(rows)} tasks subscribe to {event.topic!r}, but one event can have at most {MOST_SUBSCRIBERS} subscribers, "
+                "so nothing was written; divide them among several topics, or remove the subscriptions of "
+                "tasks that no longer exist"
             )
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
-        # Subscribers whose key was taken. It may be free again by now; otherwise its task is returned.
+        # These are subscribers whose key was taken. The key may be free again by now; otherwise, its task is returned.
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
@@ -142,7 +138,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
 
 
 def check_subscription(subscription: Subscription) -> None:
-    """Raise InvalidArgument for a subscription that cannot be stored, or would make an emit fail."""
+    """Raise InvalidArgument for a subscription that cannot be stored or that would make an emit fail."""
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if not str(subscription.parameter).isidentifier():
@@ -159,7 +155,7 @@ def check_event(event: NewEvent) -> None:
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
         raise InvalidArgument(
-            f"the id of {name} must be made by uuid7.family(): those of its tasks are counted up from it"
+            f"the id of {name} must be made by uuid7.family(): the ids of its tasks are counted up from it"
         )
     check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
 
@@ -178,7 +174,7 @@ def _values(event: NewEvent) -> dict[str, Any]:
 
 
 def _shared(event: NewEvent) -> dict[str, Any]:
-    """Return the fields that an event and its tasks have in common."""
+    """Return the fields that an event shares with its tasks."""
     return {name: getattr(event, name) for name in _SHARED}
 
 
@@ -219,7 +215,7 @@ SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in 
 SUBSCRIBERS: Columns = {"task_name": sa.Text()}
 _KEY = ("topic", "task_name")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
-"""The columns that a subscription's tasks have too."""
+"""The columns that a subscription shares with its tasks."""
 
 _topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
     sa.Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
@@ -231,9 +227,10 @@ _most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
 
 def insert_for_subscribers(g: Grammar) -> Transition:
-    """Write a task for each subscriber of the event, or a record that there is none.
+    """Write a task for each subscriber of the event, or record that there are no subscribers.
 
-    Returns the subscribers, each with its new task. Writes nothing for more than :most_subscribers.
+    Returns the subscribers, each with its new task. It does not write anything if there are more than
+    :most_subscribers.
     """
     return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _fits_family(r))})
 
@@ -297,7 +294,7 @@ def lock_subscriptions(g: Grammar) -> sa.Select[Any]:
 
 
 def subscribe(g: Grammar) -> Transition:
-    """Write subscriptions in their order. An unchanged subscription is not written."""
+    """Write subscriptions in a fixed order. Unchanged subscriptions are not written."""
 
     def written(r: Relations) -> Statement:
         given = r["given"].c
@@ -326,7 +323,7 @@ def unsubscribe(_: Grammar) -> Transition:
 def _emission(
     g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
-    """Write the tasks of the subscribers for which the steps of `entry` insert one."""
+    """Write a task for each subscriber that the steps of `entry` insert an entry for."""
     return Transition(
         steps={
             "subscriber": lambda _: _subscribers(g),
@@ -342,7 +339,7 @@ def _emission(
 
 
 def _subscribers(g: Grammar) -> Statement:
-    """Select each subscribed task once, however many of its patterns match, numbered in the order of the task names."""
+    """Select each subscribed task once, even if several of its patterns match, numbered in the order of the task names."""
     subscription = task_subscriptions.c
     nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
@@ -359,7 +356,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
-    """Return a condition: the family of the event has an id for each subscriber."""
+    """Return a condition: the event's family of ids has an id for each subscriber."""
     subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 

@@ -1,4 +1,4 @@
-"""Plant the ticks of locked schedules as tasks, and cancel planted tasks, in the transaction of the caller."""
+"""Plant the ticks of locked schedules as tasks, and cancel planted tasks, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger("outboxq.store")
 PAGE = 50
 """Maximum number of schedules that one transaction plants."""
 MOST_TICKS = 500
-"""Maximum number of ticks of one schedule that one transaction plants, besides ticks that are caught up."""
+"""Maximum number of ticks of one schedule that one transaction plants, in addition to ticks that are caught up."""
 MOST_BACKFILLED = 10_000
 """Maximum number of ticks of one backfill."""
 EVERY = "every"
@@ -59,7 +59,7 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """Time from which no tick is left out, if earlier ticks were missed. None: it does not change."""
+    """The time since which no tick has been left out, if earlier ticks were missed. None: it does not change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,9 +86,9 @@ def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> 
 
 
 def restarted(schedule: Schedule, now: datetime) -> Schedule:
-    """Return a schedule that was planted while the clock was ahead, restarted from now."""
+    """Return a copy, restarted from now, of a schedule that was planted by a clock that was running fast."""
     is_stored_ahead = schedule.created_at > now
-    # Without a given start, the start is the time at which it was stored. A given start is a whole second.
+    # If no start was given, the start is the time at which the schedule was stored. A given start is a whole second.
     begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
     return replace(
         schedule,
@@ -100,16 +100,16 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-    """Restart from now a locked schedule that was planted while the clock was ahead; returns it.
+    """Restart from now a locked schedule that was planted by a clock that was running fast; returns it.
 
     Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would wait for
     the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
-    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was ahead")
+    cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
     target.run(schedules_sql.change, store.values(target), rows_of([changed]))
     log.warning(
-        "the schedule %r was planted until %s by a clock that was ahead; it is planted from %s on, by the current clock",
+        "the schedule %r was planted until %s by a clock that was running fast; it is planted again from %s, by the current clock",
         schedule.name,
         iso(schedule.planted_until),
         iso(now),
@@ -137,7 +137,7 @@ def extra_task(schedule: Schedule, by: str) -> NewTask:
 def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
-    """Plant the next schedules by name that no other planter has locked."""
+    """Plant the next schedules, by name. Schedules that another planter has locked are skipped."""
     now = now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
@@ -218,7 +218,7 @@ def schedule_of(found: Row) -> Schedule:
 
 
 def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
-    """Return the columns of `statements.SCHEDULE` for each schedule."""
+    """Return the columns of `schedules_sql.SCHEDULE` for each schedule."""
     return [tuple(_cell(one, column) for column in schedules_sql.SCHEDULE) for one in schedules]
 
 

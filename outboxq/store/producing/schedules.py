@@ -35,18 +35,18 @@ _TRIES = 10
 class Schedules:
     """The schedules and their ticks.
 
-    A change of a schedule locks its row, and plants the ticks of the next minute in the same transaction.
+    Changing a schedule locks its row, and plants the ticks of the next minute in the same transaction.
     """
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """Time ahead for which a change plants ticks in its transaction. A test may set it to zero."""
+        """The time from now for which a change plants ticks in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
-        """Store a schedule, or change the one with this name and task; returns it. Nothing is written if nothing
-        changes.
+        """Store a schedule, or change the one with this name and task; returns it. Nothing is written if there is no
+        change.
 
         A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due yet are
         cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a schedule that cannot
@@ -69,9 +69,10 @@ class Schedules:
     ) -> None:
         """Declare all schedules of the tasks that they name, and of `tasks`.
 
-        A declared schedule of these tasks that is missing here is paused, with the reason. Only changes are written, so every
-        worker calls it at its start. `declared_by` is the version of the code: declarations of a newer version stay. Without
-        versions, the last declaration counts. Raises InvalidArgument for a name that belongs to a schedule stored at run time.
+        A declared schedule of these tasks that is missing here is paused, with the reason. Only changes are written, so
+        every worker calls this when it starts. `declared_by` is the version of the code: declarations by a newer
+        version are kept. Without versions, the last declaration counts. Raises InvalidArgument for a name that belongs
+        to a schedule stored at run time.
         """
         wanted: dict[str, NewSchedule] = {}
         for one in schedules:
@@ -102,7 +103,8 @@ class Schedules:
                         by = f" of release {declared_by}" if declared_by else ""
                         self._pause(target, locked[name], now, f"{REMOVED}{by}")
 
-        # Most workers start with unchanged schedules: they lock nothing, and on SQLite wait for no writer.
+        # Most workers start with unchanged schedules. They do not lock any rows, and on SQLite they do not wait for the
+        # writer.
         if differing(self.list(using=using)):
             self._run(work, using)
 
@@ -142,7 +144,8 @@ class Schedules:
     def remove(self, name: str, *, using: object = None) -> None:
         """Delete a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound.
 
-        Tasks of earlier ticks stay. A schedule that code declares returns when a worker starts with that code.
+        Tasks of earlier ticks are kept. A schedule that is declared in code is stored again when a worker starts with
+        that code.
         """
         was_there = False
 
@@ -160,7 +163,8 @@ class Schedules:
         self._run(work, using)
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
-        """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` names the person.
+        """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
+        person.
 
         With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """
@@ -185,7 +189,8 @@ class Schedules:
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` to before `end` that had none, whatever the catch-up policy is.
+        """Enqueue a task for each tick from `start` to before `end` that did not have one, whatever the catch-up policy
+        is.
 
         Returns these ticks; `dry_run` only returns them. The tasks are due at once and never expire. A tick whose task was
         pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the future or for
@@ -235,7 +240,7 @@ class Schedules:
     ) -> dict[str, builtins.list[datetime]]:
         """Return up to `number` future ticks of each of these schedules, by name; none for a paused schedule.
 
-        Ticks that already had their tasks while the clock was ahead are left out. A caller that knows the database's
+        Ticks whose tasks already ran while the clock was running fast are left out. A caller that knows the database's
         time passes it as `now`, which saves a statement.
         """
         active = [one for one in schedules if one.paused_at is None]
@@ -278,7 +283,7 @@ class Schedules:
             values = self._store.values(target, until=self._now(target) + horizon)
             return bool(target.run(schedules_sql.some_due, values))
 
-        # Without a due schedule, nothing is locked, and on SQLite the call does not wait for the writer.
+        # If no schedule is due, no rows are locked, and on SQLite the call does not wait for the writer.
         if not self._run(is_any, None, Begin.READ):
             return 0
         before_round, is_cut = 0, False
@@ -312,7 +317,7 @@ class Schedules:
                 )
                 if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
                     return self._plant_now(target, schedule, now)
-        raise InvalidArgument(f"the schedule {new.name!r} is created and removed too quickly to be changed; try again")
+        raise InvalidArgument(f"the schedule {new.name!r} is being created and removed repeatedly; try again")
 
     def _change(
         self, target: Target, old: Schedule, new: NewSchedule, now: datetime, declared_by: str | None
@@ -327,7 +332,7 @@ class Schedules:
             return old if old is stored else self._plant_now(target, old, now)
         differs = any(getattr(old, name) != value for name, value in values.items())
         if differs and old.paused_at is None:
-            # Ticks that were missed until now belong to the old rule, unless that is unreadable.
+            # Ticks that were missed until now belong to the old rule, unless the old rule is unreadable.
             with suppress(InvalidArgument):
                 self._plant_now(target, old, now, timedelta(0))
             planting.cancel_planted(self._store, target, old, now, delayed=False, reason="planted again after a change")
@@ -369,7 +374,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if it was planted while the clock was ahead."""
+        """Return a locked schedule. It is restarted from now if it was planted by a clock that was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(
@@ -396,8 +401,8 @@ class Schedules:
         done: Callable[[Target], T | None] = lambda _: None,
     ) -> T:
         def whole(target: Target) -> T:
-            # A change takes several statements, and planting may fail: the caller's transaction stays usable without
-            # them.
+            # A change takes several statements, and planting may fail. The savepoint keeps the caller's transaction
+            # usable.
             with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
                 return work(target)
 
@@ -427,7 +432,7 @@ MOST_CAUGHT_UP = 10_000
 
 
 def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a field
-    """Raise InvalidArgument for a schedule that cannot be stored, or whose ticks cannot become tasks."""
+    """Raise InvalidArgument for a schedule that cannot be stored or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(
             f"the name of a schedule must be 1 to {LONGEST_NAME} characters, without NUL or lone surrogates, not "
@@ -438,7 +443,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a fi
         raise bad_name("task_name", name)
     check_options(schedule, name)
     if not is_text(schedule.args):
-        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+        raise InvalidArgument(f"args of {name} must be a string without NUL or lone surrogates")
     check_rule(schedule.rule, schedule.tz)
     if type(schedule.overlap) is not Overlap or type(schedule.catch_up) is not CatchUp:
         raise InvalidArgument(f"overlap of {name} must be an Overlap, and its catch_up a CatchUp")
@@ -486,7 +491,7 @@ def is_new(stored: Schedule | None, declared: NewSchedule, declared_by: str) -> 
 
 
 def is_left_over(stored: Schedule, tasks: Collection[str], declared_by: str) -> bool:
-    """Return whether this declared schedule runs although the code of these tasks no longer has it."""
+    """Return whether this declared schedule is active although the code of these tasks no longer declares it."""
     is_ours = stored.declared_by is not None and stored.task_name in tasks
     return is_ours and stored.paused_at is None and not is_older(declared_by, stored.declared_by or "")
 
@@ -500,7 +505,7 @@ def refuse_another(stored: Schedule, new: NewSchedule, declared_by: str | None) 
         )
     if declared_by is not None and stored.declared_by is None:
         raise InvalidArgument(
-            f"the code declares a schedule {name} for the task {new.task_name}, but one of that name was stored at run time, "
+            f"the code declares a schedule {name} for the task {new.task_name}, but a schedule with that name was stored at run time, "
             f"for the task {task}; rename one of them, or remove the stored one: outboxq schedule remove {new.name}"
         )
     if task != new.task_name and not (stored.pause_reason or "").startswith(REMOVED):

@@ -1,7 +1,7 @@
 """Store schedules, and turn their ticks into tasks.
 
-A change of a schedule locks its row first, and so does planting. Planted tasks are cancelled by their outbox entries. Entries
-are never updated, so an existing entry proves that its task is unchanged.
+Changes of a schedule and planting lock its row first. Planted tasks are cancelled by their outbox entries. Entries are
+never updated, so an existing entry proves that its task is unchanged.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that the clock was ahead and has not been set back since, in which case its future ticks
-    would already have had their tasks.
+    """Return the condition that a schedule was planted by a clock that was running fast. If the clock has not really
+    been set back, the future ticks have already had their tasks.
     """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
@@ -84,7 +84,7 @@ def lock(g: Grammar) -> sa.Select[Any]:
 
 
 def planted_wrongly(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules with the given `names` that were planted while the clock was ahead."""
+    """Select the schedules with the given `names` that were planted by a clock that was running fast."""
     names = g.rows("names", NAMES).c.name
     return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
@@ -97,8 +97,8 @@ def some_due(g: Grammar) -> sa.Select[Any]:
 def take_due(g: Grammar) -> sa.Select[Any]:
     """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    The rows say whether they were planted while the clock was ahead. Schedules that another planter has locked are
-    skipped.
+    Each row says whether the schedule was planted by a clock that was running fast. Schedules that another planter has
+    locked are skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))
     return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
@@ -129,13 +129,13 @@ def change(_: Grammar) -> Transition:
 
 
 def remove(_: Grammar) -> sa.Delete:
-    """Delete a schedule. Its ticks stay as long as their tasks."""
+    """Delete a schedule. Its ticks are kept as long as their tasks."""
     return sa.delete(task_schedules).where(_schedule.name == _name)
 
 
 def advance(_: Grammar) -> Transition:
-    """Advance `planted_until` of locked schedules, and record since when no tick has been left out. `planted_until`
-    never goes back.
+    """Advance `planted_until` of locked schedules, and record since when no tick has been left out. `planted_until` is
+    never set back.
     """
 
     def advanced(r: Relations) -> Statement:
@@ -185,7 +185,7 @@ def record_skipped(g: Grammar) -> Transition:
 def undue(g: Grammar) -> sa.Select[Any]:
     """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
 
-    They include the ticks from :earliest on whose tasks are due after :moment.
+    They include ticks from :earliest on whose tasks are due after :moment.
     """
     late = sa.select(_tick.tick, _tick.task_execution_id).where(_tick.schedule == _name, _tick.tick > _earliest)
     recent = late.cte("recent").prefix_with("MATERIALIZED")
@@ -246,7 +246,7 @@ def planted(_: Grammar) -> sa.Select[Any]:
 def to_come(g: Grammar) -> sa.Select[Any]:
     """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are unstarted.
 
-    Of the unstarted ones, it selects the next :limit of each schedule.
+    Of the ticks with unstarted tasks, it selects the next :limit of each schedule.
     """
     names = g.rows("names", NAMES).c.name
     # Neither is a join, because a join might read all ticks or all tasks.

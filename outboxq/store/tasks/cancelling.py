@@ -21,7 +21,9 @@ from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id
 BATCH = 500
 """Number of tasks changed per transaction."""
 LOOKED_AT = 200_000
-"""Maximum number of outbox entries that a count reads; for a single queue, of those with a key and of those without."""
+"""Maximum number of outbox entries that a count reads; for a single queue, this many entries with a key and this many
+without.
+"""
 
 
 def count_tasks(
@@ -36,7 +38,7 @@ def count_tasks(
 ) -> Count:
     """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads at most 200 000 outbox entries.
 
-    Pass the `snapshot` of the count to `cancel_all`, which then changes no task that was not counted. With `snapshot`,
+    Pass the `snapshot` of the count to `cancel_all`, which then changes only tasks that were counted. With `snapshot`,
     it counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
     than READY and RUNNING.
     """
@@ -46,7 +48,8 @@ def count_tasks(
 
     def work(target: Target) -> Count:
         found, cut = 0, False
-        # Before the count: a task that the caller's transaction sees only later is counted, but not changed.
+        # The snapshot is taken before the count: a task that becomes visible to the caller's transaction in between is
+        # counted, but not changed.
         now = Snapshot.take(target) if snapshot is None else snapshot
         given = values if snapshot is None else {**values, **_bound(snapshot, status)}
         if TaskStatus.RUNNING in statuses:
@@ -78,14 +81,15 @@ def cancel_all(
     """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them; returns their
     number.
 
-    `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is asked to
-    stop, or with `force` Cancelled at once, as by `cancel`. A task that was asked to stop before is not counted again.
+    `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is
+    asked to stop, or with `force` Cancelled at once, as by `cancel`. A task that has already been asked to stop is not
+    counted again.
 
-    With the `snapshot` of a count, later tasks are left alone: tasks that were enqueued or redriven since, or have
-    entered the wanted status since. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate
+    With the `snapshot` of a count, later tasks are left alone: tasks that have since been enqueued, been redriven or
+    entered the wanted status. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate
     transaction (with `using`, all are part of the caller's). Tasks that another session changes meanwhile are not
-    counted. `on_progress` is called with the number so far after each batch, and `stop` is called before each. Raises
-    InvalidArgument.
+    counted. `on_progress` is called after each batch with the number of tasks so far, and `stop` is called before each
+    batch. Raises InvalidArgument.
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)

@@ -35,7 +35,7 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""Numbers of dead letters that are searched in turn for the members of a group."""
+"""The numbers of dead letters that are searched, one after the other, for members of a group."""
 _NAMED = 10
 """Maximum number of skipped dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -57,7 +57,9 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of the exception's class; None if its workers died, or if it failed without an exception."""
+    """Module and name of the exception's class; None if the task failed because its workers died, or without an
+    exception.
+    """
     failed_at: datetime
     last_error: str | None
     attempt: int
@@ -72,7 +74,7 @@ class DeadLetter:
 
 
 class Wanted(TypedDict, total=False):
-    """Filters for dead letters. All that are given must match; without filters, all dead letters match."""
+    """Filters for dead letters. All given filters must match; without filters, all dead letters match."""
 
     queue: str | None
     task: str | None
@@ -86,11 +88,11 @@ class Wanted(TypedDict, total=False):
     until: datetime | None
     """Time before which the task failed, aware."""
     group: str | None
-    """Id of a DeadLetterGroup. It is compared after the other filters, error by error."""
+    """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
 
 
 class DeadLetters:
-    """The dead letters: pages for people, and changes to all that match."""
+    """The dead letters: pages of them for people, and changes to all that match."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -135,7 +137,8 @@ class DeadLetters:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def oldest(self, *, limit: int = 100, using: object = None, **wanted: Unpack[Wanted]) -> builtins.list[DeadLetter]:
-        """Return up to `limit` matching dead letters, oldest first: the first ones for `redrive_all` and `discard_all`.
+        """Return up to `limit` matching dead letters, oldest first, in the order in which `redrive_all` and
+        `discard_all` change them.
 
         With `group`, it searches the oldest 10 000 dead letters that match the other filters. Raises InvalidArgument.
         """
@@ -176,11 +179,11 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> Count:
-        """Count the matching dead letters, up to `most`; with `group`, those among the newest `most`.
+        """Count the matching dead letters, up to `most`; with `group`, only among the newest `most`.
 
-        Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change no dead letter that was not
-        counted. With `snapshot`, it counts how many dead letters from an earlier count are still dead letters. Raises
-        InvalidArgument.
+        Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change only dead letters that
+        were counted. With `snapshot`, it counts how many dead letters from an earlier count are still dead letters.
+        Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         values |= {} if snapshot is None else snapshot.values
@@ -209,11 +212,12 @@ class DeadLetters:
     ) -> int:
         """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
 
-        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task of their
-        chain was deleted. A warning counts them. With the `snapshot` of a count, dead letters that failed (again) since are
-        left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate transaction (with
-        `using`, all belong to the caller's). Dead letters that another session changes meanwhile are not counted. `on_progress`
-        is called with the number so far after each batch, and `stop` is called before each.
+        Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
+        of their chain was deleted. A warning logs their number. With the `snapshot` of a count, dead letters that
+        failed (again) since are left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a
+        separate transaction (with `using`, all belong to the caller's). Dead letters that another session changes
+        meanwhile are not counted. `on_progress` is called after each batch with the number of tasks so far, and `stop`
+        is called before each batch.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
@@ -319,10 +323,10 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeadLetterGroup:
-    """Similar dead letters: of one task, with one exception, and with the same message except for varying parts."""
+    """Similar dead letters, with the same task, the same exception, and the same message except for varying parts."""
 
     id: str
-    """16 hexadecimal digits that depend on the task, the exception and the message."""
+    """A string of 16 hexadecimal digits, which depend on the task, the exception and the message."""
     task_name: str
     exception: str | None
     message: str
@@ -347,7 +351,7 @@ class DeadLetterGroups:
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
-    """Return the groups of rows, which come newest first; the largest group comes first.
+    """Return the groups of these rows, the largest group first. The rows come newest first.
 
     Grouping 10 000 errors takes about 25 ms. Merging equal errors in the database takes just as long.
     """
@@ -373,7 +377,7 @@ def group_id(group: object) -> str | None:
     if group is None:
         return None
     if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
-        raise InvalidArgument(f"a group of dead letters is named by 16 hexadecimal digits, not {group!r}; see groups()")
+        raise InvalidArgument(f"the id of a group of dead letters has 16 hex digits, not {group!r}; see groups()")
     return group
 
 
@@ -442,8 +446,7 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
 
-    They are not locked here. The decisive lock is the one on the execution, which comes before that of the
-    dead letter.
+    They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
@@ -454,13 +457,15 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 
 
 def oldest_with_errors(g: Grammar) -> sa.Select[Any]:
-    """Select as `oldest` does, with the queue, the task's name, the exception and the beginning of the error."""
+    """Select the rows of `oldest`, with the queue, the task's name, the exception and the beginning of the error."""
     after = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
     return _with_errors(g, after, (_dead_letter.failed_at, _dead_letter.task_execution_id))
 
 
 def newest_with_errors(g: Grammar) -> sa.Select[Any]:
-    """Select as `oldest_with_errors` does, but before (:after_failed_at, :after_id), newest first."""
+    """Select the same columns as `oldest_with_errors`, but of the dead letters before (:after_failed_at, :after_id),
+    newest first.
+    """
     before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
     return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
 
@@ -504,9 +509,11 @@ def _counted(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _matches() -> sa.ColumnElement[bool]:
-    """Return the filter conditions. Dead letters are few, so all conditions except the times are compared row by row."""
+    """Return the filter conditions. There are few dead letters, so all conditions except the times are compared row by
+    row.
+    """
     same = [sa.or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
-    # The end of the exception's name. A name no longer than :exception never equals :exception_end.
+    # This is the end of the exception's name. A name that is not longer than :exception never equals :exception_end.
     ending = sa.func.substr(
         _dead_letter.exception, sa.func.length(_dead_letter.exception) - sa.func.length(_exception), type_=sa.Text
     )

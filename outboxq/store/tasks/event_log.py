@@ -1,28 +1,28 @@
 """Replay the log: read the past states of a task, and follow all events.
 
-A reader follows the log in the order of its sequence numbers, and misses no transaction that commits late.
+A reader follows the log in the order of its sequence numbers, and does not miss transactions that commit late.
 
-On PostgreSQL a number is drawn before its transaction commits, so a higher number may become visible first. The log up
+On PostgreSQL, a number is drawn before its transaction commits, so a higher number may become visible first. The log up
 to a reader's position is complete if one of these holds:
 
-* The numbers have no gap.
+* There are no gaps in the numbers.
 * They are at or below a *mark* that has passed. A mark consists of the highest number seen and the id that the next
   transaction will get, read after it. Numbers are drawn one by one, so every number up to the mark was drawn before the
-  mark was made. Every number is drawn after its transaction has its id: the transaction has written an entry, lease,
-  task or key before the event, or has asked for its id. So the ids of all those transactions are below the mark. When
-  no open transaction has a smaller id, each of them has ended. Either its events are visible, or it was rolled back and
-  its gaps remain.
+  mark was made. Every number is drawn after its transaction has got its id, because the transaction has written an
+  entry, lease, task or key before the event, or has requested its id. So the ids of all those transactions are below
+  the mark. When no open transaction has a smaller id, each of them has ended. Either its events are visible, or it was
+  rolled back and its gaps remain.
 
-A reader keeps a mark until it has passed, and then makes the next. So it continues once the transactions that were open at the
-mark have ended, and never reads more than its limit from its position. A gap delays it only while an open transaction
-might fill the gap. A long transaction without events delays it only at gaps of rolled-back transactions. Numbers put
-the events of a task in the order in which they happened. Transaction ids do not: a transaction that began before the
-task was committed may cancel it.
+A reader keeps a mark until it has passed, and then makes the next one. So it continues once the transactions that were
+open at the mark have ended, and never reads more than its limit from its position. A gap delays it only while an open
+transaction might fill the gap. A long transaction without events delays it only at gaps of rolled-back transactions.
+Numbers put the events of a task in the order in which they happened. Transaction ids do not: a transaction that began
+before the task was committed may cancel it.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats the
 answer until its end. So a reader uses its own transactions.
 
-On SQLite transactions commit one after the other, so all visible numbers are complete.
+On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
 A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not higher
 and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the transaction of a
@@ -30,8 +30,8 @@ smaller number already had its id: it was open or had ended. PostgreSQL lists th
 has ended. All ids above that, up to the next one, belong to open transactions too. An id beyond these comes from
 another server: the events in a restored dump belong to every snapshot.
 
-A transaction with an id knows no id above its own. A snapshot that it takes misses the open transactions behind it, so their
-tasks count as seen when they are committed.
+A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
+higher ids, and their tasks count as seen when they are committed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""Maximum deviation of the order of numbers from the order of times: an event is numbered a little after its time is
-taken.
+"""The maximum deviation of the order of numbers from the order of times. It exists because an event is numbered a
+little after its time is taken.
 """
 
 
@@ -103,15 +103,15 @@ class EventLog:
         """Return up to `limit` committed events after the cursor (None: from the first stored one), and the next
         cursor.
 
-        Every event is returned once, the events of one task come in their order, and no event is missed, however late its
-        transaction commits. An event may be held back while an older one is still open. An empty list means that no
-        event is available yet. Store the new cursor in the transaction that uses the events, so that each event is used
-        exactly once. The reading itself has no `using`, because only a transaction that has just begun can see which
-        numbers are settled.
+        Every event is returned once, the events of a task come in their order, and no event is missed, even if its
+        transaction commits late. An event may be held back while an older one is still open. An empty list means that
+        no event is available yet. Store the new cursor in the transaction that uses the events, so that each event is
+        used exactly once. This method does not have `using`, because only a transaction that has just begun can see
+        which numbers are settled.
 
-        Events that retention deletes before they are read are missed. A crash of the database server may undo the last half
-        second of claims (no other events) after they were read, and reuse their numbers. Raises InvalidArgument for a limit
-        below 1.
+        Events that retention deletes before they are read are missed. A crash of the database server may undo claims of
+        the last half second (but no other events) after they were read, and reuse their numbers. Raises InvalidArgument
+        for a limit below 1.
         """
         positive(limit)
         if not isinstance(cursor, TailCursor | None):
@@ -121,7 +121,7 @@ class EventLog:
         start = cursor or TailCursor()
 
         def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
-            # In this order, so that the second statement sees all settled events.
+            # The statements run in this order, so that the second one sees all settled events.
             marked = _marked(start, target.run(select_head)[0])
             rows = target.run(following, {"after": start.sequence_num, "limit": limit})
             complete, reached = _complete(marked, rows, limit)
@@ -143,8 +143,8 @@ class EventLog:
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event of this time (aware), or a little earlier, because the order of
-        numbers may deviate from that of times by two minutes. So check the `created_at` of the first events. It takes
-        thirty row look-ups.
+        numbers may deviate from the order of times by two minutes. So check the `created_at` of the first events. It
+        takes thirty row look-ups.
         """
         aware(when, "when")
         try:
@@ -156,7 +156,7 @@ class EventLog:
         return TailCursor(sequence_num=before, settled=before)
 
     def tail_last(self, count: int) -> TailCursor:
-        """Return a cursor before the newest `count` events; with 0, after the newest, as `tail_from_now` does."""
+        """Return a cursor before the newest `count` events; with 0, after the newest event, like `tail_from_now`."""
         end = self.tail_from_now()
         if count == 0:
             return end
@@ -176,9 +176,11 @@ class EventLog:
 
 
 def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
-    """Return the cursor after passing its mark if possible, with a new mark if it has none. See the top of this file."""
+    """Return the cursor after passing its mark, if possible. If it does not have a mark, it gets a new one. See the top
+    of this file.
+    """
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
-    if oldest_open >= next_transaction:  # without a writer, a new mark would already have passed
+    if oldest_open >= next_transaction:  # there is no open writer, so a new mark would already have passed
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
     if cursor.mark_xact and oldest_open < cursor.mark_xact:
         return cursor
@@ -208,7 +210,9 @@ _only_ready, _only_running = (sa.bindparam(name, False, type_=sa.Boolean) for na
 
 
 def select_head(g: Grammar) -> sa.Select[Any]:
-    """Select the highest number, the oldest transaction that may still write, and the next transaction that will begin."""
+    """Select the highest number, the id of the oldest transaction that may still write, and the id of the next
+    transaction.
+    """
     columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.oldest_open.label("oldest_open"),
@@ -218,7 +222,7 @@ def select_head(g: Grammar) -> sa.Select[Any]:
 
 
 def snapshot(g: Grammar) -> sa.Select[Any]:
-    """Select the highest number, the database's own snapshot as text, and the next transaction that will begin."""
+    """Select the highest number, the database's own snapshot as text, and the id of the next transaction."""
     columns: tuple[sa.ColumnElement[Any], ...] = (
         _highest().label("head"),
         g.snapshot.label("snapshot"),
@@ -237,7 +241,7 @@ def _highest() -> sa.ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
-    With :only_ready or :only_running, it also had that status. Later events show this.
+    With :only_ready or :only_running, it also had that status. This is concluded from later events.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)
@@ -253,7 +257,7 @@ def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) 
 
 
 def had_failed(g: Grammar, dead_letter: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return the condition that a dead letter was one at the snapshot :head, :open, and has not been redriven since."""
+    """Return the condition that a task was a dead letter at the snapshot :head, :open, and has not been redriven since."""
     ends = (EventType.FAILED, EventType.ABANDONED)
     parts = (_later(g, dead_letter, ids, part, ends).is_(None) for part in (_event.lease_token.is_(None), _is_end))
     return sa.or_(_head.is_(None), sa.and_(*parts))
@@ -293,8 +297,8 @@ _search_from = sa.bindparam("search_from", type_=Instant, required=True)
 def first_of_window(_: Grammar) -> sa.Select[Any]:
     """Select the number of the first event since :search_from, or the number after the last event; no row for an empty log.
 
-    No index covers the times of events, but their numbers grow with them. So a binary search goes through the primary key, with
-    thirty probes for a thousand million events. Gaps of deleted events cost nothing.
+    There is no index on the times of events, but their numbers grow with the times. So this is a binary search in the
+    primary key, with thirty probes for a billion events. Gaps left by deleted events do not matter.
     """
     event = execution_events.c
     low = sa.select(sa.func.min(event.sequence_num)).scalar_subquery()
@@ -319,10 +323,10 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The events that were committed at one moment. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+    """The events that had been committed at a certain time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
-    Changing many tasks with the snapshot of a count does not change any uncounted task, whatever the clocks of
-    producers show and however late a transaction commits. A snapshot is valid only in its own database.
+    A bulk change with the snapshot of a count changes only counted tasks, whatever the producers' clocks show and
+    however late a transaction commits. A snapshot is valid only in its own database.
     """
 
     head: int
@@ -334,7 +338,9 @@ class Snapshot:
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the current snapshot, or that of a transaction which reads everything as of one moment."""
+        """Return the current snapshot or, in a transaction that reads from one snapshot, the snapshot of the
+        transaction.
+        """
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))

@@ -1,8 +1,8 @@
 """Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
-Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before the key
-or its task changes, and keys are inserted and locked in their order. So two batches cannot wait for each other, and no key is
-taken over while its task is redriven.
+Locks are taken in one order: keys by scope and key, then outbox entries, then executions. A key's row is locked before
+the key or its task changes, and keys are inserted and locked in a fixed order. So two batches cannot wait for each
+other, and a key is not taken over while its task is being redriven.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""Number of times that a task may be Ready when read but gone when replaced. After that, it stays as it is."""
+"""The maximum number of times that a task may be Ready when it is read but no longer when it is replaced. After that,
+it is not replaced.
+"""
 
 Key = tuple[str, str | None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyOwner:
-    """The task that has a key."""
+    """The task that holds a key."""
 
     id: UUID
     status: TaskStatus | None
@@ -62,15 +64,15 @@ class KeyOwner:
         return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
 
     def loses(self, key: Key) -> str | None:
-        """Return the key that the dead letter records as lost, so that its redrive asks for it again."""
+        """Return the key that the dead letter records as lost, so that a redrive requests it again."""
         return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
     """Write the tasks whose key is free, and handle the others according to their `on_conflict`.
 
-    If this raises, the caller rolls back. A key or task that another transaction changes between the read and the write
-    is read again, so each further round is due to another transaction's commit.
+    The caller rolls back if this raises an error. A key or task that another transaction changes between the read and
+    the write is read again, so every further round is caused by another transaction's commit.
     """
     handles: dict[UUID, Handle] = {}
     left = list(tasks)
@@ -84,7 +86,7 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:
-    """Add the handles of the settled tasks. Returns the tasks that must be read again."""
+    """Add the handles of the tasks that are settled. Returns the tasks that must be read again."""
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
@@ -92,7 +94,7 @@ def _round(
     refused = [task for task in tasks if task.id not in handles]
     if not refused:
         return []
-    # A second statement, because its snapshot sees the rows that the first one waited for.
+    # This is a second statement, because its snapshot sees the rows that the first one waited for.
     owners = _owners(target, values, map(_key, refused))
     taking: dict[Key, NewTask] = {}
     replacing: dict[Key, list[NewTask]] = {}
@@ -129,7 +131,8 @@ def _replace(
     """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
-    # A replaced task may have left its partition key, or have moved back in it, so the key may now have another head.
+    # A replaced task may have left its partition key, or have moved back in it, so another task may now be the first of
+    # the key.
     store.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
     return {
         task.id: Handle(id=owner, created=False, replaced=True) for owner in _ids(replaced) for task in by_owner[owner]
@@ -137,14 +140,15 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of tasks that an earlier attempt wrote, all or none; None if it wrote none.
+    """Return the handles of the tasks that an earlier attempt wrote. It wrote either all of the tasks or none of them;
+    if none, return None.
 
     An attempt that replaced a task left its own id in that task's event.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
     others = [task for task in tasks if task.id not in created]
-    # A key without an owner was given up meanwhile, so the owner's id is unknown.
+    # A key without an owner has been given up meanwhile, so the owner's id is unknown.
     owners = {key: owner.id for key, owner in _owners(target, values, map(_key, others)).items()}
     ours = {str(task.id) for task in tasks}
     replacing = {_key(task) for task in others if task.on_conflict is OnConflict.REPLACE}
@@ -175,7 +179,7 @@ def regain_keys(
     given = [(task_id,) for task_id in sorted(task_ids)]
     if not target.run(lock_for_redrive, values, given):
         return {}
-    # A second statement, because its snapshot sees the rows that the first one waited for.
+    # This is a second statement, because its snapshot sees the rows that the first one waited for.
     lost = {row["id"]: (row["scope"], row["key"]) for row in target.run(lost_keys, values, given)}
     owners = _owners(target, values, lost.values())
     refused: dict[UUID, DuplicateTask] = {}
@@ -202,7 +206,7 @@ def _requests(target: Target, task_id: UUID) -> set[str]:
 
 
 def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> dict[Key, KeyOwner]:
-    """Return which task has each of these keys, for the keys that are taken."""
+    """Return, for each of these keys that is taken, the task that holds it."""
     wanted = sorted({key for key in keys if key[1] is not None}, key=str)
     found = target.run(key_holders, values, wanted) if wanted else []
     return {
@@ -270,10 +274,10 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
-"""A contended task with the key that a dead letter loses, and must acquire again before it is redriven."""
+"""A contended task, with the key that a dead letter loses and must acquire again before it is redriven."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
-"""Columns of a task that its replacement overwrites, as given."""
+"""The columns of a task that its replacement overwrites with the given values."""
 _held, _dead_letter = idempotency_keys.c, dead_letters.c
 
 
@@ -317,7 +321,7 @@ def key_holders(g: Grammar) -> Transition:
     """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
-        """Look each key up by index, whatever the planner estimates for the table."""
+        """Look up each key by index, whatever the planner estimates for the table."""
         given = r["given"].c
         mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
         return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])
@@ -387,7 +391,7 @@ def take_over_keys(g: Grammar) -> Transition:
 def replace(g: Grammar) -> Transition:
     """Overwrite waiting tasks with the values of new tasks; each holder occurs once in a batch. Returns the overwritten holders.
 
-    A task still waits if its outbox entry can be deleted. A task that has since been claimed stays as it is.
+    A task is still waiting if its outbox entry can be deleted. A task that has since been claimed is not changed.
     """
     entry = task_outbox.c
 
@@ -421,7 +425,7 @@ def replace(g: Grammar) -> Transition:
 
 
 def written(g: Grammar) -> Transition:
-    """Return the ids of these tasks that exist."""
+    """Return which of these ids belong to existing tasks."""
 
     def found(r: Relations) -> Statement:
         return sa.select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
@@ -432,8 +436,8 @@ def written(g: Grammar) -> Transition:
 def lock_for_redrive(g: Grammar) -> Transition:
     """Lock the keys that these tasks have or have lost, until the transaction ends. A lost key that is free is acquired.
 
-    Each row is updated without a change, so that no transaction above READ COMMITTED can take the key over by an older
-    snapshot.
+    Each row is updated without a change, so that no transaction above READ COMMITTED can take over the key from an
+    older snapshot.
     """
 
     def wanted(r: Relations) -> Statement:

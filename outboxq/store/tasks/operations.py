@@ -30,7 +30,9 @@ from .idempotency import regain_keys
 from .tasks import data_of, get, no_task
 
 _LOOKS = 10
-"""Number of times that a task may change its status between a read and the write before the call gives up."""
+"""The maximum number of times that a task may change its status between the read and the write before the call gives
+up.
+"""
 _ALLOWED = {
     EventType.RETRY_SCHEDULED: ("retried", {TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED}),
     EventType.CANCELLED: ("cancelled", {TaskStatus.READY, TaskStatus.RUNNING}),
@@ -96,10 +98,10 @@ def redrive(
 ) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
-    The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive takes it
-    again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with `take_key_back`, the
-    key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless Failed, or if the previous task of
-    its chain was deleted, so that its result is lost.
+    The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
+    takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
+    `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless Failed,
+    or if the previous task of its chain was deleted, so that its result is lost.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
@@ -122,7 +124,7 @@ def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
 
 
 def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Set the priority of a waiting task (-100 to 100, higher first); its due time stays. Returns False if it already
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if it already
     has that priority.
 
     Raises TaskNotFound; InvalidTransition unless Ready.
@@ -133,7 +135,7 @@ def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: s
 
 
 class Change(TypedDict, total=False):
-    """The details of a change of one task."""
+    """The details of a change to one task."""
 
     attempt: int
     retry_at: datetime
@@ -194,7 +196,9 @@ def moving(
 
 
 def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
-    """Raise an error if the dead letter must not run again. Otherwise it gets its idempotency key back, which is locked first."""
+    """Raise an error if the dead letter must not run again. Otherwise, its idempotency key is locked and given back to
+    it.
+    """
     for refusal in futile_redrives(target, {task_id}).values():
         raise refusal
     for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
@@ -202,7 +206,9 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks whose previous task in its chain was deleted. Without chains, it reads nothing."""
+    """Return an error for each of these tasks whose previous task in its chain was deleted. If there are no chains
+    among them, it does not query the database.
+    """
     links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
     if not links:
         return {}
@@ -263,9 +269,9 @@ def change_all(
 ) -> int:
     """Make the same change to these tasks in one transaction; returns the number of changed tasks.
 
-    `places` are the parameters of `manual_change` that name the places from which tasks are moved. With `asks`, running tasks that
-    were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change in the order of their ids,
-    so that at most one of two callers waits for the other.
+    `places` are the parameters of `manual_change` that name the places that tasks may be moved from. With `asks`,
+    running tasks that were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change
+    in the order of their ids, so that at most one of two callers waits for the other.
     """
     request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
     details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
@@ -297,7 +303,8 @@ def freed(moved: Iterable[Row]) -> list[str]:
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
     """Return the row with the request's id in the event's data.
 
-    A call whose COMMIT was not answered finds its own event by this id, no matter what has happened to the task since.
+    If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has since happened to
+    the task.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
@@ -350,9 +357,9 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 def manual_change(g: Grammar) -> Transition:
     """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
 
-    :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a task
-    that moves meanwhile is not changed, and the caller reads it again. Returns the moved tasks, each with the lease token under
-    which it was running.
+    :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a
+    task that moves meanwhile is not changed, and the caller reads it again. Returns the moved tasks, each with the
+    lease token that it was running under.
     """
     return Transition(
         given=MANUAL_CHANGE,
@@ -443,7 +450,9 @@ def waiting(g: Grammar) -> sa.Select[Any]:
 
 
 def request_cancel(g: Grammar) -> Transition:
-    """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request changes nothing."""
+    """Ask running tasks to stop. Their workers see the request at the next heartbeat. A repeated request does not
+    change anything.
+    """
 
     def asked(r: Relations) -> Statement:
         return (

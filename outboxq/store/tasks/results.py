@@ -28,7 +28,9 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""Number of newest events that contain the end of a task, unless people have redriven it since."""
+"""The number of newest events that are read to find the end of a task, which is among them unless people have redriven
+the task since.
+"""
 _READS = frozenset({Feature.RESULTS})
 
 
@@ -41,11 +43,13 @@ class Standing:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None if there is none."""
+    """The result as JSON; None if there is no such value."""
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """Event of an ending other than Completed; None if the task has not ended, or the event is gone."""
+    """The event that ended the task if it is not Completed; None if the task has not ended, or if the event no longer
+    exists.
+    """
 
     @property
     def has_ended(self) -> bool:
@@ -56,8 +60,9 @@ class Standing:
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
     """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
 
-    A missing task does not exist, or has not been committed. The transaction is not tried again after an error, because
-    the caller decides when to query again. Raises NotPermitted if the database role may not read results.
+    A task that is missing from the result does not exist or has not been committed. The transaction is not tried again
+    after an error, because the caller decides when to query again. Raises NotPermitted if the database role may not
+    read results.
     """
     with _reading(store, _READS) as target:
         values = pack_ids(target, "tasks", task_ids)
@@ -139,7 +144,7 @@ class BatchStanding:
     cancel_requested_at: datetime | None
     completed_at: datetime | None
     blocker: Standing | None = field(default=None, repr=False)
-    """The task whose outcome keeps the batch from enqueueing this task."""
+    """The task whose outcome prevents the batch from enqueueing this task."""
 
     @property
     def has_come(self) -> bool:
@@ -166,7 +171,7 @@ class BatchStanding:
     def is_decided(self) -> bool:
         """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        A batch that is still being cancelled does not count, because the reason comes with its cancelled tasks.
+        A batch that is still being cancelled does not count, because its cancelled tasks have the reason.
         """
         return self.blocker is not None or self.completed_at is not None
 
@@ -178,7 +183,7 @@ class BatchStanding:
 
     @property
     def blocked_by(self) -> TaskStatus | None:
-        """Status of the tasks that may keep the batch from enqueueing this task; None if no task does."""
+        """The status of the tasks that may prevent the batch from enqueueing this task; None if no task does."""
         waits = self.on_failed is OnFailed.WAIT and self.counts.failed > 0
         if self.link.number == 0:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
@@ -206,15 +211,16 @@ def batch_standings(
 ) -> Mapping[BatchLink, BatchStanding]:
     """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all links.
 
-    A missing link belongs to no batch, or to an uncommitted one. The transaction is not tried again after an error. Raises
-    NotPermitted if the database role may not read both results and batches.
+    A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
+    transaction is not tried again after an error. Raises NotPermitted if the database role may not read both results
+    and batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
         return _standings(target, links, everything=everything)
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
-    """Return the first task of a batch that has one of these statuses (one or two); None if there is no such task."""
+    """Return the first task of a batch that has one of these statuses (at most two); None if there is no such task."""
     with _reading(store, _READS_OF_BATCHES) as target:
         return first_task(target, identifier(batch_id), *statuses)
 
@@ -274,8 +280,8 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 def ended(g: Grammar) -> sa.Select[Any]:
     """Select the given tasks that have ended; with :everything, the others too.
 
-    Each is looked up by its id. Unfinished tasks are only read to check that they exist: reading a thousand of them
-    repeatedly would be most of the traffic.
+    Each is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly reading a
+    thousand of them would cause most of the traffic.
     """
     execution = task_executions.c
     has_ended = execution.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
@@ -314,7 +320,8 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, in the order of the ids, that has one of two statuses.
 
-    All of them are found by the index of batches. With a LIMIT there, a planner may walk through all ids of the table instead.
+    All of them are found by the index of batches. With a LIMIT in that query, a planner might scan all ids of the table
+    instead.
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)

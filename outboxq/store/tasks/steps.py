@@ -28,7 +28,9 @@ from . import operations
 from .operations import Change, freed, marked, moving, row_of, was_done
 
 _LOOKS = 10
-"""Number of times that a task may be claimed and released between a read and the write before the call gives up."""
+"""The maximum number of times that a task may be claimed and released between the read and the write before the call
+gives up.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +68,8 @@ class Steps:
     def complete(self, claim: Claim, step: NewStep, *, using: object = None) -> Written | None:
         """Write a step of this claim with its event. Returns None, and writes nothing, if the claim is lost.
 
-        The step is on disk when the call returns. If a COMMIT was not answered, the row shows whether it succeeded.
+        The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether it
+        succeeded.
         """
         delay = None if step.delay is None else step.delay.total_seconds()
         given = {
@@ -144,7 +147,7 @@ class Steps:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
-        """Make the task due now, and keep it from being claimed until the transaction ends."""
+        """Make the task due now, and prevent claims of it until the transaction ends."""
         for _ in range(_LOOKS):
             status = _status(target, task_id)
             if status is TaskStatus.FAILED:
@@ -173,7 +176,7 @@ class Steps:
 
 
 def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
-    """Return the steps from the one with this name on. Raises InvalidArgument for an unknown step."""
+    """Return the step with this name and all later ones. Raises InvalidArgument for an unknown step."""
     _status(target, task_id)
     found = [Step(**row) for row in target.run(of_task, {"task_id": task_id})]
     for step in found:
@@ -210,8 +213,9 @@ _delay_seconds = sa.bindparam("delay_seconds", type_=sa.Double, required=True)
 def complete(g: Grammar) -> Transition:
     """Write a step of a claim that the worker still holds. Returns its number and the end of a sleep.
 
-    It returns no row if the claim is lost or the step exists. The lease is locked until the transaction ends, so that the claim
-    cannot be lost before the step is committed. The event has no lease token, because it does not end the claim.
+    It returns no row if the claim is lost or the step exists. The lease is locked until the transaction ends, so that
+    the claim cannot be lost before the step is committed. The event does not have a lease token, because it does not
+    end the claim.
     """
 
     def held(_: Relations) -> Statement:
@@ -255,7 +259,9 @@ def of_task(_: Grammar) -> sa.Select[Any]:
 
 
 def written(_: Grammar) -> sa.Select[Any]:
-    """Select the step of this name that the claim of this token has written: the answer that a lost connection did not deliver."""
+    """Select the step with this name that the claim with this token has written, in case the answer was lost with the
+    connection.
+    """
     return sa.select(_step.task_execution_id.label("id"), _step.number, _step.due_at).where(
         _step.task_execution_id == _task_id, _step.name == _name, _step.lease_token == _lease_token
     )

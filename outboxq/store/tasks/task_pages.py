@@ -2,10 +2,10 @@
 
 A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
-Each search begins at one id, goes up or down in the order of the ids by a unique index, and ends after :scan rows. If a filter
-may exclude most of them, the last of these rows is found first, and bounds the search. So a page costs the same
-whatever the size of the tables, and the next page begins where the search ended. For a batch, all of its tasks are read
-for each page.
+Each search begins at an id, follows a unique index up or down in the order of the ids, and ends after :scan rows. If a
+filter may exclude most of the rows, the last of these rows is found first, as a bound for the search. So a page costs
+the same whatever the size of the tables, and the next page begins where the search ended. For a batch, each page reads
+all of its tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
 
 SCAN = 10_000
-"""The number of rows that one look reads at most."""
+"""The maximum number of rows that one search reads."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
@@ -41,7 +41,7 @@ _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatu
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskPage:
-    """A page of tasks, and the links to the pages beside it."""
+    """A page of tasks, with links to the previous and the next page."""
 
     tasks: list[TaskExecution]
     """The tasks, newest first."""
@@ -54,11 +54,11 @@ class TaskPage:
     behind these rows.
     """
     looked_at: int = SCAN
-    """The number of rows that one look reads at most."""
+    """The maximum number of rows that one search reads."""
 
 
 class TaskFilters(TypedDict, total=False):
-    """Filters for tasks. All that are given must match; None matches any value."""
+    """Filters for tasks. All given filters must match; None matches any value."""
 
     queue: str | None
     task: str | None
@@ -96,9 +96,9 @@ def tasks(
     With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
 
     The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. For
-    finished tasks, or without a status, it reads the next 10 000 tasks; for Ready tasks, the next 10 000 entries, or as
-    many entries of the queue; for a batch, all of its tasks. `task_page` says where the call stopped. Raises
-    InvalidArgument.
+    finished tasks, or without a status, it reads the next 10 000 tasks; for Ready tasks, the next 10 000 entries, or
+    the same number of entries in the queue; for a batch, all of its tasks. `task_page` says where the call stopped.
+    Raises InvalidArgument.
     """
     look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
@@ -122,7 +122,8 @@ def task_page(
 ) -> TaskPage:
     """Return a page of the tasks that `tasks` returns. All statuses are searched in the same bounded way.
 
-    From page to page by `older`, no task is missed or repeated as long as the tables stay as they are. Raises InvalidArgument.
+    If you follow `older` from page to page, no task is missed or repeated, as long as the tables do not change. Raises
+    InvalidArgument.
     """
     look = partial(
         _page, store, status=status, values=filter_values(wanted), limit=positive(limit), before=before, after=after
@@ -171,7 +172,7 @@ def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, An
 def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> UUID | None:
     """Bound the search, and return the last id that it reads; None if it reaches the end earlier.
 
-    Later inserts and deletions make the search longer or shorter, but it still ends at the same id.
+    Later inserts and deletions can make the search longer or shorter, but it still ends at the same id.
     """
     if source in {"queue", "batch"}:
         return None
@@ -251,22 +252,22 @@ _execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution
 
 
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
-    """Select one row if :queue has more than :scan entries without a key, or as many with one."""
+    """Select one row if :queue has more than :scan entries without a key, or more than :scan with one."""
     parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
     found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
     return sa.select(found.c.id)
 
 
 def _entries(*, keyed: bool) -> sa.Select[Any]:
-    """Select the entries of :queue with or without a key: each kind has an index of its own."""
+    """Select the entries of :queue with or without a key. Each kind has its own index."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
     columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
     return sa.select(*columns).where(_entry.queue == _SAME["queue"], has_key)
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks of :batch by their index. All of them are read: that index is not ordered by id, and the primary key would
-    have to be searched for them.
+    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id, and the
+    primary key would have to be searched for them.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(
@@ -298,7 +299,7 @@ def _ids(
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
-    # With a limit, it is looked up task by task, rather than read for all tasks of the worker at once.
+    # The limit makes this a look-up per task instead of one read of all tasks of the worker.
     worked = (
         sa.select(_event.sequence_num)
         .where(
@@ -330,7 +331,7 @@ def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
 
 
 def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
-    """Select the tasks, newest first, whatever the direction of the search."""
+    """Select the tasks, newest first, in whichever direction the search goes."""
     (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
@@ -341,8 +342,8 @@ def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
-    """Select the id of the last row that is looked at, and of the first one that is not; one row or none if there are
-    no more rows.
+    """Select the id of the last row that the search reads, and the id of the next row. There are fewer than two rows if
+    the search reaches the end.
     """
     _rows, ids, counts = _source(source)
     return (
@@ -366,7 +367,7 @@ def count_waiting(g: Grammar) -> sa.Select[Any]:
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching tasks among :scan entries of :queue without a key, and as many with one."""
+    """Count up to :limit matching tasks among :scan entries of :queue without a key and :scan entries with one."""
     parts = []
     for keyed in (False, True):
         mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
@@ -375,7 +376,7 @@ def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
 
 
 def count_running(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching running tasks; unless :asked_too, only those that were not asked to stop."""
+    """Count up to :limit matching running tasks; unless :asked_too, only tasks that were not asked to stop."""
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,

@@ -31,7 +31,9 @@ class Attempt:
     """One claim of a task, from its start to its end."""
 
     number: int
-    """Number of the attempt; 0 if its event lacks it. After a snooze or the death of a worker, the next claim has the same number."""
+    """The number of the attempt; 0 if its event does not have it. After a snooze or the death of a worker, the next
+    claim has the same number.
+    """
     lease_token: int
     worker_id: UUID | None
     started_at: datetime
@@ -45,7 +47,7 @@ class Attempt:
     """Module and name of the exception's class."""
     traceback: str | None = None
     progress: Progress | None = None
-    """Last reported progress; None if its handler reported none, or its worker died."""
+    """Last reported progress; None if its handler did not report any, or if its worker died."""
     log: tuple[LogLine, ...] = ()
     """Last lines that its handler logged; empty while it runs, or if its worker died."""
     log_omitted: int = 0
@@ -90,7 +92,7 @@ def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> lis
 
 
 def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
-    """Return the attempts in these events of a task, which come oldest first."""
+    """Return the attempts in these events of a task. The events come oldest first."""
     found: dict[int, Attempt] = {}
     for event in events:
         token, data = event.lease_token, event.event_data
@@ -126,7 +128,8 @@ def no_task(task_id: UUID) -> TaskNotFound:
 
 
 def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
-    """Return the id of the only task whose id begins with this text: at least six hex digits, with or without dashes, in any case.
+    """Return the id of the only task whose id begins with this string: at least six hex digits, in any case, with or
+    without dashes.
 
     A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that were
     enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names up
@@ -176,8 +179,8 @@ def event_of(row: dict[str, Any]) -> ExecutionEvent:
 
 
 def data_of(text: str | None) -> dict[str, Any]:
-    """Return the data of an event. Text that is not a JSON object, which foreign SQL may have written, is returned under
-    ``unreadable``.
+    """Return the data of an event. A string that is not a JSON object, which SQL from outside outboxq may have written,
+    is returned under ``unreadable``.
     """
     try:
         data = json.loads(text or "{}")
@@ -206,8 +209,8 @@ def select_history(_: Grammar) -> sa.Select[Any]:
 
 
 def select_recent_history(_: Grammar) -> sa.Select[Any]:
-    """Select the newest :limit events of one task, newest first. Each index need not be read further, because tokens
-    grow with events.
+    """Select the newest :limit events of one task, newest first. Each index is read only up to the limit, because
+    tokens grow with events.
     """
     event = execution_events.c
     claims, ends, others = _parts_of_history()
@@ -234,7 +237,9 @@ def _parts_of_history() -> list[sa.Select[Any]]:
 
 
 def ended_by(_: Grammar) -> sa.Select[Any]:
-    """Select the event that ended the claim of this worker and token: the answer that a lost connection did not deliver."""
+    """Select the event that ended the claim with this worker and token, in case the answer was lost with the
+    connection.
+    """
     event = execution_events.c
     return sa.select(event.event_type).where(
         event.task_execution_id == _task_id,
@@ -267,7 +272,9 @@ def with_lease() -> sa.Select[Any]:
 
 
 def select_beginning(_: Grammar) -> sa.Select[Any]:
-    """Select the tasks whose ids are between :first and :last, oldest first: those whose id begins with the same digits."""
+    """Select the tasks whose ids are between :first and :last, oldest first: the tasks whose id begins with the same
+    digits.
+    """
     execution = task_executions.c
     return (
         sa.select(execution.id, execution.task_name, execution.status)

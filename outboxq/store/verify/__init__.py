@@ -41,8 +41,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""Every invariant by its name, in the order of repair: a stale row may take the place of another, and differences from
-the events are repaired before differences from other tables.
+"""All invariants by name, in the order of repair: a stale row may occupy the place of another, and differences from the
+events are repaired before differences from other tables.
 """
 
 
@@ -54,7 +54,7 @@ class Violation:
     meaning: str
     count: int
     examples: Sequence[UUID | str]
-    """Ids of some of the tasks; or names, if the fault is in a queue or an index rather than a task."""
+    """The ids of some of the tasks, or names if the fault is in a queue or an index instead of a task."""
     repaired: int = 0
 
 
@@ -65,16 +65,18 @@ def verify(
     on_progress: Callable[[int, int], None] | None = None,
     using: object = None,
 ) -> list[Violation]:
-    """Check every invariant in one snapshot of a running system; returns the violated ones. It reads all tables, so it takes time.
+    """Check every invariant in one snapshot of a running system; returns the violated ones. It reads all tables, which
+    takes time.
 
-    With `repair`, it makes the repairs that need no guess. A lost outbox entry is restored, due at the time of the last event.
-    Stale entries, leases, dead letters and claims of partition keys are deleted. An entry, lease or dead letter that differs
-    from its task gets the values of the task. A Running task without a lease gets an expired one, so that `recover` finds it. A
-    Failed task becomes a dead letter again. A partition key returns to the task that runs or holds it, unless another task has
-    taken it. A due time, retry, end, error, worker, position, idempotency key or cancel request that differs from the task's
-    events gets their value. A lease or a rate that ends too late ends its own length from now, and the counter of positions
-    continues behind the largest position. Ticks and steps without tasks are deleted. Each repair is a separate transaction.
-    With `using`, the snapshot is that of this connection's transaction.
+    With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, due at the time
+    of the last event. Stale entries, leases, dead letters and claims of partition keys are deleted. An entry, lease or
+    dead letter that differs from its task gets the values of the task. A Running task without a lease gets an expired
+    one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is returned to the task
+    that is running or holding it, unless another task has taken it. A due time, retry time, completion time, error,
+    worker, position, idempotency key or cancel request that differs from the task's events gets the value from the
+    events. A lease or rate that ends too late is set to end its own length from now, and the counter of positions
+    continues after the largest position. Ticks and steps without tasks are deleted. Each repair is a separate
+    transaction. With `using`, the snapshot of this connection's transaction is used.
 
     `on_progress` is called after each check, with the number of finished checks and of all checks.
     """
@@ -103,7 +105,7 @@ def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, 
 
 
 def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
-    """Return the violations that this check finds, of its own invariant and of the others that it covers."""
+    """Return the violations that this check finds, of its own invariant and of the others that it checks."""
     check, found = CHECKS[name], []
     rows = target.run(check.broken, store.values(target))
     if check.is_broken is not None:
@@ -128,6 +130,6 @@ def _repair(store: Transactions, violation: Violation, using: object) -> Violati
 
     rows = store.run(work, using=using)
     for row in rows:
-        fields = {"task_id": str(row["id"])} if isinstance(row["id"], UUID) else None  # else it is a queue
+        fields = {"task_id": str(row["id"])} if isinstance(row["id"], UUID) else None  # otherwise it is a queue
         log.warning("repaired %s: %s", row["id"], violation.meaning, extra=fields)
     return replace(violation, repaired=len(rows))

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import sqlalchemy as sa
 
-from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal, text_literal
+from ...database.grammar import Grammar, Transition, sql_literal, text_literal
 from ...database.tables import task_batches, task_executions
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed, links_of
-from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a
+from .check import Check, broken_ones, is_a, updated
+from .conditions import EVENT, EXECUTION, OTHERS, UNFINISHED
 from .rows import GRACE, latest, seconds
 
 _batch = task_batches.c
 _zero = sa.literal_column("0", sa.Integer)
 _GOES_ON = _batch.completed_at.is_(None)
-_COUNTS = (_GOES_ON, _batch.closed)
 _waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
 _UNENDED = (TaskStatus.READY, TaskStatus.RUNNING)
 _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
 _MEMBER = sa.and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _RECORDED = ("kind", "on_failed", "name")
+_Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
+"""Returns a condition on a batch, from the numbers of its tasks."""
 
 
 def batch_checks() -> Mapping[str, Check]:
     return {
         "batch_lost": Check(
-            meaning="a batch has tasks but no row, although it has not completed, so its `then` task is never enqueued: enqueue it yourself",
+            meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued: enqueue it yourself",
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
-            meaning="the kind, name or on_failed of a batch differs from its creation",
+            meaning="the kind, name or on_failed of a batch differs from the event of its creation",
             broken=_differs,
         ),
         "batch_counts_differ": Check(
@@ -41,12 +43,12 @@ def batch_checks() -> Mapping[str, Check]:
             broken=lambda g: _among_open(
                 g,
                 {
-                    "batch_counts_differ": _counts_differ,
-                    "batch_stage_differs": _stage_differs,
+                    "batch_counts_differ": counts_differ,
+                    "batch_stage_differs": stage_differs,
                     "batch_cancel_contradicts": lambda _: sa.and_(
                         ~_batch.runs_then, _batch.cancel_requested_at.is_(None)
                     ),
-                    "batch_ahead_of_time": lambda _: _batch.updated_at > g.later(latest(g), seconds(GRACE)),
+                    "batch_ahead_of_time": lambda _: _ahead(g),
                 },
             ),
             also={
@@ -57,26 +59,26 @@ def batch_checks() -> Mapping[str, Check]:
             },
         ),
         "batch_unreadable": Check(
-            meaning="the `then` tasks of a batch are unreadable, or their number differs from its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
+            meaning="the `then` tasks of a batch are unreadable, or their number differs from the event of its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
             broken=_links,
             is_broken=_is_unreadable,
         ),
         "batch_not_closed": Check(
-            meaning="an error left the `with` block of a batch, and the transaction was still committed, so its `then` tasks are "
-            "never enqueued; cancel the batch: outboxq batch cancel ID",
+            meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
+            "never be enqueued; cancel the batch: outboxq batch cancel ID",
             broken=lambda _: sa.select(_batch.id).where(_batch.completed_at.is_(None), sa.not_(_batch.closed)),
         ),
     }
 
 
 def _lost(g: Grammar) -> sa.Select[Any]:
-    """Select the batches that have tasks, but neither a row nor the event of their end."""
+    """Select the batches that have tasks, but neither a row nor an event that records their completion."""
     is_batch = sa.and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
     named = sa.select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
     ended = sa.select(EVENT.pipeline_execution_id).where(
         EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_COMPLETED)
     )
-    # Not joins, which a planner that expects one lost batch would run again for each task.
+    # These are not joins, because a planner that expects one lost batch would run a join again for each task.
     return sa.select(sa.except_(named, sa.select(_batch.id), ended).subquery("lost"))
 
 
@@ -96,13 +98,9 @@ def _differs_from_event(made: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def as_made(g: Grammar) -> Transition:
     """Restore the kind, the name and the policy with which a batch was created."""
-
-    def moved(_: Relations) -> Statement:
-        made = _made(g)
-        values = {name: made.c[name] for name in _RECORDED}
-        return sa.update(task_batches).where(_differs_from_event(made)).values(**values).returning(_batch.id)
-
-    return Transition(steps={"moved": moved}, returns="moved")
+    made = _made(g)
+    values = {name: made.c[name] for name in _RECORDED}
+    return updated(task_batches, _differs_from_event(made), values, _batch.id)
 
 
 def _made(g: Grammar) -> sa.FromClause:
@@ -130,7 +128,7 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
     return row["links"] is not None and int(row["links"]) != len(links)
 
 
-def _among_open(g: Grammar, broken: Mapping[str, Callable[[sa.FromClause], sa.ColumnElement[bool]]]) -> sa.Select[Any]:
+def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
     """Check unfinished batches against the numbers of their tasks, which are counted in one pass."""
     counted = _counted(g)
     rows = sa.select(_batch.id).join_from(task_batches, counted, counted.c.id == _batch.id)
@@ -155,35 +153,28 @@ def _counted(g: Grammar) -> sa.FromClause:
     )
 
 
-def _counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
+def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
     pending = _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
     left = counted.c.unended + sa.case((_waits, counted.c.failed), else_=_zero)
     fewer = (_batch[name] < counted.c[name] for name in ("completed", "failed", "cancelled"))
     return sa.and_(_batch.closed, sa.or_(pending <= _zero, pending != left, *fewer))
 
 
-def _stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
+def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return a condition: no task was pruned, but the stage of the batch differs from the number of its enqueued `then` tasks."""
     return sa.and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
 
 
-def counts_wrong(g: Grammar) -> sa.Select[Any]:
-    """Lock the batches with wrong counts. The repair is a separate statement, which sees all ends up to then."""
-    return _locked(_batch.id.in_(_ids(g, _counts_differ)))
+def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
+    """Lock the wrong batches. The repair is a separate statement, so that it sees all tasks that have ended by then."""
+    return sa.select(_batch.id).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 
-def stage_wrong(g: Grammar) -> sa.Select[Any]:
-    """Lock the batches with a wrong stage, for the repair after it."""
-    return _locked(_batch.id.in_(_ids(g, _stage_differs)))
-
-
-def _locked(wrong: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(_batch.id).where(wrong).order_by(_batch.id).with_for_update()
-
-
-def _ids(g: Grammar, wrong: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
+def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
+    """Return a condition: the numbers of a batch's tasks meet this condition."""
     counted = _counted(g)
-    return sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
+    ids = sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
+    return _batch.id.in_(ids)
 
 
 def recount(g: Grammar) -> Transition:
@@ -197,33 +188,23 @@ def recount(g: Grammar) -> Transition:
     )
     size = sa.case((_batch.size < present, present), else_=_batch.size)
     counts = {"size": size, "completed": done, "failed": dead, "cancelled": size - left - done, "updated_at": g.now}
-
-    def counted(_: Relations) -> Statement:
-        wrong = sa.and_(*_COUNTS, _batch.id.in_(_ids(g, _counts_differ)))
-        return sa.update(task_batches).where(wrong).values(**counts).returning(_batch.id)
-
-    return Transition(steps={"counted": counted}, returns="counted")
+    return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, among(g, counts_differ)), counts, _batch.id)
 
 
 def set_stage(g: Grammar) -> Transition:
     """Set the stage to the number of enqueued `then` tasks."""
     following = _tasks(*TaskStatus, also=g.digit(EXECUTION.id, 13) == text_literal(8))
-
-    def moved(_: Relations) -> Statement:
-        wrong = sa.and_(_GOES_ON, _batch.id.in_(_ids(g, _stage_differs)))
-        return sa.update(task_batches).where(wrong).values(stage=following, updated_at=g.now).returning(_batch.id)
-
-    return Transition(steps={"moved": moved}, returns="moved")
+    values = {"stage": following, "updated_at": g.now}
+    return updated(task_batches, sa.and_(_GOES_ON, among(g, stage_differs)), values, _batch.id)
 
 
 def set_back(g: Grammar) -> Transition:
     """Set the time of the last change to now for batches that were changed in the future."""
+    return updated(task_batches, sa.and_(_GOES_ON, _ahead(g)), {"updated_at": g.now}, _batch.id)
 
-    def moved(_: Relations) -> Statement:
-        ahead = _batch.updated_at > g.later(latest(g), seconds(GRACE))
-        return sa.update(task_batches).where(_GOES_ON, ahead).values(updated_at=g.now).returning(_batch.id)
 
-    return Transition(steps={"moved": moved}, returns="moved")
+def _ahead(g: Grammar) -> sa.ColumnElement[bool]:
+    return _batch.updated_at > g.later(latest(g), seconds(GRACE))
 
 
 def _tasks(*statuses: TaskStatus, also: sa.ColumnElement[bool] | None = None) -> Any:

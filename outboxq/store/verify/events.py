@@ -10,26 +10,8 @@ import sqlalchemy as sa
 from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.tables import execution_events, task_executions, task_outbox
 from ...model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
-from .check import (
-    CLAIMS,
-    ENDED,
-    ENDS,
-    EVENT,
-    EVENT_OF_TASK,
-    EXECUTION,
-    OTHERS,
-    READY,
-    RUNNING,
-    TRANSITION,
-    Check,
-    broken_ones,
-    is_a,
-    last,
-    leading_to,
-    of_claim,
-    speaks_of,
-    task_of,
-)
+from .check import Check, broken_ones, is_a, last, leading_to, of_claim, speaks_of, task_of
+from .conditions import CLAIMS, ENDED, ENDS, EVENT, EVENT_OF_TASK, EXECUTION, OTHERS, READY, RUNNING, TRANSITION
 
 _STATUS: sa.ColumnElement[str] = sa.case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))
 """The status to which an event leads."""
@@ -53,7 +35,7 @@ def task_event_checks() -> Mapping[str, Check]:
             broken=_last_differs,
             also={
                 "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task's end differs from its last event",
+                "end_differs_from_events": "a task's completion time differs from its last event",
                 "retry_differs_from_events": "a task's retry time differs from its last event",
                 "due_differs_from_events": "the due time of an outbox entry differs from its task's last event",
             },
@@ -96,9 +78,9 @@ def _recorded_due(g: Grammar) -> sa.ColumnElement[Any]:
 
 
 def _recorded_retry(due: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Return the retry time of the task according to its last event; NULL if it waits for no retry.
+    """Return the retry time of the task according to its last event; NULL if it is not waiting for a retry.
 
-    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or none.
+    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or NULL.
     """
     kept = sa.case((EXECUTION.retry_at.is_not(None), due))
     return sa.case((is_a(EventType.RETRY_SCHEDULED), due), (is_a(EventType.RESCHEDULED), kept), else_=sa.null())
@@ -112,7 +94,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
-    # The task has this status, and its last event leads to it.
+    # Conditions: the task has this status, and its last event leads to it.
     ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
@@ -129,7 +111,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
             "status_differs_from_events": EXECUTION.status != _STATUS,
             "worker_differs_from_claim": sa.and_(running, EXECUTION.worker_id.is_distinct_from(EVENT.worker_id)),
             "end_differs_from_events": sa.and_(ended, EXECUTION.completed_at.is_distinct_from(EVENT.created_at)),
-            # Read from the event only if the task is waiting, because parsing JSON takes most of the time here.
+            # The event is read only if the task is waiting, because parsing JSON takes most of the time here.
             "retry_differs_from_events": EXECUTION.retry_at.is_distinct_from(
                 sa.case((ready, _recorded_retry(recorded)))
             ),
@@ -139,7 +121,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
 
 
 def _recorded_values_differ(g: Grammar) -> sa.Select[Any]:
-    """Check values that hold until another event changes them."""
+    """Check values that are valid until another event changes them."""
     attempt, recoveries, error = (
         _last_recorded(g, member).subquery(f"last_{member}") for member in ("attempt", "recovery_attempts", "error")
     )
@@ -194,19 +176,19 @@ def log_checks() -> Mapping[str, Check]:
             ),
         ),
         "token_differs_from_claims": Check(
-            meaning="the lease token is not the number of claims recorded",
+            meaning="a task's lease token is not the number of its recorded claims",
             broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
         ),
         "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
         "ended_twice": Check(
-            meaning="a claim has two ends", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
+            meaning="a claim was ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
             meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
-            meaning="a claim has no end although its task is not Running under it", broken=_claim_left_open
+            meaning="a claim was never ended, although its task is not Running under it", broken=_claim_left_open
         ),
         "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
@@ -299,7 +281,7 @@ def _recovered_early(g: Grammar) -> sa.Select[Any]:
 
 
 def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
-    """Select one row for each task, however many events it has."""
+    """Select one row for each task, even if it has many events."""
     lost = EXECUTION.id.is_(None)
     rows = (
         sa.select(task_of(execution_events))

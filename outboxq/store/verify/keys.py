@@ -1,4 +1,4 @@
-"""Check that partition keys and idempotency keys are neither shared nor lost."""
+"""Check that partition keys and idempotency keys are not shared or lost."""
 
 from __future__ import annotations
 
@@ -11,29 +11,15 @@ from ...database import queue_order
 from ...database.grammar import Grammar, sql_literal
 from ...database.tables import execution_events, idempotency_keys, partition_claims, task_executions
 from ...model import TERMINAL, EventType, OnDeadLetter
-from .check import (
-    ENDS,
-    EVENT,
-    EVENT_OF_TASK,
-    EXECUTION,
-    FAILED,
-    OTHERS,
-    RUNNING,
-    UNFINISHED,
-    Check,
-    has_event,
-    is_a,
-    leading_to,
-    speaks_of,
-    task_of,
-)
+from .check import Check, has_event, is_a, leading_to, speaks_of, task_of
+from .conditions import ENDS, EVENT, EVENT_OF_TASK, EXECUTION, FAILED, OTHERS, RUNNING, UNFINISHED
 
 _Columns: TypeAlias = tuple[sa.ColumnElement[Any], ...]
 _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
-"""A condition: the task is running, so it has its key."""
+"""A condition: the task is running, so it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
 """A condition: only one task of the key runs at a time. Several tasks of a concurrency key may run; their leases are counted."""
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
@@ -93,8 +79,8 @@ def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by
 
 
 def _claimed_twice(_: Grammar) -> sa.Select[Any]:
-    """Compare claims by their numbers instead of by clocks: if a key is claimed after a committed end, the claim draws
-    a higher number.
+    """Compare claims by their numbers instead of by time: if a key is claimed after the commit that ended an earlier
+    claim, the later claim has a higher number.
 
     A replaced task may have had another key before, which is not recorded.
     """
@@ -169,11 +155,11 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
-    """Select the unfinished tasks that asked for a key, if none of the tasks that asked for the key has it; `birth` is
+    """Select the unfinished tasks that requested a key which none of the tasks that requested it holds; `birth` is
     joined.
 
-    An expired key may belong to another task. So may a key that was requested until the end, once its task has ended, because
-    that task may have been redriven.
+    An expired key may belong to another task. So may a key that was requested until the task finishes, after its task
+    has ended, because that task may have been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,7 +14,8 @@ from ...database.grammar import Grammar, Relations, Statement, Transition, sql_l
 from ...model import OnDeadLetter
 from .. import task_rows
 from . import batches, events, keys, rows
-from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, task_of
+from .check import only, task_of, updated
+from .conditions import ENDED, EXECUTION, FAILED, READY, RUNNING
 
 _entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)
@@ -76,7 +78,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Replace the entry of the task by one that is due at the time of its last event."""
+    """Replace the entry of the task with one that is due at the time that its last event gives."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
@@ -98,7 +100,7 @@ def _due(g: Grammar) -> Transition:
 
 
 def _entry_again(g: Grammar) -> Transition:
-    """Replace the entry by one with the task's values; its due time stays."""
+    """Replace the entry with one that has the task's values and the same due time."""
 
     def gone(_: Relations) -> Statement:
         gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
@@ -118,7 +120,7 @@ def _entry_again(g: Grammar) -> Transition:
 
 
 def _worker(_: Grammar) -> Transition:
-    """Return the task and its lease to the worker that claimed it. Without a recorded claim, nothing changes."""
+    """Return the task and its lease to the worker that claimed it. If no claim is recorded, nothing is changed."""
     claimed_by = events.CLAIMED_BY
 
     def moved(_: Relations) -> Statement:
@@ -141,22 +143,22 @@ def _cancel(_: Grammar) -> Transition:
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Let the lease expire its own length from now, as after a heartbeat."""
+    """Make the lease expire its own length from now, as after a heartbeat."""
     end = g.later(g.now, rows.lease_length(g))
-    return _updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
+    return updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
 
 def _lease_queue(_: Grammar) -> Transition:
     queue = sa.select(EXECUTION.queue).where(EXECUTION.id == _lease.task_execution_id).scalar_subquery()
-    return _updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
+    return updated(tables.task_leases, rows.LEASE_DIFFERS, {"queue": queue}, task_of(tables.task_leases), _lease.queue)
 
 
 def _rate(g: Grammar) -> Transition:
-    """Mark the rate limit as used up now, so that it is not exceeded, whatever has been started."""
+    """Mark the rate limit as used up now, so that it is not exceeded, however many tasks have been started."""
     setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
-    return _updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
+    return updated(tables.queue_settings, rows.rate_too_late(g), {"rate_full_at": full_at}, *found)
 
 
 def _renewed_dead_letter(g: Grammar) -> Transition:
@@ -169,7 +171,7 @@ def _renewed_dead_letter(g: Grammar) -> Transition:
         .scalar_subquery()
         for name, value in rows.dead_letter_values(g).items()
     }
-    return _updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
+    return updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
 
 
 def _other_key(g: Grammar) -> Transition:
@@ -178,7 +180,7 @@ def _other_key(g: Grammar) -> Transition:
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Return the key for the requested time. The task that currently has it never asked for it."""
+    """Return the key for the requested time. The task that currently has the key never requested it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -204,7 +206,9 @@ def _missing_entry(g: Grammar) -> Transition:
 
 
 def _missing_lease(g: Grammar) -> Transition:
-    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease needs a worker."""
+    """Give the task an expired lease, so that the next recovery takes it back and counts it. A lease must have a
+    worker.
+    """
     same = ("queue", "lease_token", "worker_id")
     found = _locked(EXECUTION.id, *(EXECUTION[name] for name in same), g.now).where(
         RUNNING, EXECUTION.worker_id.is_not(None), ~rows.LEASE_OF_TASK.exists()
@@ -221,28 +225,19 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Return the key to the task unless another task has it, because the rightful one is then unknown."""
+    """Return the key to the task unless another task has it, because it is then unknown which task should have it."""
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
     return _inserted(g, "taken", tables.partition_claims, columns, found.where(owns, ~keys.CLAIM_OF_TASK.exists()))
 
 
-def _only(name: str, statement: Statement) -> Transition:
-    """Return a transition of this statement alone."""
-    return Transition(steps={name: lambda _: statement}, returns=name)
-
-
 def _deleted(table: sa.Table, wrong: sa.ColumnElement[bool], *columns: sa.ColumnElement[Any]) -> Transition:
-    return _only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
-
-
-def _updated(table: sa.Table, wrong: sa.ColumnElement[bool], values: Mapping[str, Any], *found: Any) -> Transition:
-    return _only("moved", sa.update(table).where(wrong).values(**values).returning(*found))
+    return only("gone", sa.delete(table).where(wrong).returning(task_of(table), *columns))
 
 
 def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
     """Write these columns of the executions for which `wrong` is true."""
-    return _updated(tables.task_executions, wrong, values, EXECUTION.id)
+    return updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
 def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
@@ -258,14 +253,14 @@ def _locked(*columns: Any) -> sa.Select[Any]:
 def _inserted(
     g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
-    """Insert the rows found. A row that has been added meanwhile stays; with `key`, a row that has the same key is
+    """Insert the rows found. A row that has been added meanwhile is kept; with `key`, a row with the same key is
     replaced.
     """
     new = g.insert(table).from_select(columns, found)
     values = {column: new.excluded[column] for column in columns if column not in key}
     index = [table.c[column] for column in key]
     put = new.on_conflict_do_update(index_elements=index, set_=values) if key else new.on_conflict_do_nothing()
-    return _only(name, put.returning(task_of(table)))
+    return only(name, put.returning(task_of(table)))
 
 
 def _entries_gone(g: Grammar, tasks: sa.FromClause, *columns: sa.ColumnElement[Any]) -> Statement:
@@ -282,7 +277,7 @@ REPAIRS = _repairs()
 """The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
 
 LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
-    "batch_counts_differ": batches.counts_wrong,
-    "batch_stage_differs": batches.stage_wrong,
+    "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),
+    "batch_stage_differs": partial(batches.locked, wrong=batches.stage_differs),
 }
-"""Rows to lock, by the names of the checks, before the repair counts rows that sessions write meanwhile."""
+"""The rows to lock, by the names of the checks, before the repair counts rows that other sessions may be writing."""

@@ -17,24 +17,8 @@ from ...model.rules import parse_rule
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from .. import task_rows
 from ..producing.schedules_sql import is_planted_ahead
-from .check import (
-    CLAIMS,
-    ENDED,
-    ENDS,
-    EVENT,
-    EXECUTION,
-    FAILED,
-    OTHERS,
-    READY,
-    RUNNING,
-    Check,
-    broken_ones,
-    is_a,
-    last,
-    leading_to,
-    of_claim,
-    task_of,
-)
+from .check import Check, broken_ones, is_a, last, leading_to, of_claim, task_of
+from .conditions import CLAIMS, ENDED, ENDS, EVENT, EXECUTION, FAILED, OTHERS, READY, RUNNING
 
 
 def part_checks() -> Mapping[str, Check]:
@@ -44,13 +28,13 @@ def part_checks() -> Mapping[str, Check]:
             broken=lambda g: g.set_back(),
         ),
         "part_missing": Check(
-            meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or switched off; make it again "
-            "as `outboxq upgrade --sql` prints it",
+            meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or disabled; create it again "
+            "with the statement that `outboxq upgrade --sql` prints",
             broken=lambda g: g.missing_parts(),
         ),
         "function_of_other_schema": Check(
-            meaning="a function that `outboxq upgrade` makes names a schema other than that of the tables, which was renamed, so ends "
-            "of tasks in batches or enqueues in SQL fail; docs/upgrading.md, 'A renamed schema', has the statement that mends it",
+            meaning="a function that `outboxq upgrade` makes names a schema other than that of the tables, which was renamed, so finishing "
+            "tasks in batches or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
             broken=lambda g: g.misplaced_functions(),
         ),
     }
@@ -79,7 +63,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease belongs to another queue than its task",
+            meaning="a lease belongs to a different queue than its task",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(
@@ -91,7 +75,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
         ),
         "letter_differs_from_task": Check(
-            meaning="a dead letter differs from its task in queue, name, topic, key, end or exception",
+            meaning="a dead letter differs from its task in queue, name, topic, key, failure time or exception",
             broken=lambda g: sa.select(EXECUTION.id).join_from(
                 tables.task_executions, tables.dead_letters, dead_letter_differs(g)
             ),
@@ -135,14 +119,16 @@ def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _last_exception(g: Grammar) -> Any:
-    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or had none."""
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or did not
+    have an exception.
+    """
     recorded = g.text_in(EVENT.event_data, "exception")
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""Largest expected error of a clock, for example a wrong time zone after a change by an administrator or a failover."""
+"""The largest expected error of a clock, such as a wrong time zone after a failover or a change by an administrator."""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition: the task has `on_dead_letter=hold` but no key."""
@@ -151,7 +137,7 @@ HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOL
 def value_checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
-            meaning="a lease ends later than its length from now, so its task is not recovered if the worker dies",
+            meaning="a lease expires later than its own length from now, so its task is not recovered if the worker dies",
             broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
@@ -181,8 +167,8 @@ def value_checks() -> Mapping[str, Check]:
                 "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so it "
                 "was written without their CHECKs; no worker runs it",
                 "hold_without_key": "a task has on_dead_letter=hold but no partition key",
-                "status_contradicts_row": "a task's status contradicts its worker or its end: only a Running task has a worker, "
-                "and only one that has ended has the time of its end; so it was written without the CHECK",
+                "status_contradicts_row": "a task's status contradicts its worker or its completion time: only a Running task has a worker, "
+                "and only a task that has ended has a completion time; so it was written without the CHECK",
             },
         ),
     }
@@ -194,7 +180,9 @@ def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) ->
 
 
 def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the length in seconds of a claim's lease: its own length, which its event has, or the task's; at most the longest."""
+    """Return the length in seconds of a claim's lease: its own length, which is in the event of the claim, or the
+    task's, but not more than the maximum.
+    """
     own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
     task = (
@@ -213,7 +201,9 @@ def rate_too_late(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def latest(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the current time, or that of the last event if it is later because the clock has since been set back."""
+    """Return the current time, or the time of the last event if that is later because the clock has since been set
+    back.
+    """
     newest = tables.execution_events.alias("newest")
     moment = sa.select(newest.c.created_at).order_by(newest.c.sequence_num.desc()).limit(1).scalar_subquery()
     return sa.case((moment > g.now, moment), else_=g.now)
@@ -411,8 +401,8 @@ def tick_checks() -> Mapping[str, Check]:
         ),
         "planted_by_a_clock_ahead": Check(
             meaning=(
-                "a schedule is planted further ahead than the current clock can have planted it; a worker plants it by the "
-                "present clock within 15 seconds, and if it does not, the current clock is behind"
+                "a schedule is planted further ahead than the current clock can have planted it; within 15 seconds, a worker "
+                "plants it by the current clock; if that does not happen, the current clock is slow"
             ),
             broken=_planted_ahead,
         ),

@@ -40,14 +40,16 @@ from .fork_server import ignore_stop_signals
 log = logging.getLogger("outboxq.worker")
 
 _NOTES_EVERY = 0.5
-"""Seconds until the worker learns what the handler has reported and logged."""
+"""Seconds until the worker is informed of what the handler has reported and logged."""
 _ANSWER_TIMEOUT = 5.0
-"""Seconds for which a child waits for the worker to learn that a claim is about to end. Then the child goes on."""
+"""Seconds for which a child waits for the worker to acknowledge that a claim is about to end. After that, the child
+continues.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The current state of a claim, about which its handler may ask the worker."""
+    """The current state of a claim, for its handler."""
 
     deadline: float
     was_lost: bool
@@ -75,7 +77,7 @@ class Notice(Enum):
     COMPLETING = auto()
     """From the child: it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
-    """The worker's answer to that."""
+    """The worker's answer to COMPLETING."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +92,7 @@ class Holding:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The end of a job."""
+    """The answer to a job, when its handler has ended."""
 
     outcome: Outcome | None
     """The outcome without its claim, which the worker has. None: the lease was lost, or the child has no outcome."""
@@ -136,20 +138,20 @@ class ChildProcess:
         """The latest news about the current or the next job."""
         self._is_known = threading.Event()
         self._is_over = threading.Event()
-        """Set when this process is about to end."""
+        """Set when this process is about to exit."""
         self._outcome: Outcome | None = None
-        """The outcome of the job, for its answer: the worker writes it."""
+        """The outcome of the job, for its answer. The worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that arrive through the socket, until it is closed."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True
-        signal.signal(signal.SIGURG, lambda *_: None)  # ends the waiting of a system call; see `_interrupt`
+        signal.signal(signal.SIGURG, lambda *_: None)  # interrupts a waiting system call; see `_interrupt`
         if (engine := self._application.store.engine) is not None:
             engine.dispose(close=False)  # its connections belong to the parent
         self._connection = Connection(channel.detach())
-        # A process that a handler forks must not answer for a task, nor hide that this process has ended.
+        # A process that a handler forks must neither answer for a task nor hide that this process has exited.
         in_children(self._connection.close)
         attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
@@ -187,8 +189,8 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker ends, this process ends too: at once if a handler is running,
-        since its claim is lost.
+        """Receive the worker's messages. When the worker exits, this process exits too. It does so at once if a handler
+        is running, since its claim is lost.
         """
         try:
             while True:
@@ -205,14 +207,14 @@ class ChildProcess:
                 os._exit(1)
             self._jobs.put(None)
         except BaseException:
-            log.exception("a child process could not read a message from its worker, and ends")
+            log.exception("a child process could not read a message from its worker, so it exits")
             os._exit(1)
 
     def _send_notes(self) -> None:
         """Send the running handler's notes whenever they have changed."""
         known: tuple[TaskContext | None, Notes | None] = None, None
         while self._has_job.wait() and not self._is_over.wait(_NOTES_EVERY):
-            with self._sending, suppress(OSError):  # the worker has ended, so `_receive` ends this process
+            with self._sending, suppress(OSError):  # the worker has exited, so `_receive` ends this process
                 if (context := self._context) is None:
                     continue
                 notes, nothing = Notes.of(context), Notes(progress=None, log={})
@@ -221,7 +223,7 @@ class ChildProcess:
                 known = context, notes
 
     def _apply(self, news: News) -> None:
-        """Keep the news, and tell the handler. News may arrive before the handler has begun."""
+        """Keep the news, and inform the handler. News may arrive before the handler has begun."""
         with self._telling:
             self._news = news
             if news.is_stopping:
@@ -239,7 +241,7 @@ class ChildProcess:
         claim, keeps_log = job.claim, self._settings.handler_log
         context = context_of(claim, self._application.tasks.get(claim.task_name), self._stopping, keeps_log=keeps_log)
         context.deadline = job.news.deadline
-        # The worker sends its heartbeats, and warns if it runs past its timeout.
+        # The worker sends the heartbeats, and warns if the handler runs past its timeout.
         active = ActiveClaim(claim=claim, context=context, sent=job.sent, next_beat=math.inf, warned_late=True)
         with self._telling:
             self._tell(context, self._news or job.news)
@@ -294,6 +296,6 @@ class ChildProcess:
 
 
 def _interrupt(thread: int, kind: type[BaseException]) -> None:
-    """Make the main thread raise an exception of this class, even if it waits in a system call."""
+    """Make the main thread raise an exception of this class, even if it is waiting in a system call."""
     raise_in_thread(thread, kind)
     signal.pthread_kill(thread, signal.SIGURG)

@@ -1,9 +1,9 @@
 """The fork server: a process without threads that forks child processes for a worker, and reports how they ended.
 
-The worker itself cannot fork them: it has threads, and a child would inherit the locks that they hold. The server is
-forked before the worker has threads. It and its children end with the worker, however the worker ends: the server
-notices that the socket between them has closed, and a child whose server was killed is ended by the kernel (on Linux)
-or by the closing of its own socket.
+The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
+The server is forked before the worker has threads. It and its children exit with the worker, however the worker ends.
+The server notices that the socket between them has closed. A child whose server was killed is ended by the kernel (on
+Linux), or notices that its own socket has closed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ForkServer:
     """The worker's side: requests child processes, and knows how they ended."""
 
     def __init__(self, serve: Serve, on_failure: Callable[[BaseException], object]) -> None:
-        """Each child calls `serve`. `on_failure` is called if the server ends by itself."""
+        """Each child calls `serve`. `on_failure` is called if the server exits unexpectedly."""
         self._serve, self._on_failure = serve, on_failure
         self._asking = threading.Lock()
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -56,19 +56,19 @@ class ForkServer:
         self.is_closed = False
         """True once the worker has closed it."""
         self.has_ended = False
-        """True once the server is gone, and its children with it."""
+        """True once the server has exited, with its children."""
 
     def start(self) -> None:
-        """Fork the server, unless it is running. Warns about this process's threads: a child lacks them, and may
-        inherit their locks.
+        """Fork the server, unless it is running. Warns about this process's threads, because a child does not have them
+        but may inherit their locks.
         """
         if self._control is not None:
             return
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (
-                "this process had the threads %s when it forked the server of its child processes; they do not run there, and "
-                "locks that they held stay locked; start them later, for instance in a hook's worker_started()"
+                "this process was running the threads %s when it forked its fork server; they do not exist there, and locks that "
+                "they held stay locked; start such threads later, for instance in a hook's worker_started()"
             )
             log.warning(text, ", ".join(strangers[:10]))
         ours, theirs = socket.socketpair()
@@ -95,7 +95,7 @@ class ForkServer:
                 kind, text = self._answers.get()
             except OSError as error:
                 ours.close()
-                raise CannotFork(f"the server of the child processes is gone: {error}") from error
+                raise CannotFork(f"the fork server has exited: {error}") from error
         if kind != _FORKED:
             ours.close()
             raise CannotFork(text)
@@ -106,7 +106,7 @@ class ForkServer:
         self._order(_KILL, pid)
 
     def print_stacks(self, pid: int) -> None:
-        """Have a child print its stacks on stderr."""
+        """Make a child print its stacks on stderr."""
         self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:
@@ -118,11 +118,11 @@ class ForkServer:
             return self._ends.pop(pid, None)
 
     def knows_end_of(self, pid: int) -> bool:
-        """Return whether a child is known to have ended, by itself or with the server."""
+        """Return whether a child is known to have exited, by itself or with the server."""
         return pid in self._ends or self.has_ended
 
     def forget(self, pid: int) -> None:
-        """Forget this child and how it ended."""
+        """Forget this child and its exit code."""
         with self._changed:
             self._children.discard(pid)
             self._ends.pop(pid, None)
@@ -163,11 +163,11 @@ class ForkServer:
         with self._changed:
             self.has_ended = True
             self._changed.notify_all()
-        self._answers.put((_REFUSED, "the server of the child processes is gone"))
+        self._answers.put((_REFUSED, "the fork server has exited"))
         with suppress(OSError):
             os.waitpid(self._pid, 0)
         if not self.is_closed:
-            self._on_failure(ChildProcessError("the server of the child processes has ended"))
+            self._on_failure(ChildProcessError("the fork server has exited"))
         self._control.close()
 
 
@@ -227,7 +227,7 @@ class _Server:
             if pid == 0:
                 _end_with(lambda: self._work(channel, server))
             with suppress(OSError):
-                os.setpgid(pid, pid)  # the child does this too: either may be first
+                os.setpgid(pid, pid)  # the child does this too, because either process may be first
             self._children.add(pid)
             self._say(_FORKED, pid)
 
@@ -260,7 +260,7 @@ class _Server:
                 return
             self._children.discard(pid)
             code = os.waitstatus_to_exitcode(status)
-            if code:  # its handler did not return, so its own processes may still run
+            if code:  # its handler did not return, so processes that it started may still be running
                 with suppress(OSError):  # the group may be empty; while it has members, its id is not reused
                     os.killpg(pid, signal.SIGKILL)
             self._say(_ENDED, pid, code)
@@ -272,8 +272,8 @@ class _Server:
 def ignore_stop_signals() -> None:
     """Leave stop signals to the worker. Signals from a terminal or a service manager reach its children too.
 
-    The signals get a handler instead of being ignored, since programs that a task starts would inherit that they are
-    ignored.
+    The signals get a handler instead of being ignored, because programs that a task starts would inherit ignored
+    signals.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -285,8 +285,8 @@ def _no_action(_number: int, _frame: object) -> None:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Make the kernel kill this process when its parent has ended. Only Linux can do so; elsewhere the closed socket
-    must suffice.
+    """Make the kernel kill this process when its parent exits. Only Linux supports this; on other systems, the closed
+    socket must suffice.
     """
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
@@ -296,7 +296,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def _end_with(work: Callable[[], object]) -> None:
-    """Do the work and end this process."""
+    """Do the work, then end this process."""
     failed: BaseException | None = None
     try:
         work()

@@ -30,11 +30,11 @@ from .fork_server import CannotFork, ForkServer
 log = logging.getLogger("outboxq.worker")
 
 _NEWS_EVERY = 0.1
-"""Seconds until a handler in a child learns what the worker has learnt about its claim."""
+"""Seconds until a handler in a child is informed of what the worker knows about its claim."""
 _END_TIMEOUT = 5.0
-"""Seconds to wait for a child to end after its socket has closed."""
+"""Seconds to wait for a child to exit after its socket has closed."""
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that idle children are given to end when the worker stops, since their hooks may have data to send."""
+"""Seconds that idle children get to exit when the worker stops, since their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -58,7 +58,7 @@ class Children:
         self._idle: deque[_Child] = deque()
 
     def start(self) -> None:
-        """Fork the server, or another one after `close`. A call while the server runs has no effect.
+        """Fork the server, or another one after `close`. If the server is running, the call has no effect.
 
         The worker calls this before it has a thread, a connection or a port, since a child would inherit them.
         """
@@ -87,19 +87,19 @@ class Children:
         return _Child(pid, Connection(channel.detach()))
 
     def put_back(self, child: _Child) -> None:
-        """Keep the child for another task, or let it end."""
+        """Keep the child for another task, or let it exit."""
         if child.tasks < self._limit and not self.server.is_closed:
             self._idle.append(child)
         else:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child end: it does so when its socket has closed and no handler is running."""
+        """Let the child exit, which it does when its socket has closed and it is not running a handler."""
         child.connection.close()
         self.server.forget(child.pid)
 
     def close(self) -> None:
-        """Give idle children a moment to end, and kill the rest."""
+        """Give idle children a moment to exit, and kill the rest."""
         idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
         for child in idle:
             child.connection.close()
@@ -131,7 +131,7 @@ class IsolatedRunner:
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
-            log.error("%s: %s; it is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
+            log.error("%s: %s; the task is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
             self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()
@@ -166,7 +166,7 @@ class IsolatedRunner:
             elif time.monotonic() >= kill_at:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():
-                raise EOFError  # a process that the handler forked still holds the other end of the socket
+                raise EOFError  # a process that the handler forked still has the other end of the socket open
             if (now := News.of(context)) != known:
                 known = now
                 connection.send(now)
@@ -192,7 +192,7 @@ class IsolatedRunner:
         return began + seconds + self.grace.total_seconds()
 
     def _finish(self, active: ActiveClaim, answer: Answer) -> None:
-        """Pass on the child's outcome as a handler thread passes on its own."""
+        """Pass on the child's outcome, as a handler thread would pass on its own."""
         claim, context = active.claim, active.context
         context.began, context.ended = answer.began, answer.ended
         outcome = None if answer.outcome is None else replace(answer.outcome, claim=claim)
@@ -211,8 +211,8 @@ class IsolatedRunner:
         self.children.discard(child)
         active.context.ended = time.monotonic()
         error = TaskTimeout(
-            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not end within the grace of "
-            f"{self.grace.total_seconds():g} s either, and was ended with its child process"
+            f"the handler ran for longer than its timeout of {active.claim.timeout_seconds:g} s, did not stop within the grace period "
+            f"of {self.grace.total_seconds():g} s either, and was killed with its child process"
         )
         self._fail(active, task, error)
 
@@ -223,9 +223,7 @@ class IsolatedRunner:
         code = server.end_of(child.pid, _END_TIMEOUT)
         if server.is_closed or server.has_ended:
             if not server.is_closed:
-                self.outcomes.put(
-                    released(claim, "the server of the child processes has ended", delay=_RETRY_AFTER), active
-                )
+                self.outcomes.put(released(claim, "the fork server has exited", delay=_RETRY_AFTER), active)
             return
         if code is None:
             server.kill(child.pid)  # the child or its handler has closed the socket
@@ -242,7 +240,7 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Describe in words how a process with this exit code ended. A negative code is a signal."""
+    """Return a description of how a process with this exit code ended. A negative code is a signal."""
     if code is None:
         return "is no longer responding"
     if code >= 0:

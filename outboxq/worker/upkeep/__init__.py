@@ -27,7 +27,7 @@ log = logging.getLogger("outboxq.worker")
 
 REGISTER_EVERY = 30.0
 _LOOK_EVERY = 1.0
-"""The shortest time between two looks for tasks to cancel, in seconds, however many tasks of batches fail."""
+"""The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
 """Seconds between two plantings, normally and after a start that planted a page. Ticks are planted a minute ahead, so
 neither pause makes a tick late.
@@ -38,7 +38,9 @@ SAMPLE = "sample"
 """The maintenance job of taking samples."""
 _SAMPLE_EVERY = 15.0
 _SHARE = 100
-"""The next sample is taken after at least this many times the duration of the last one, so samples take at most 1 % of the time."""
+"""The wait for the next sample is at least this many times the duration of the last one, so samples take at most 1 % of
+the time.
+"""
 _SUM_UP_EVERY = timedelta(minutes=1)
 _AT_MOST = timedelta(minutes=5)
 """The time after which another worker takes over a job, assuming that the worker that had it has died."""
@@ -47,7 +49,7 @@ _NOTHING = AttemptCounts()
 
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
-    """Registers the worker and its scope, for people, `explain` and statistics. No task depends on it.
+    """Registers the worker and its scope, for people, `explain` and statistics. Tasks do not depend on it.
 
     A worker that has not renewed its registration for 90 seconds counts as dead.
     """
@@ -68,7 +70,7 @@ class WorkerRegistration:
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
-        """Prevents a thread from registering the worker while another removes it."""
+        """Prevents one thread from registering the worker while another removes the registration."""
 
     def run_once(self) -> None:
         """Renew the registration, unless the worker has ended. Any thread may call this."""
@@ -99,7 +101,7 @@ class WorkerRegistration:
     def end(self) -> None:
         """Remove the registration, if the database can be reached.
 
-        If the worker has claimed unknown tasks, the note of that stays for a while, so that a worker that knows the
+        If the worker has claimed unknown tasks, this remains recorded for a while, so that a worker that knows the
         tasks can find them.
         """
         with self._lock:
@@ -118,7 +120,9 @@ class WorkerRegistration:
 
 @dataclass(eq=False, repr=False)
 class PartitionMaker:
-    """Creates future partitions of the history, if it is partitioned. Three exist in advance, so this is not urgent."""
+    """Creates future partitions of the history, if it is partitioned. Three partitions exist in advance, so this is not
+    urgent.
+    """
 
     store: Store
 
@@ -132,8 +136,8 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks of batches in which a task has failed, if the batches' policy says so. It also does so on
-    behalf of dead workers.
+    """Cancels the other tasks of batches in which a task has failed, if the batches' policy requires it, also on behalf
+    of dead workers.
     """
 
     store: Store
@@ -143,7 +147,7 @@ class BatchCanceller:
         """Ends the thread's pause."""
         self._is_due = False
         self._looked_at = -math.inf
-        """When it last looked (`time.monotonic()`)."""
+        """When it last checked (`time.monotonic()`)."""
 
     def run_once(self) -> None:
         """Cancel these tasks."""
@@ -151,12 +155,12 @@ class BatchCanceller:
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Look at once, or a second after the last look, since a task in a batch has failed."""
+        """Check at once, or a second after the last check, since a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the number of seconds until the next look. If a task in a batch has failed here, the look is due a
+        """Return the number of seconds until the next look. If a task in a batch has failed here, the check is due a
         second after the last one.
         """
         if self._is_due:
@@ -168,7 +172,8 @@ class BatchCanceller:
 class Planting:
     """Declares the schedules of this worker's code, and plants the ticks of all schedules.
 
-    A worker plants schedules of tasks that it does not know too. So the schedules of a service go on while none of its workers runs.
+    A worker also plants schedules of tasks that it does not know, so the schedules of a service continue while none of
+    its workers is running.
     """
 
     store: Store
@@ -184,8 +189,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
 
-        The thread then has nothing to do at first: if it planted while the worker was being stopped, it could outlive
-        its connections.
+        So the thread does not have to plant at first. If it planted while the worker was being stopped, it could
+        outlive its connections.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -210,8 +215,8 @@ class Planting:
     def _declare(self) -> None:
         """Declare the schedules, unless they are already declared.
 
-        A schedule with the same name that was stored at run time does not stop the worker: this is logged once, and
-        tried again.
+        A schedule with the same name that was stored at run time does not stop the worker: this is logged once, and the
+        declaration is tried again.
         """
         if self._is_declared:
             return
@@ -231,7 +236,7 @@ class MetricsWriter:
     and task.
 
     Rows that could not be written are kept unchanged, with their ids, and written first the next time. So each row is
-    written only once, even if the answer to its COMMIT was lost. Later counts stay in the meter meanwhile.
+    written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
     """
 
     store: Store
@@ -275,7 +280,9 @@ class MetricsWriter:
 
 @dataclass(eq=False, repr=False)
 class StatisticsUpkeep:
-    """Takes samples of the waiting tasks, and sums up old metrics. One worker at a time does this for all of them."""
+    """Takes samples of the waiting tasks, and rolls up old metrics. One worker at a time does this on behalf of all
+    workers.
+    """
 
     store: Store
     stopping: threading.Event
@@ -345,8 +352,8 @@ class Service(Protocol):
 class ServiceThread(threading.Thread):
     """Runs a service until stopped. The service decides how long the pauses between its runs are.
 
-    After an error, which is logged, the thread goes on: the database may be down for a while. But an SQLite file that
-    has become unusable ends the thread and the worker.
+    After an error, which is logged, the thread continues, because the database may be down for a while. But an SQLite
+    file that has become unusable ends the thread and the worker.
     """
 
     def __init__(
@@ -369,8 +376,8 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before any thread does. If a thread did so while the worker was being stopped, it could
-        outlive its connections.
+        """Run the service once, before any thread does. If a thread ran it while the worker was being stopped, the
+        thread could outlive its connections.
         """
         with suppress(Exception):  # the thread tries again
             self._service.run_once()
@@ -388,13 +395,13 @@ class ServiceThread(threading.Thread):
                 except FileUnusable as error:
                     return self._on_thread_failure(error)
                 except Exception as error:  # noqa: BLE001
-                    failing.failed(f"{self.name} failed; going on", error)
+                    failing.failed(f"{self.name} failed; continuing", error)
             self._on_stop()
         except BaseException as error:
             self._on_thread_failure(error)
             raise
 
     def stop(self) -> None:
-        """Let the thread finish its current run, and end. The caller joins it."""
+        """Let the thread finish its current run and then end. The caller joins it."""
         self._stopped = True
         self._wake.set()

@@ -1,10 +1,10 @@
-"""Recovery of dead workers' tasks, and only of those.
+"""Recover the tasks of dead workers, and only those tasks.
 
-An expired lease proves little: its worker may be unable to reach the database, be waiting for a lock, or have been
-paused, and the clock may have been set. So a worker recovers a task only after two looks have found its lease
-unchanged. Between the two looks there must be a write by this worker, and enough time for a living worker's heartbeat,
-which is sent again every half second while it fails. Anything that keeps this worker from looking or writing restarts
-the watch.
+An expired lease proves little. Its worker may be unable to reach the database, may be waiting for a lock or may have
+been paused, and the clock may have been changed. So a worker recovers a task only after it has twice found the task's
+lease unchanged. Between the two checks, this worker must have written to the database, and there must be enough time
+for a live worker's heartbeat, which is sent again every half second while it fails. Anything that prevents this worker
+from checking or writing restarts the watch.
 """
 
 from __future__ import annotations
@@ -28,16 +28,19 @@ log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""The longest time between the two looks, in seconds. After trouble it is twice the usual time between looks. With a look every five
-seconds, the task of a dead worker is recovered within ten seconds of the end of its lease."""
+"""The longest time between the two checks, in seconds. After trouble, it is twice the usual time between checks. With a
+check every five seconds, the task of a dead worker is recovered within ten seconds after its lease expires.
+"""
 _STALL = 2.0
-"""Seconds by which a look may be late. After a longer delay, this process is considered to have been paused."""
+"""Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""The time for which a recovery waits for SQLite's one lock. If that takes longer, no task is recovered, since heartbeats waited too."""
+"""The time for which a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, since
+heartbeats had to wait too.
+"""
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must move relative to this process's clock to count as having been set."""
+"""Seconds by which the database's clock must move relative to this process's clock before it counts as changed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -46,7 +49,7 @@ class Recovery:
 
     store: Store
     leases: Leases
-    """The leases of this process, which are never recovered."""
+    """The leases held by this process, which it never recovers."""
     every: timedelta
     prove_writable: Callable[[], object]
     """Writes, and raises if the database does not accept writes."""
@@ -58,11 +61,13 @@ class Recovery:
         self._watched: dict[Lease, float] = {}
         """Expired leases, and the time since which each is watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
-        """Leases that were written by a clock that was ahead, and when they really expire (`time.monotonic()`). Their
-        stored expiry times are too late.
+        """Leases that were written by a clock that was running fast, and when they really expire (`time.monotonic()`).
+        Their stored expiry times are too late.
         """
         self._has_corrected = False
-        """True once the rows that were written by a clock that was ahead before this process began are corrected."""
+        """True once this process has corrected the rows that were written before its start by a clock that was running
+        fast.
+        """
         self._broken: dict[Lease, float] = {}
         """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
         self._watch = min(_WATCH_SECONDS, self._every)
@@ -72,7 +77,7 @@ class Recovery:
         """Seconds by which the database's clock is ahead of `time.monotonic()`."""
 
     def run_once(self) -> int:
-        """Look once, and recover a batch of the tasks that have been watched for long enough. Returns the number of
+        """Check once, and recover a batch of the tasks that have been watched for long enough. Returns the number of
         recovered tasks.
         """
         self.store.check_file()
@@ -83,8 +88,8 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the number of seconds until the next look. It varies, so that workers that started together do not
-        look together.
+        """Return the number of seconds until the next check. It varies, so that workers that started together do not
+        check at the same time.
         """
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
@@ -117,7 +122,7 @@ class Recovery:
                 self._watch = min(_WATCH_SECONDS, self._every)
             return 0
         taken = self._recover_batch(ripe[:RECOVERY_BATCH])
-        self._watch = min(_WATCH_SECONDS, self._every)  # living workers have had enough time since the trouble
+        self._watch = min(_WATCH_SECONDS, self._every)  # live workers have had enough time since the trouble
         self._looked_at = time.monotonic()
         return taken
 
@@ -139,7 +144,9 @@ class Recovery:
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
-        """Recover the tasks together. If the database refuses, recover them one by one, so that a broken row affects only its task."""
+        """Recover the tasks together. If the database refuses, recover them one by one, so that a broken row affects
+        only its own task.
+        """
         try:
             return self.store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)
         except Exception as error:
@@ -161,13 +168,15 @@ class Recovery:
         return [lease for lease in (*look.leases, *ended) if lease not in self._broken]
 
     def _restart_watch(self) -> None:
-        """Start watching all leases again: during the trouble, living workers may have been unable to send heartbeats."""
+        """Start watching all leases from the beginning, because live workers may have been unable to send heartbeats
+        during the trouble.
+        """
         self._watched.clear()
         self._watch = 2 * self._every
         self._looked_at = None
 
     def _check_clock(self, now: datetime, took: float) -> None:
-        """Notice whether the database's clock was set, and correct leases and due times."""
+        """Notice whether the database's clock was changed, and correct leases and due times."""
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
@@ -179,8 +188,8 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Note when leases that now seem to last longer really expire, and make tasks due that wait for the clock that
-        was ahead.
+        """Note when leases that now seem to last longer really expire, and make tasks due whose due times were set by
+        the clock that was running fast.
 
         `back` None: it is unknown how far the clock was set back, since that happened before this process began. A
         lease then expires after the duration that its task declares, unless a heartbeat extends it.
@@ -190,7 +199,9 @@ class Recovery:
             left = lasts if back is None else lease.lease_expires_at - back - look.now
             self._real_ends[lease] = moment + min(left, lasts).total_seconds()
         if moved := self.store.due_again(None if back is None else look.now + back):
-            log.warning("%d tasks waited for a clock that was ahead; they are now due by the present clock", moved)
+            log.warning(
+                "%d tasks waited for a clock that was running fast; they are now due by the current clock", moved
+            )
         self._has_corrected = True
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger("outboxq.worker")
 LOG_EVERY = 60.0
 """Seconds between two log lines about one name."""
 _SPREAD = 0.25
-"""The fraction by which a delay varies, so that tasks that were given back together do not all come back together."""
+"""The fraction by which a delay varies, so that tasks that were given back together do not all become due together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
 """The maximum number of names to remember, so that a program that makes up names cannot fill the memory."""
@@ -36,11 +36,11 @@ _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 @dataclass(eq=False, repr=False)
 class UnknownTasks:
-    """Decides the outcomes of claims whose task names this process does not know.
+    """Determines the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so the tasks are given back, and after `limit` they fail. Each consecutive release doubles the
-    delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no worker knows do not keep the database busy. While
-    a live worker knows the name, the delay does not grow, since that worker is only busy.
+    Another worker may know them, so the tasks are given back, and after `limit` they fail. Each consecutive release
+    doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no worker knows do not keep
+    the database busy. If a live worker knows the name, the delay does not grow, since that worker is merely busy.
     """
 
     store: Store
@@ -67,8 +67,8 @@ class UnknownTasks:
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
-        """Return the queue and the name of each task seen recently. A task that is still waiting has come back to some
-        worker in that time.
+        """Return the queue and the name of each task seen recently. A task that is still waiting has been claimed by
+        some worker in that time.
         """
         with self._lock:
             oldest = self.clock() - max(2 * self._longest_seconds, LOG_EVERY)
@@ -136,9 +136,9 @@ class UnknownTasks:
 class KnownTasks:
     """Makes tasks due that this worker knows and that are waiting because other workers did not know them.
 
-    It does so when the worker starts, so that no task waits for the end of a long delay after a deployment. While a
-    live worker knows the tasks, others give them back with the first delay only. After the start, once an hour is
-    enough, to catch tasks that were given back at that moment.
+    It does so when the worker starts, so that after a deployment no task has to wait for a long delay to end. While a
+    live worker knows the tasks, other workers give them back with the first delay only. After the start, it runs once
+    an hour, to catch tasks that were given back while the worker started.
     """
 
     store: Store

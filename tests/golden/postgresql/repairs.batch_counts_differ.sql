@@ -2,7 +2,7 @@ WITH
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
-    counted AS (
+    moved AS (
         UPDATE task_batches
         SET
             size=CASE
@@ -104,5 +104,5 @@ WITH
             AND task_batches.id IN (/* repairs.task_batches-1 */)
         RETURNING task_batches.id
     )
-SELECT counted.id
-FROM counted
+SELECT moved.id
+FROM moved

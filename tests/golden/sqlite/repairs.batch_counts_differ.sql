@@ -1,4 +1,4 @@
--- counted
+-- moved
 UPDATE task_batches
 SET
     size=CASE

@@ -97,7 +97,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
 def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
     then_id = batch.then[0].id
     words = reader.words(f"/tasks/{then_id}", status=404)
-    assert f"It is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not ended" in words
+    assert f"It is not enqueued yet: it follows the batch {batch.id}, in which 2 tasks have not finished" in words
     assert f'href="/batches/{batch.id}"' in reader.page.text
     first = database.store.explain(then_id).waits_for
     assert f'href="/tasks/{first}"' in reader.page.text
@@ -114,8 +114,8 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
     (claim,) = database.claim(store=database.store)
     database.store.fail(claim, "line 7 has no price")
     words = reader.words(f"/batches/{batch.id}")
-    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch go on without it." in words
-    assert f"the batch {batch.id} waits for it" in reader.words(f"/tasks/{claim.id}")
+    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch continue without it." in words
+    assert f"the batch {batch.id} is waiting for it" in reader.words(f"/tasks/{claim.id}")
 
 
 def test_an_unknown_batch_is_not_found(reader: Reader) -> None:

@@ -150,7 +150,7 @@ def test_a_worker_that_takes_it_is_started_by_the_command_on_the_page(stage, why
     stage.present(queues=["other"] if why == "no worker" else None, topics=["invoice.*"] if why == "topic" else None)
     task = stage.add(queue="mail", topic="order.paid" if why == "topic" else None)
     page = stage.page(task)
-    says = "No live worker works on its queue 'mail'" if why == "no worker" else "takes the topic 'order.paid'"
+    says = "No live worker serves its queue 'mail'" if why == "no worker" else "takes the topic 'order.paid'"
     assert says in page.text
     words = shlex.split(page.page.commands[0])
     assert words[:2] == ["outboxq", "worker"]
@@ -206,7 +206,7 @@ def test_a_task_whose_worker_is_gone_is_run_by_the_worker_of_the_command(stage):
     task = stage.add(queue="mail")
     stage.claim(lease=timedelta(microseconds=1))
     page = stage.page(task)
-    assert "no other live worker can recover it; start one" in page.text
+    assert "there is no other live worker to recover it; start one" in page.text
     assert page.page.commands == ["outboxq worker APP -q mail"]
     stage.store.recover()  # as the worker does, once it has watched the lease for two seconds
     stage.is_done(task)

@@ -123,7 +123,7 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
     assert (page.status_code, data.status_code) == (503, 503)
     assert "The tables are locked" in page.text
     for text in (unescape(page.text), data.json["error"]):
-        assert f"process {pid} (psql <b>, its transaction is " in text
+        assert f"process {pid} (psql <b>, its transaction began " in text
         assert "last statement: LOCK TABLE task_outbox, task_executions IN ACCESS EXCLUSIVE MODE" in text
     assert "<b>" not in page.text
     assert (health.status_code, "another session has locked the tables" in health.text) == (200, True)

@@ -295,7 +295,7 @@ def test_a_running_task_shows_its_progress_and_so_does_its_worker(stage):
     assert "reported" not in page.text
     stage.store.heartbeat([claim], progress={task_id: Progress(fraction=0.415, note="<b>5 of 12</b>")})
     page = stage.page(task_id)
-    assert "its handler reported 41 %: <b>5 of 12</b>; its lease ends in" in page.text
+    assert "its handler reported 41 %: <b>5 of 12</b>; its lease expires in" in page.text
     assert 'width="41.5"' in Local(stage.dashboard).get(f"/tasks/{task_id}").text
     record = json.loads(Local(stage.dashboard).get(f"/api/tasks/{task_id}.json").text)
     assert record["explanation"]["progress"] == {"fraction": 0.415, "note": "<b>5 of 12</b>"}
