@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..model.wording import grouped, span
 from ..store import Trends
@@ -25,27 +25,16 @@ NOTHING = (
 """The text in place of a chart without any value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
-    """A range of time that ends now, its steps, and the time between two labels."""
-
-    words: str
-    steps: int
-    step: timedelta
-    tick: timedelta
-
-
 RANGES: Final = {
-    "1h": Range(words="1 hour", steps=60, step=_MINUTE, tick=15 * _MINUTE),
-    "6h": Range(words="6 hours", steps=72, step=5 * _MINUTE, tick=_HOUR),
-    "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
-    "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
+    "1h": ("1 hour", 60, _MINUTE, 15 * _MINUTE),
+    "6h": ("6 hours", 72, 5 * _MINUTE, _HOUR),
+    "24h": ("24 hours", 96, 15 * _MINUTE, 4 * _HOUR),
+    "7d": ("7 days", 84, 2 * _HOUR, 24 * _HOUR),
 }
-"""The ranges by the value of `range=` in the URL. A page shows the first one by default."""
+"""The ranges by the value of `range=` in the URL: their words, and the steps, the step and the tick of their axis. The first one is the default."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class Series(NamedTuple):
     """The values of one thing, one for each step of the chart."""
 
     name: str
@@ -68,14 +57,8 @@ class Axis:
     def until(self) -> datetime:
         return self.since + self.steps * self.step
 
-    @property
-    def moments(self) -> list[datetime]:
-        """The beginnings of the steps."""
-        return [self.since + number * self.step for number in range(self.steps)]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """A label of an axis."""
 
     at: float
@@ -85,8 +68,7 @@ class Tick:
     """SVG's `text-anchor`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One step of a chart: its position, and the text that the pointer shows there."""
 
     x: float
@@ -94,16 +76,14 @@ class Step:
     title: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """A line, or all bars of one colour, as an SVG path. A line has a gap where a value is unknown."""
 
     kind: str
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Legend:
+class Legend(NamedTuple):
     """A series in the legend: its name, and the number that matters."""
 
     name: str
@@ -117,13 +97,13 @@ class Chart:
     title: str
     label: str
     """A sentence that describes the chart to people who cannot see it."""
-    values: tuple[Tick, ...]
-    times: tuple[Tick, ...]
-    steps: tuple[Step, ...]
-    lines: tuple[Shape, ...]
-    bars: tuple[Shape, ...]
-    legend: tuple[Legend, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    values: Sequence[Tick]
+    times: Sequence[Tick]
+    steps: Sequence[Step]
+    lines: Sequence[Shape]
+    bars: Sequence[Shape]
+    legend: Sequence[Legend]
+    rows: Sequence[tuple[str, Sequence[str]]]
     """The numbers as a table: for each step with values its beginning in UTC, and the values in the order of `legend`."""
     is_empty: bool
     """True if no value is known, or all values of a stacked chart are 0."""
@@ -142,15 +122,15 @@ def trends_of(
     trends = request.store.trends(
         since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
     )
-    ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
+    ranges = [(words, request.url(page, **queue, range=one), None, one == here) for one, (words, *_) in RANGES.items()]
     return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
 
 
 def axis_of(name: str, now: datetime) -> Axis:
     """Return the axis of a range. The steps begin at round times, and the last step contains `now`."""
-    one = RANGES[name]
-    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // one.step * one.step
-    return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
+    _, steps, step, tick = RANGES[name]
+    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // step * step
+    return Axis(since=last - (steps - 1) * step, step=step, steps=steps, tick=tick)
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
@@ -207,19 +187,10 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
         bars.append(Shape(kind=one.name, path=_bars([*map(scale, bases)], [*map(scale, tops)])))
         bases = tops
     totals = [_number(sum(column)) for column in columns]
-    rows = [any(values) for values in zip(*columns, strict=True)]
-    return Chart(
-        title=title,
-        label=_label(title, axis, ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))),
-        values=_labelled(values, scale, _NUMBERS),
-        times=time_ticks(axis),
-        steps=_steps(axis, series, columns, _number),
-        lines=(),
-        bars=tuple(bars),
-        legend=tuple(Legend(name=one.name, words=total) for one, total in zip(series, totals, strict=True)),
-        rows=_rows(axis, columns, rows, _number),
-        is_empty=not any(rows),
-    )
+    summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
+    shown = [any(values) for values in zip(*columns, strict=True)]
+    ticks = _labelled(values, scale, _NUMBERS)
+    return _chart(title, axis, series, totals, summary, columns=columns, ticks=ticks, shown=shown, bars=bars)
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
@@ -229,29 +200,18 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
     highest = max((value for column in columns for value in column if value is not None), default=0.0)
     values = _value_ticks(highest, _round_span if of_time else _whole)
     scale = _scale(values)
-    rows = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
+    shown = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
+    paths = [Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)]
     legend, summary = [], []
     for one, column in zip(series, columns, strict=True):
         known = [value for value in column if value is not None]
         last = words(known[-1]) if known else "–"
-        is_recent = not known or any(
-            value is not None for value in column[-2:]
-        )  # the last step may have only just begun
-        legend.append(Legend(name=one.name, words=last if is_recent else f"– (last {last})"))
-        extremes = f"{last} at the end, {words(max(known))} at most" if known else "unknown"
-        summary.append(f"{one.name} {extremes}")
-    return Chart(
-        title=title,
-        label=_label(title, axis, "; ".join(summary)),
-        values=_labelled(values, scale, _TIMES if of_time else _NUMBERS),
-        times=time_ticks(axis),
-        steps=_steps(axis, series, columns, words),
-        bars=(),
-        lines=tuple(Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)),
-        legend=tuple(legend),
-        rows=_rows(axis, columns, rows, words),
-        is_empty=not any(rows),
-    )
+        # The last step may have only just begun.
+        is_recent = not known or any(value is not None for value in column[-2:])
+        legend.append(last if is_recent else f"– (last {last})")
+        summary.append(f"{one.name} {f'{last} at the end, {words(max(known))} at most' if known else 'unknown'}")
+    more: dict[str, Any] = {"ticks": _labelled(values, scale, _TIMES if of_time else _NUMBERS), "words": words}
+    return _chart(title, axis, series, legend, "; ".join(summary), columns=columns, shown=shown, lines=paths, **more)
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
@@ -347,39 +307,46 @@ def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
     return "".join(parts)
 
 
-def _steps(
-    axis: Axis, series: Sequence[Series], columns: Sequence[Sequence[float | None]], words: Callable[[float], str]
-) -> tuple[Step, ...]:
-    width, found = WIDTH / axis.steps, []
-    for index, moment in enumerate(axis.moments):
-        values = [(one.name, column[index]) for one, column in zip(series, columns, strict=True)]
-        known = ", ".join(f"{name} {words(value)}" for name, value in values if value is not None)
-        title = f"{_begin(axis, moment)} to {moment + axis.step:%H:%M}: {known or 'unknown'}"
-        found.append(Step(x=_rounded(index * width), width=_rounded(width), title=title))
-    return tuple(found)
-
-
-def _rows(
-    axis: Axis, columns: Sequence[Sequence[float | None]], shown: Sequence[bool], words: Callable[[float], str]
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the rows of the table for the steps that are `shown`, newest first."""
-    steps = zip(axis.moments, zip(*columns, strict=True), shown, strict=True)
-    found = [
-        (_begin(axis, moment), tuple("–" if value is None else words(value) for value in values))
-        for moment, values, is_shown in steps
-        if is_shown
-    ]
-    return tuple(reversed(found))
-
-
-def _label(title: str, axis: Axis, summary: str) -> str:
-    return f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}."
-
-
-def _begin(axis: Axis, moment: datetime) -> str:
-    """Return the beginning of a step: 14:05, or with the day in a chart of more than one day."""
-    is_of_a_day = axis.until - axis.since <= timedelta(days=1)
-    return f"{moment:%H:%M}" if is_of_a_day else f"{moment.day} {moment:%b %H:%M}"
+def _chart(
+    title: str,
+    axis: Axis,
+    series: Sequence[Series],
+    legend: Sequence[str],
+    summary: str,
+    *,
+    columns: Sequence[Sequence[float | None]],
+    ticks: Sequence[Tick],
+    shown: Sequence[bool],
+    lines: Sequence[Shape] = (),
+    bars: Sequence[Shape] = (),
+    words: Callable[[float], str] | None = None,
+) -> Chart:
+    """Return the chart. The table has a row for each step that is `shown`, newest first."""
+    words = words or _number
+    # In a chart of more than one day, each step names its day.
+    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
+    width, steps, rows = WIDTH / axis.steps, [], []
+    for index, (values, is_shown) in enumerate(zip(zip(*columns, strict=True), shown, strict=True)):
+        begin = axis.since + index * axis.step
+        written = [None if value is None else words(value) for value in values]
+        known = ", ".join(f"{one.name} {text}" for one, text in zip(series, written, strict=True) if text is not None)
+        name = form.format(begin)
+        text = f"{name} to {begin + axis.step:%H:%M}: {known or 'unknown'}"
+        steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=text))
+        if is_shown:
+            rows.append((name, ["–" if text is None else text for text in written]))
+    return Chart(
+        title=title,
+        label=f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}.",
+        values=ticks,
+        times=time_ticks(axis),
+        steps=steps,
+        lines=lines,
+        bars=bars,
+        legend=[Legend(name=one.name, words=text) for one, text in zip(series, legend, strict=True)],
+        rows=rows[::-1],
+        is_empty=not rows,
+    )
 
 
 def _number(value: float) -> str:
