@@ -32,8 +32,6 @@ class OutboxRef(Protocol):
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any: ...
 
-    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> Any: ...
-
 
 def resolve_target(
     outbox: OutboxRef, target: object, what: str, *, is_option: bool = False

@@ -370,7 +370,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     done, until = schedule.planted_until, now + horizon
     if schedule.ends_at is not None:
         until = min(until, schedule.ends_at - MICROSECOND)
-    missed = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
+    caught_up, skipped, first, last = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
     ticks: list[datetime] = []
     following = rule.after(max(done, now - MICROSECOND))
     while following is not None and following <= until and len(ticks) < limit:
@@ -384,11 +384,11 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
         # Up to just before the next tick, so that a schedule with rare ticks is not examined in every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
-        ticks=(*missed.caught_up, *ticks),
-        skipped=missed.skipped,
-        first_skipped=missed.first_skipped,
-        last_skipped=missed.last_skipped,
-        begins_anew=bool(missed.caught_up or missed.skipped),
+        ticks=(*caught_up, *ticks),
+        skipped=skipped,
+        first_skipped=first,
+        last_skipped=last,
+        begins_anew=bool(caught_up or skipped),
         planted_until=max(done, planted_until),
     )
 
@@ -401,30 +401,22 @@ def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
     return MICROSECOND * (schedule.jitter // MICROSECOND * int.from_bytes(digest[:8]) >> 64)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Missed:
-    caught_up: tuple[datetime, ...] = ()
-    skipped: int = 0
-    first_skipped: datetime | None = None
-    last_skipped: datetime | None = None
-
-
-def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that were not planted in time into those that will still run and those that are skipped."""
+def _missed(
+    schedule: Schedule, rule: Rule, *, now: datetime, before: datetime
+) -> tuple[tuple[datetime, ...], int, datetime | None, datetime | None]:
+    """Return the missed ticks that will still run, and the number of those that are skipped, with the first and the last of them."""
     done = schedule.planted_until
     number = rule.count(done, before)
-    if number == 0:
-        return _Missed()
-    caught_up = _caught_up(schedule, rule, now=now, before=before)
+    caught_up = _caught_up(schedule, rule, now=now, before=before) if number else ()
     skipped = number - len(caught_up)
     if skipped == 0:
-        return _Missed(caught_up=caught_up)
+        return caught_up, 0, None, None
     first, last = rule.after(done), rule.newest(done, before)
     if caught_up and first == caught_up[0]:
         first = rule.after(caught_up[-1])
     if caught_up and last == caught_up[-1]:
         last = rule.newest(done, caught_up[0])
-    return _Missed(caught_up=caught_up, skipped=skipped, first_skipped=first, last_skipped=last)
+    return caught_up, skipped, first, last
 
 
 def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:

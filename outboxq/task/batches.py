@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
-from ..integration.ambient import CURRENT, OutboxRef, resolve_target
+from ..integration.ambient import CURRENT, resolve_target
 from ..model import TaskStatus
 from ..model.batches import (
     LONGEST_CHAIN,
@@ -43,26 +43,48 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class OpenBatch(Generic[R_co]):
-    """A batch that is being made: ``task.using(batch)`` adds tasks to it until the `with` block ends."""
+class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
+    """A batch, which `Outbox.batch` returns and its `with` block makes. In the block, ``task.using(batch)`` adds tasks to it."""
 
-    def __init__(self, batch: NewBatch, outbox: OutboxRef, target: object) -> None:
-        """`target`: the transaction in which it is made."""
-        self.id = batch.id
-        """The id of the batch, which is the `pipeline_execution_id` of its tasks."""
+    id: UUID
+    """The id of the batch, which is the `pipeline_execution_id` of its tasks. Known when the block begins."""
+    then_id: UUID | None
+    """The id of the task that will follow; None: no task follows. Known when the block begins."""
+
+    def __init__(self, outbox: BatchedTasks, batch: NewBatch, using: object) -> None:
         self.outbox = outbox
-        self.then_id = batch.then[0].id if batch.then else None
-        """The id of the task that will follow; None: no task follows."""
-        self._target = target
-        self._origin = Origin(outbox, target)
-        self._is_open = True
+        self._batch, self._using = batch, using
+        self._target: object = None
+        self._origin: Origin | None = None
+        self._is_open = False
 
     def __repr__(self) -> str:
-        return f"<OpenBatch {self.id}>"
+        return f"<OpenBatch {self._batch.id}>"
+
+    def __enter__(self) -> Self:
+        if self._origin is not None:
+            raise InvalidTarget(
+                f"batch {self.id} has already been made: write `with outbox.batch(…)` again for another one"
+            )
+        self._block = self.outbox.making(self._batch, self._using, "a batch")
+        self._target = self._block.__enter__()
+        self.id = self._batch.id
+        self.then_id = self._batch.then[0].id if self._batch.then else None
+        self._origin, self._is_open = Origin(self.outbox, self._target), True
+        return self
+
+    def __exit__(self, *failure: object) -> bool | None:
+        self._is_open = False
+        is_handled = self._block.__exit__(*failure)  # type: ignore[arg-type]
+        if failure[0] is None and self._using is self.outbox and self._origin is not None:
+            self._origin.settle()
+        return is_handled
 
     @property
     def target(self) -> object:
-        """The transaction in which the batch is made. Raises InvalidTarget once the block has ended."""
+        """The transaction in which the batch is made. Raises InvalidTarget before the block begins, and after it has ended."""
+        if self._origin is None:
+            raise InvalidTarget(f"the batch {_NOT_MADE}")
         if not self._is_open:
             raise InvalidTarget(
                 f"batch {self.id} is closed: its `with` block has ended; only its own tasks can still add tasks, using(ctx.batch)"
@@ -87,51 +109,8 @@ class OpenBatch(Generic[R_co]):
                 f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` "
                 "block, when its transaction has been committed"
             )
-        found: R_co = (
-            self._origin.batch_result(self.id, timeout)
-            if self.then_id is None
-            else self._origin.result(self.then_id, timeout)
-        )
-        return found
-
-    def end(self) -> None:
-        """Refuse further tasks."""
-        self._is_open = False
-
-    def settle(self) -> None:
-        """Note that the transaction in which it was made has been committed."""
-        self._origin.settle()
-
-
-class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
-    """The `with` block in which a batch is made: `Outbox.batch` returns one, and entering it gives the OpenBatch."""
-
-    def __init__(self, outbox: OutboxRef, block: AbstractContextManager[OpenBatch[R_co]]) -> None:
-        self.outbox = outbox
-        self._block = block
-        self._made: OpenBatch[R_co] | None = None
-
-    def __enter__(self) -> OpenBatch[R_co]:
-        if self._made is not None:
-            raise InvalidTarget(
-                f"batch {self._made.id} has already been made: write `with outbox.batch(…)` again for another one"
-            )
-        self._made = self._block.__enter__()
-        return self._made
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> bool | None:
-        return self._block.__exit__(kind, error, traceback)
-
-    @property
-    def target(self) -> object:
-        """Raises InvalidTarget: tasks can be added to what the block gives."""
-        raise InvalidTarget(f"the batch {_NOT_MADE}")
-
-    def takes_tasks(self) -> bool:
-        """Return False: the batch has not been made yet."""
-        return False
+        wait: Any = self.outbox.wait_for_batch if self.then_id is None else self.outbox.wait_for_result
+        return wait(self.then_id or self.id, timeout, self._origin)  # type: ignore[no-any-return]
 
     if not TYPE_CHECKING:
 
@@ -235,7 +214,7 @@ class BatchedTasks(AwaitedResults):
         using: object = ...,
         on_failed: OnFailed | str = ...,
         name: str | None = ...,
-    ) -> BatchBlock[R]: ...
+    ) -> OpenBatch[R]: ...
     @overload
     def batch(
         self,
@@ -244,7 +223,7 @@ class BatchedTasks(AwaitedResults):
         using: object = ...,
         on_failed: OnFailed | str = ...,
         name: str | None = ...,
-    ) -> BatchBlock[BatchCounts]: ...
+    ) -> OpenBatch[BatchCounts]: ...
 
     @naming_options("batch()", OF_A_BATCH)
     def batch(
@@ -254,7 +233,7 @@ class BatchedTasks(AwaitedResults):
         then: TaskCall[Any] | None = None,
         on_failed: OnFailed | str = OnFailed.CONTINUE,
         name: str | None = None,
-    ) -> BatchBlock[Any]:
+    ) -> OpenBatch[Any]:
         """Make a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``, and in it ``task.using(batch)``.
 
         The batch and its tasks are committed with the transaction of `using`. When all of its tasks have ended, `then`
@@ -275,18 +254,7 @@ class BatchedTasks(AwaitedResults):
         link = BatchLink(batch_id=batch_id, number=1)
         follow = () if then is None else (_ours(self, then, "then=").as_new(link.task_id),)
         batch = NewBatch(id=batch_id, name=name, on_failed=policy, then=follow)
-        return BatchBlock(self, self._block(batch, using))
-
-    @contextmanager
-    def _block(self, batch: NewBatch, using: object) -> Iterator[OpenBatch[Any]]:
-        with self.making(batch, using, "a batch") as target:
-            made: OpenBatch[Any] = OpenBatch(batch, self, target)
-            try:
-                yield made
-            finally:
-                made.end()
-        if using is self:
-            made.settle()
+        return OpenBatch(self, batch, using)
 
     def making(self, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
         """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
@@ -387,7 +355,7 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
     if not isinstance(call, TaskCall):
         hint = "write task.call(…), with the arguments of the function"
-        if isinstance(call, Chain | BatchBlock) or batch_in(call) is not None:
+        if isinstance(call, Chain) or batch_in(call) is not None:
             hint = (
                 "let a task of the chain add tasks to it, using(ctx.batch): the next call waits for those too"
                 if where == "chain()"
@@ -427,32 +395,12 @@ class RunningBatch:
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 
-    @property
-    def name(self) -> str | None:
-        return self.record.name
-
-    @property
-    def size(self) -> int:
-        return self.record.size
-
-    @property
-    def completed(self) -> int:
-        return self.record.completed
-
-    @property
-    def failed(self) -> int:
-        return self.record.failed
-
-    @property
-    def cancelled(self) -> int:
-        return self.record.cancelled
-
-    @property
-    def pending(self) -> int:
-        return self.record.pending
+    name, size, completed, failed, cancelled, pending = (
+        property(attrgetter(f"record.{one}")) for one in ("name", "size", "completed", "failed", "cancelled", "pending")
+    )
 
     def results(self) -> Iterator[BatchResult]:
-        completed, found = self.completed, 0
+        completed, found = self.record.completed, 0
         there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
         if there < completed:
             raise _missing(self.record, there)

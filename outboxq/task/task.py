@@ -354,9 +354,6 @@ class Origin:
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
         return self._outbox.wait_for_result(task_id, timeout, self)
 
-    def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
-        return self._outbox.wait_for_batch(batch_id, timeout, self)
-
     def settle(self) -> None:
         """Note that the transaction has been committed."""
         self._target = None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import UUID
 
 from ..errors import BatchNotFound, TaskNotFound, WaitRefused
@@ -151,22 +150,12 @@ for each: checking a thousand at once took as long as ten polls.
 """
 
 
-class Reader(Protocol):
-    """The part of a Store, or of a ResultReader, that reads the tables."""
-
-    def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]: ...
-
-    def batch_standings(
-        self, links: Collection[BatchLink], *, everything: bool
-    ) -> Mapping[BatchLink, BatchStanding]: ...
-
-
 class Poller:
     """Polls the tasks that callers wait for."""
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Store | ResultReader,
         *,
         may_pass: Callable[[BaseException], bool],
         has_changed: Callable[[], bool] = lambda: True,

@@ -677,15 +677,15 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
     with pytest.raises(InvalidTarget, match="is made by a `with` block: write `with outbox.batch") as raised:
         app.fetch.using(block)
     assert "task.using(batch)" in str(raised.value)
-    for name in ("result", "then_id", "id"):
+    for name in ("then_id", "id"):
         with pytest.raises(AttributeError, match=f"the batch has no '{name}' yet: it is made by a `with` block"):
             getattr(block, name)
+    with pytest.raises(AttributeError, match="the batch has no 'then_id' yet: it is made by a `with` block"):
+        block.result(timeout=0)
     with block as batch:
         app.fetch.using(batch).enqueue(1)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} is closed: its `with` block has ended"):
         app.fetch.using(batch)
-    with pytest.raises(InvalidTarget, match="is made by a `with` block"):
-        app.fetch.using(block)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been made: write `with outbox.batch"), block:
         pass
 

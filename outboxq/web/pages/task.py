@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,11 +17,11 @@ from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExec
 from ...model.batches import is_batch, link_of
 from ...model.display import redacted
 from ...model.history import summed_up
-from ...model.running import Progress, Step, progress_of
+from ...model.running import progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import span
 from ...operating.verbs import REDRIVE, Noun, State, verb_of
-from ...store import Attempt, Reason, TaskDetail
+from ...store import Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...store.tasks.tasks import attempts_of
 from ...task.built_in import BULK, Selection
@@ -36,48 +35,6 @@ _LOGS = 5
 """Maximum number of attempts whose handler logs the page shows."""
 _NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownStep:
-    """A step of a task as the page shows it."""
-
-    step: Step
-    result: str | None
-    """Its result as text without secrets. None: the step has no result, or the result is hidden."""
-    sleeps: bool
-    """True if it is a sleep that is not over."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Moment:
-    """An event of a task as one entry of its timeline."""
-
-    at: datetime
-    words: str
-    tone: str
-    """The word for its colour in the style sheet."""
-    due_at: datetime | None
-    """Time from which the task may start, by the event. None: it was due at once, or the event does not say."""
-    progress: Progress | None
-    """Progress that the handler had reported when the attempt ended."""
-    reason: str
-    error: str
-    worker_id: UUID | None
-    worker: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedAttempt:
-    """An attempt, the time that it waited after it was due, and the time that it ran."""
-
-    attempt: Attempt
-    waited: timedelta | None
-    """None: the events do not include its beginning."""
-    ran: timedelta | None
-    worker: str
-    ends_as: str
-    """The end in words; "" while it runs."""
 
 
 def page(request: PageRequest) -> View:
@@ -111,7 +68,7 @@ def page(request: PageRequest) -> View:
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
         "attempts": attempts,
-        "logged": [one for one in attempts if one.attempt.log][:_LOGS],
+        "logged": [one for one in attempts if one["attempt"].log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
@@ -129,22 +86,25 @@ def page(request: PageRequest) -> View:
         "due_at": detail.due_at,
         "task": without(task, *PAYLOAD),
         "attempts": attempts,
-        "steps": [without(one.step, "result") for one in steps],
+        "steps": [without(one["step"], "result") for one in steps],
     }
     return View(template="task.html", title=task.task_name, values=values, data=data)
 
 
-def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the steps of the task. They are not read if the events show no step."""
+def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
+    """Return the steps of the task: each with its result, unless that is hidden, and whether it is a sleep that is not over.
+
+    The steps are not read if the events do not show any.
+    """
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
     return [
-        ShownStep(
-            step=step,
-            result=redacted(step.result) if may_see and step.result is not None else None,
-            sleeps=step.due_at is not None and step.due_at > detail.at,
-        )
+        {
+            "step": step,
+            "result": redacted(step.result) if may_see and step.result is not None else None,
+            "sleeps": step.due_at is not None and step.due_at > detail.at,
+        }
         for step in request.store.steps.list(detail.task.id)
     ]
 
@@ -248,20 +208,22 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
 """The colour of an event, its words, and the words for the end of an attempt."""
 
 
-def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
-    """Return the attempts in the events, newest first."""
+def _timed_attempts(detail: TaskDetail) -> list[dict[str, Any]]:
+    """Return the attempts in the events, newest first: each with the time that it waited after it was due, the time that it ran,
+    its worker, and its end in words ("" while it runs).
+    """
     due = _due_at_claims(detail.events)
     found = []
     for one in attempts_of(detail.events):
         since = due.get(one.lease_token)
         found.append(
-            TimedAttempt(
-                attempt=one,
-                waited=None if since is None else max(one.started_at - since, timedelta(0)),
-                ran=None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
-                worker=_label(one.worker_id, detail),
-                ends_as="" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
-            )
+            {
+                "attempt": one,
+                "waited": None if since is None else max(one.started_at - since, timedelta(0)),
+                "ran": None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
+                "worker": _label(one.worker_id, detail),
+                "ends_as": "" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
+            }
         )
     return found[::-1]
 
@@ -288,23 +250,24 @@ def _aware(value: Any) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> Moment:
+def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> dict[str, Any]:
+    """Return an event as an entry of the timeline. Its tone names its colour in the style sheet."""
     data = event.event_data
     due = _aware(data.get("available_at"))
     words = _words(event, detail)
     if len(run) > 1:
         words += f", {len(run)} times within {span(event.created_at - run[0].created_at)}"
-    return Moment(
-        at=event.created_at,
-        words=words,
-        tone=_KINDS.get(event.event_type, ("",))[0],
-        due_at=due if due is not None and due > event.created_at else None,
-        progress=progress_of(data.get("progress")),
-        reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
-        error=_text(data, "error"),
-        worker_id=event.worker_id,
-        worker=_label(event.worker_id, detail),
-    )
+    return {
+        "at": event.created_at,
+        "words": words,
+        "tone": _KINDS.get(event.event_type, ("",))[0],
+        "due_at": due if due is not None and due > event.created_at else None,
+        "progress": progress_of(data.get("progress")),
+        "reason": _text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
+        "error": _text(data, "error"),
+        "worker_id": event.worker_id,
+        "worker": _label(event.worker_id, detail),
+    }
 
 
 def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
