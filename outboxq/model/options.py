@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypedDict, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from ..errors import InvalidArgument
 
@@ -110,7 +110,8 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_options(given: Mapping[str, Any]) -> TaskOptions:
-    """Return the options among those that a caller wrote: spans also in seconds, members of enumerations as their values.
+    """Return the options among those that a caller wrote: spans also in seconds, members of enumerations as their
+    values.
 
     Raises InvalidArgument.
     """
@@ -191,36 +192,29 @@ def duration(value: timedelta | float, name: str) -> timedelta:
         raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
-class Times(TypedDict):
-    """Due time and expiry of a task or an event."""
-
-    available_at: datetime | None
-    delay: timedelta
-    expires_at: datetime | None
-    expires_in: timedelta | None
-
-
 def times(
     name: str,
     *,
     delay: timedelta | float | None,
     run_after: datetime | None,
     expires: timedelta | float | datetime | None,
-) -> Times:
+) -> dict[str, Any]:
     """Return `delay`, `run_after` and `expires` as the fields of a NewTask or a NewEvent. Raises InvalidArgument."""
     if delay is not None and run_after is not None:
         raise InvalidArgument(f"{name}: give delay= or run_after=, not both")
     moment = expires if isinstance(expires, datetime) else None
-    return Times(
-        available_at=run_after,
-        delay=timedelta(0) if delay is None else duration(delay, "delay"),
-        expires_at=moment,
-        expires_in=None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
-    )
+    return {
+        "available_at": run_after,
+        "delay": timedelta(0) if delay is None else duration(delay, "delay"),
+        "expires_at": moment,
+        "expires_in": None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
+    }
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """Return the member of the enumeration for a member or its value. Raises InvalidArgument, which lists the values."""
+    """Return the member of the enumeration for a member or its value. Raises InvalidArgument, which
+    lists the values.
+    """
     if type(value) is kind:
         return value
     try:

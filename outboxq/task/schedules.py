@@ -162,10 +162,16 @@ class OutboxSchedules:
     ) -> builtins.list[datetime]:
         """Return the next moments of a rule, in its time zone. Nothing is read or written.
 
-        `after`: an aware datetime; None: now, by the clock of this machine. `every` counts from there. Raises InvalidArgument
+        `after`: an aware datetime; None: now, by the clock of this machine. `every` counts from there. Raises
+        InvalidArgument
         for what `put` would refuse.
         """
-        return next_ticks(rule, every=every, tz=tz, count=count, after=after)
+        text = rule_of(rule, None if every is None else duration(every, "every"))
+        positive(count, "count")
+        after = datetime.now(UTC) if after is None else aware(after, "after")
+        check_rule(text, tz)
+        zone = zone_of(tz)
+        return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
 
     def _writing(self, using: object, method: str, name: str) -> AbstractContextManager[object]:
         return resolve_target(self._outbox, using, f"schedules.{method}({name!r})", is_option=True)
@@ -183,25 +189,10 @@ class OutboxSchedules:
             yield target
 
 
-def next_ticks(
-    rule: str | None,
-    *,
-    every: timedelta | float | None = None,
-    tz: str = "UTC",
-    count: int = 5,
-    after: datetime | None = None,
-) -> list[datetime]:
-    """Return the next moments of a rule after a given one, in its time zone. `every` counts from there."""
-    text = rule_of(rule, None if every is None else duration(every, "every"))
-    positive(count, "count")
-    after = datetime.now(UTC) if after is None else aware(after, "after")
-    check_rule(text, tz)
-    zone = zone_of(tz)
-    return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
-
-
 def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpack[ScheduleOptions]) -> NewSchedule:
-    """Return the checked schedule of a task, with the options of its declaration. Raises what `OutboxSchedules.put` raises."""
+    """Return the checked schedule of a task, with the options of its declaration. Raises what `OutboxSchedules.put`
+    raises.
+    """
     given: dict[str, Any] = {**_OF_A_SCHEDULE, **options}
     overlap = choice(Overlap, given["overlap"], "overlap")
     given["args"] = task.call_as_json(*call_of(given["args"]))
@@ -274,26 +265,31 @@ class PeriodicTasks(AwaitedResults):
         and so does `outboxq upgrade APP`.
 
         Args:
-            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before
+            them is the
                 second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
             every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that
                 long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None: the task's name.
             tz: The IANA name of the time zone that the rule is read in, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
-            overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one after the other.
+            overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one
+            after the other.
                 "skip": it is cancelled, if the earlier one still runs when its `grace` ends.
             catch_up: Which of the ticks missed while no worker was running still run: "none", "latest" (the newest one,
                 at once) or "all".
-            catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
+            catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the
+            others.
             grace: The time after which a tick's task is no longer started. None: it starts, however late; with
                 overlap="skip", only until the next tick.
-            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
+            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same
+            delay for
                 one tick.
             starts_at: The moment before which it does not tick. None: the moment at which the schedule is stored.
             ends_at: The moment from which it no longer ticks. None: it never ends.
 
-        Raises ConfigurationError for anything but a task and for a name that is taken, InvalidArgument for a rule that never ticks
+        Raises ConfigurationError for anything but a task and for a name that is taken, InvalidArgument for a rule that
+        never ticks
         or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
         """
         if callable(rule):
@@ -317,7 +313,8 @@ class PeriodicTasks(AwaitedResults):
         return OutboxSchedules(self)
 
     def sync_schedules(self) -> None:
-        """Store the schedules that this process's tasks declare, and pause the schedules that the tasks no longer declare.
+        """Store the schedules that this process's tasks declare, and pause the schedules that the tasks no longer
+        declare.
 
         Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name
         that belongs to a schedule stored at run time.

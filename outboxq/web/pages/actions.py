@@ -1,11 +1,13 @@
-"""The verbs as actions in the dashboard, the responses to their forms, and the cures for problems as pages offer them."""
+"""The verbs as actions in the dashboard, the responses to their forms, and the cures for problems
+as pages offer them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 from uuid import UUID
 
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
@@ -17,7 +19,9 @@ from ..request import PageRequest, Redirect, View
 _LONGEST_REASON: Final = 500
 """Maximum number of characters of a reason that a person types."""
 _KEYS: Final = {Noun.TASK: "task_id", Noun.BATCH: "batch_id", Noun.QUEUE: "name", Noun.SCHEDULE: "name"}
-"""The part of the URL that names a thing. The names of queues and schedules are in the query: a path would change some characters."""
+"""The part of the URL that names a thing. The names of queues and schedules are in the query: a path would change some
+characters.
+"""
 _LISTS: Final = {Noun.TASK: "tasks", Noun.BATCH: "batches", Noun.QUEUE: "queues", Noun.SCHEDULE: "schedules"}
 
 
@@ -93,26 +97,11 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
     return request.url(noun, **{_KEYS[noun]: target})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
-    """A cure on a page: a button or a link if the dashboard can help, and always the command."""
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[dict[str, Any]]:
+    """Return these cures as a page offers them: always as a command to copy and, if the dashboard can help, as a link
+    or a button.
 
-    purpose: str
-    command: str
-    """The line to type in a shell."""
-    href: str | None = None
-    """The page on which a person can do it. None: there is no such page, or it is the current one."""
-    action: str | None = None
-    """The URL to which the button's form is sent. None: the cure is not a button, or the viewer may not act."""
-    fields: Mapping[str, str] = field(default_factory=dict)
-    """The hidden fields of that form."""
-    is_final: bool = False
-    """True if the cure cannot be undone."""
-
-
-def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that cannot be undone is a button only `with_final`; otherwise it is a
-    link.
+    A cure that cannot be undone is a button only `with_final`; otherwise it is a link.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
@@ -124,14 +113,14 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
         # The verbs of a batch have a page and no button.
         if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
             action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])
-        offer = Offer(
-            purpose=cure.purpose,
-            command=request.typed(*cure.command),
-            href=None if href == here else href,
-            action=action,
-            fields={"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
-            is_final=is_final,
-        )
+        offer = {
+            "purpose": cure.purpose,
+            "command": request.typed(*cure.command),
+            "href": None if href == here else href,
+            "action": action,
+            "fields": {"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
+            "is_final": is_final,
+        }
         found.append(offer)
     return found
 
@@ -143,7 +132,7 @@ def unfound(
     task_id: UUID | None = None,
     several: Sequence[UUID] = (),
     first: UUID | None = None,
-    offered: Sequence[Offer] = (),
+    offered: Sequence[Mapping[str, Any]] = (),
     data: object = None,
     status: int = 404,
 ) -> View:
