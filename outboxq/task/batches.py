@@ -1,4 +1,4 @@
-"""The part of an Outbox that makes batches and chains."""
+"""The part of an Outbox that creates batches and chains."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
-    """A batch, which `Outbox.batch` returns and its `with` block makes. In the block, ``task.using(batch)`` adds tasks to it."""
+    """A batch. `Outbox.batch` returns it, its `with` block writes it, and ``task.using(batch)`` adds tasks to it inside
+    the block.
+    """
 
     id: UUID
-    """The id of the batch, which is the `pipeline_execution_id` of its tasks. Known when the block begins."""
+    """The id of the batch, which is the `pipeline_execution_id` of its tasks. It is set when the block begins."""
     then_id: UUID | None
-    """The id of the task that will follow; None: no task follows. Known when the block begins."""
+    """The id of the task that will follow; None: no task follows. It is set when the block begins."""
 
     def __init__(self, outbox: BatchedTasks, batch: NewBatch, using: object) -> None:
         self.outbox = outbox
@@ -82,7 +84,9 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
 
     @property
     def target(self) -> object:
-        """The transaction in which the batch is made. Raises InvalidTarget before the block begins, and after it has ended."""
+        """The transaction in which the batch is written. Raises InvalidTarget before the block begins and after it has
+        ended.
+        """
         if self._origin is None:
             raise InvalidTarget(f"the batch {_NOT_MADE}")
         if not self._is_open:
@@ -92,17 +96,17 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         return self._target
 
     def takes_tasks(self) -> bool:
-        """Return whether tasks can be added."""
+        """Return whether tasks can be added to the batch."""
         return self._is_open
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the batch, and the task that follows it, have ended; return what that task's function returned.
+        """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
-        Without a task that follows, it is the BatchCounts, once the batch has ended. A dead letter that the batch waits
-        for raises TaskFailed at once, and a cancelled batch raises TaskCancelled; otherwise it behaves like
-        `Handle.result`. In another process: ``outbox.result(batch.then_id)``.
+        If no task follows, it waits until the batch has ended and returns its BatchCounts. Raises TaskFailed as soon as
+        the batch has to wait for a dead letter, and TaskCancelled if the batch is cancelled. Otherwise it behaves like
+        `Handle.result`. In another process, use ``outbox.result(batch.then_id)``.
 
-        Raises WaitRefused inside the `with` block, and while its transaction is open.
+        Raises WaitRefused inside the `with` block, and while the block's transaction is open.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
@@ -123,20 +127,21 @@ _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChainHandle(Sourced[R_co]):
-    """The ids of a chain that was enqueued."""
+    """The ids of a chain that has been enqueued."""
 
     id: UUID
     """The id of the chain, which is the `pipeline_execution_id` of its tasks."""
     task_ids: tuple[UUID, ...]
-    """The ids of its tasks, in order. At first, only the first of them exists."""
+    """The ids of its tasks, in order. At first, only the first task exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
 
-        A task that stops the chain ends the wait at once: TaskFailed or TaskCancelled of that task is raised. A dead letter stops the
-        chain until it is redriven. `timeout` and the other exceptions are those of `Handle.result`.
+        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. A dead
+        letter stops the chain until it is redriven. `timeout` and the other exceptions are the same as for
+        `Handle.result`.
 
-        Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
+        Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """
         if self._known_source is None:
             raise InvalidCall(
@@ -152,7 +157,7 @@ _OF_HANDLE = frozenset({"id", "result", "task_ids"})
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Generic[R_co]):
-    """Calls that run one after the other: `Outbox.chain()` makes one, `enqueue()` writes it."""
+    """Calls that run one after another. `Outbox.chain()` returns a chain, and `enqueue()` writes it."""
 
     outbox: Any = field(repr=False)
     calls: tuple[TaskCall[Any], ...]
@@ -161,7 +166,7 @@ class Chain(Generic[R_co]):
     target: object = CURRENT
 
     def using(self, target: object) -> Chain[R_co]:
-        """Return the chain with the transaction in which it is enqueued, as for `Task.using`."""
+        """Return the chain with the transaction in which to enqueue it, as in `Task.using`."""
         return replace(self, target=target)
 
     if not TYPE_CHECKING:
@@ -172,9 +177,9 @@ class Chain(Generic[R_co]):
             raise AttributeError(text, name=name, obj=self)
 
     def enqueue(self) -> ChainHandle[R_co]:
-        """Enqueue the first call. Each of the others is enqueued by the transaction in which the one before it completes.
+        """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
 
-        Each call of this method enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
+        Calling this method again enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
         """
         batch_id = new_batch_id()
         first = self.calls[0].as_new(first_id(batch_id))
@@ -198,7 +203,7 @@ class StandIn:
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-    """Surrounds the making of a batch or a chain."""
+    """Wraps the creation of a batch or a chain."""
 
 
 class BatchedTasks(AwaitedResults):
@@ -234,21 +239,25 @@ class BatchedTasks(AwaitedResults):
         on_failed: OnFailed | str = OnFailed.CONTINUE,
         name: str | None = None,
     ) -> OpenBatch[Any]:
-        """Make a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``, and in it ``task.using(batch)``.
+        """Create a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``. Add tasks to it with
+        ``task.using(batch)``.
 
         The batch and its tasks are committed with the transaction of `using`. When all of its tasks have ended, `then`
-        is enqueued, exactly once, by the transaction in which the last one ends. Tasks of the batch may add tasks to
-        it: ``task.using(ctx.batch)``. After an error in the block, the batch is not closed: roll the transaction back.
+        is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can add more tasks
+        to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll the
+        transaction back.
 
         Args:
-            using: The owner of the transaction, as for `Task.using`. The outbox itself means a separate transaction
-                around the block.
-            then: The call that follows: ``report.call(42)``, with options ``report.using(priority=5).call(42)``. None: none.
-            on_failed: The effect of a dead letter. "continue": it has ended. "wait": the batch waits until it is redriven and
-                completes, or is discarded. "cancel": the other tasks of the batch are cancelled; `then` follows all the same.
+            using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
+            around the block.
+            then: The call that follows the batch: ``report.call(42)``, or with options
+            ``report.using(priority=5).call(42)``. None: no call follows.
+            on_failed: What a dead letter does to the batch. "continue": it counts as ended. "wait": the batch waits
+            until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
+            cancelled, and `then` still follows.
             name: A name for people. None: none.
 
-        Raises InvalidTarget if there is no transaction to write in, InvalidArgument for an option out of its range.
+        Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
         """
         batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
         link = BatchLink(batch_id=batch_id, number=1)
@@ -257,7 +266,9 @@ class BatchedTasks(AwaitedResults):
         return OpenBatch(self, batch, using)
 
     def making(self, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
-        """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
+        """Write the batch, run the block and close the batch, all in one transaction. Yields the
+        transaction's owner.
+        """
         made = self._made(batch, using, what)
         return made if self._stand_in is None else self._stand_in.making(made)
 
@@ -279,7 +290,7 @@ class BatchedTasks(AwaitedResults):
                     store.batches.close(batch.id, using=target)
                 except BaseException as error:
                     if own is None:
-                        with suppress(Exception):  # a transaction that has failed or ended does not commit any of it
+                        with suppress(Exception):  # a transaction that has failed or ended will not commit any of it
                             store.batches.forbid_commit(batch.id, sentence(error), using=target)
                     raise
 
@@ -299,16 +310,16 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each call is enqueued by the transaction in which the one before it completes; `ctx.previous` is the value that
-        it returned. A task that is cancelled, expires or is discarded ends the chain.
+        Each call is enqueued by the transaction in which the call before it completes, and finds that call's return
+        value in `ctx.previous`. A task that is cancelled, expires or is discarded ends the chain.
 
         Args:
             calls: The calls, in their order.
-            on_failed: The effect of a dead letter. "wait": the chain waits, and goes on once it is redriven and completes. "cancel":
-                the chain ends.
+            on_failed: What a dead letter does to the chain. "wait": the chain waits, and continues when the dead letter
+            has been redriven and completes. "cancel": the chain ends.
             name: A name for people. None: none.
 
-        Raises InvalidCall for anything but calls, InvalidArgument without calls.
+        Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
         """
         policy = choice(OnFailed, on_failed, "on_failed")
         if policy is OnFailed.CONTINUE:
@@ -330,7 +341,9 @@ class BatchedTasks(AwaitedResults):
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
-        """Return the result of the previous task of the chain. Raises InvalidCall without such a task, TaskNotFound if it was deleted."""
+        """Return the result of the previous task in the chain. Raises InvalidCall if there is no previous task, and
+        TaskNotFound if it has been deleted.
+        """
         batch: Any = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
@@ -372,7 +385,7 @@ _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class RunningBatch:
-    """The batch or chain of a handler's task, read by its outbox: a TaskBatch."""
+    """The batch or chain of a handler's task, as read by the outbox: a TaskBatch."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id
@@ -423,7 +436,7 @@ class RunningBatch:
 
     @property
     def _within(self) -> object:
-        """The transaction of the handler; None if it does not have one."""
+        """The handler's transaction; None if it does not have one."""
         return None if self._context.inside is None else self._context
 
 
@@ -437,7 +450,7 @@ def _missing(batch: Batch, found: int) -> TaskNotFound:
 
 
 def value_of(tasks: TaskRegistry, member: Member) -> Any:
-    """Return the result of a task of a batch, read by the return annotation."""
+    """Return the result of a task in a batch, read according to the return annotation."""
     if member.task_name in tasks:
         return tasks.get(member.task_name).returned.load(member.result)
     return parsed_result(member.result, name=member.task_name)
