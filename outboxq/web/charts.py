@@ -1,7 +1,7 @@
-"""The charts of the dashboard: their range of time, and what the templates draw as SVG, in numbers and words.
+"""The dashboard's charts: their time ranges, and the numbers and words that the templates draw as SVG.
 
-A plot is `WIDTH` by `HEIGHT` units. The page stretches the plot to its own width. The labels are outside the plot and
-are not stretched.
+A plot is `WIDTH` by `HEIGHT` units, and the page stretches it to its own width. The labels are outside the plot and are
+not stretched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NOTHING = (
     "Nothing was recorded in this time. Workers write statistics every 10 seconds while they run tasks, and samples about "
     "every 15 seconds."
 )
-"""The text in place of a chart without any value."""
+"""The text that is shown in place of a chart without any values."""
 
 
 RANGES: Final = {
@@ -31,14 +31,16 @@ RANGES: Final = {
     "24h": ("24 hours", 96, 15 * _MINUTE, 4 * _HOUR),
     "7d": ("7 days", 84, 2 * _HOUR, 24 * _HOUR),
 }
-"""The ranges by the value of `range=` in the URL: their words, and the steps, the step and the tick of their axis. The first one is the default."""
+"""The ranges by the value of `range=` in the URL: the label, followed by the number of steps, the step and the tick of
+the axis. The first range is the default.
+"""
 
 
 class Series(NamedTuple):
-    """The values of one thing, one for each step of the chart."""
+    """A series with one value for each step of the chart."""
 
     name: str
-    """The word in the legend, and for its colour in the style sheet: completed, p95, …"""
+    """The word in the legend, which is also the name of the colour in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
     """None: the value is unknown."""
 
@@ -62,14 +64,14 @@ class Tick(NamedTuple):
     """A label of an axis."""
 
     at: float
-    """The position: units from the top for a value, percent from the left for a time."""
+    """The position: for a value, the number of units from the top; for a time, the percentage from the left."""
     words: str
     anchor: str = "middle"
     """SVG's `text-anchor`."""
 
 
 class Step(NamedTuple):
-    """One step of a chart: its position, and the text that the pointer shows there."""
+    """One step of a chart: its position, and the text that is shown when the pointer is over it."""
 
     x: float
     width: float
@@ -77,14 +79,14 @@ class Step(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """A line, or all bars of one colour, as an SVG path. A line has a gap where a value is unknown."""
+    """A line, or all bars of one colour, as an SVG path. A line has a gap wherever a value is unknown."""
 
     kind: str
     path: str
 
 
 class Legend(NamedTuple):
-    """A series in the legend: its name, and the number that matters."""
+    """An entry in the legend: the name of a series, and its most important number."""
 
     name: str
     words: str
@@ -104,17 +106,20 @@ class Chart:
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
-    """The numbers as a table: for each step with values its beginning in UTC, and the values in the order of `legend`."""
+    """The numbers as a table. Each step with values has a row, with its beginning in UTC and its values in the order of
+    `legend`.
+    """
     is_empty: bool
-    """True if no value is known, or all values of a stacked chart are 0."""
+    """True if there are no known values, or all values of a stacked chart are 0."""
 
 
 def trends_of(
     request: PageRequest, page: str, now: datetime, *, held_keys: int | None = None, **queue: str
 ) -> tuple[Trends, dict[str, Any]]:
-    """Return the trends in the range that the URL names, and the values of a page's template with their charts.
+    """Return the trends for the range in the URL, and the values that a page's template needs to show their charts.
 
-    An unknown range is the first one. `queue` is the page's parameter `name`, if the page shows one queue.
+    An unknown range is replaced by the first one. `queue` contains the page's parameter `name` if the page shows one
+    queue.
     """
     here = request.query.get("range", "")
     here = here if here in RANGES else next(iter(RANGES))
@@ -127,14 +132,14 @@ def trends_of(
 
 
 def axis_of(name: str, now: datetime) -> Axis:
-    """Return the axis of a range. The steps begin at round times, and the last step contains `now`."""
+    """Return the axis for a range. The steps begin at round times, and the last step contains `now`."""
     _, steps, step, tick = RANGES[name]
     last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // step * step
     return Axis(since=last - (steps - 1) * step, step=step, steps=steps, tick=tick)
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
-    """Return the charts of ended tasks, of waiting tasks, and of how long tasks wait and run."""
+    """Return the charts for ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
@@ -148,7 +153,9 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
 
 
 def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> list[Series]:
-    """Return the values of these attributes, one for each step; None for a step without a point. Spans are in seconds."""
+    """Return a series for each of these attributes, with one value for each step. The value is None if a step does not
+    have a point. Spans are in seconds.
+    """
     found: dict[str, list[float | None]] = {name: [None] * axis.steps for name in names}
     for at, point in points:
         index = (at - axis.since) // axis.step
@@ -162,9 +169,9 @@ def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) 
 WIDTH: Final = 1000
 HEIGHT: Final = 150
 _TOP, _ZERO = 8, HEIGHT - 8
-"""The positions of the highest tick and of zero, from the top."""
+"""The positions of the highest tick and of zero, measured from the top."""
 _MOST_INTERVALS = 4
-"""Maximum number of intervals between the ticks of the value axis."""
+"""The maximum number of intervals between the ticks on the value axis."""
 _SPANS = (
     *(unit * factor for unit in (0.001, 0.01, 0.1) for factor in (1, 2, 5)),
     *(1, 2, 5, 10, 15, 30),
@@ -177,7 +184,7 @@ _TIMES = ((" d", 86_400.0), (" h", 3_600.0), (" min", 60.0), (" s", 1.0), (" ms"
 
 
 def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
-    """Return a chart of counts. They are stacked in the order of `series`, from the bottom."""
+    """Return a chart of counts, which are stacked from the bottom in the order of `series`."""
     columns = [[_known(value) or 0.0 for value in one.values] for one in series]
     values = _value_ticks(max(map(sum, zip(*columns, strict=True)), default=0.0), _whole)
     scale = _scale(values)
@@ -194,7 +201,7 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
-    """Return a chart of lines, with gaps where values are unknown. `of_time`: the values are seconds."""
+    """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds."""
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
     highest = max((value for column in columns for value in column if value is not None), default=0.0)
@@ -215,7 +222,9 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: its line, and the area below it. None: fewer than two values are known."""
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None: fewer than two
+    values are known.
+    """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:
         return None
@@ -230,7 +239,7 @@ def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
 
 
 def time_ticks(axis: Axis) -> tuple[Tick, ...]:
-    """Return the labels of the time axis: round times, and a date at midnight."""
+    """Return the labels on the time axis: round times, and the date at midnight."""
     whole = axis.until - axis.since
     moment = _EPOCH + math.ceil((axis.since - _EPOCH) / axis.tick) * axis.tick
     found = []
@@ -249,7 +258,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _value_ticks(highest: float, round_up: Callable[[float], float]) -> list[float]:
-    """Return the values of the ticks, from 0 to the first one that is not below the highest value."""
+    """Return the values of the ticks, from 0 to the first tick that is not below the highest value."""
     between = round_up(highest / _MOST_INTERVALS)
     return [between * index for index in range(max(1, math.ceil(highest / between)) + 1)]
 
@@ -274,7 +283,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
 def _labelled(
     values: Sequence[float], scale: Callable[[float], float], units: Sequence[tuple[str, float]]
 ) -> tuple[Tick, ...]:
-    """Return the labels of the value axis, each in the largest unit: 0, 500, 2k, 1.5M, 50 ms, 90 min."""
+    """Return the labels on the value axis, each in the largest suitable unit: 0, 500, 2k, 1.5M, 50 ms, 90 min."""
     found = []
     for value in values:
         unit, size = next((one for one in units if value >= one[1]), ("", 1.0))
@@ -283,7 +292,7 @@ def _labelled(
 
 
 def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> str:
-    """Return the path through the middles of the steps. A value between two gaps is a dot."""
+    """Return the path through the middles of the steps. A value between two gaps is drawn as a dot."""
     width = WIDTH / len(column)
     parts, is_open, alone = [], False, False
     for index, value in enumerate([*column, None]):
@@ -298,7 +307,7 @@ def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> st
 
 
 def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
-    """Return the path around the bars of one colour. A tenth of each step is free on either side."""
+    """Return the path around the bars of one colour. On each side, a tenth of the step is left free."""
     width, parts = WIDTH / len(tops), []
     for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
         if bottom > top:
@@ -321,7 +330,7 @@ def _chart(
     bars: Sequence[Shape] = (),
     words: Callable[[float], str] | None = None,
 ) -> Chart:
-    """Return the chart. The table has a row for each step that is `shown`, newest first."""
+    """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
     words = words or _number
     # In a chart of more than one day, each step names its day.
     form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"

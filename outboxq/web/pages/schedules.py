@@ -1,4 +1,4 @@
-"""The pages of schedules: all schedules, and one with its ticks."""
+"""The pages about schedules: all schedules, and a single schedule with its ticks."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from ..request import PageRequest, View
 from .actions import offered
 
 _NEXT, _LAST = 5, 20
-"""Numbers of ticks on a page: the next ones, and the last ones."""
+"""The numbers of next ticks and last ticks on a page."""
 _OVERDUE = timedelta(minutes=1)
-"""The time after which a tick that no worker has planted is overdue."""
+"""The time after which a tick that has not been planted is overdue."""
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule, in the order of the list."""
+    """The state of a schedule. The list is sorted in this order."""
 
     OVERDUE = "overdue"
-    """No worker has planted a tick that is past."""
+    """A tick has passed without being planted by a worker."""
     AHEAD = "ahead"
-    """A clock that was ahead has planted it. Workers plant it by the present clock."""
+    """It was planted by a clock that was running fast. Workers will plant it again by the current clock."""
     UNREADABLE = "unreadable"
-    """Its rule cannot be read here, such as the rule of a later release."""
+    """Its rule cannot be read here, perhaps because a later release wrote it."""
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"
-    """It has no further tick."""
+    """It has no more ticks."""
 
 
 def page(request: PageRequest) -> View:
-    """Show all schedules, those in trouble first, then in the order of their next ticks."""
+    """Show all schedules: first those with problems, then the others in the order of their next ticks."""
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
@@ -46,7 +46,7 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one schedule with its next ticks and the outcomes of its last ones. Raises NotFound."""
+    """Show a schedule with its next ticks and the outcomes of its last ticks. Raises NotFound."""
     name = request.query.get("name", "")
     try:
         schedule = request.store.schedules.get(name)
@@ -104,7 +104,7 @@ def _order(one: dict[str, Any]) -> tuple[int, float, str]:
 
 
 def _local(moment: datetime, tz: str) -> str:
-    """Return the time as clocks in the schedule's zone show it; "" for an unknown zone."""
+    """Return the time in the schedule's time zone, or "" if the zone is unknown."""
     try:
         return f"{moment.astimezone(zone_of(tz)):%a %Y-%m-%d %H:%M:%S %Z}"
     except InvalidArgument:

@@ -1,6 +1,6 @@
-"""The page of one task: why it is not running, what helps, its fields, its history and its attempts.
+"""The page about a task: why it is not running, what can be done about it, its fields, its history and its attempts.
 
-All times of the history are those of the events.
+All times in the history are the times of the events.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .actions import Action, offered, offers, unfound
 from .bulk import in_number, in_words
 
 _FEW, _MANY = 100, 5_000
-"""Maximum number of events on the page, by default and with `events=all`."""
+"""The maximum number of events on the page, by default and with `events=all`."""
 _LOGS = 5
-"""Maximum number of attempts whose handler logs the page shows."""
+"""The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 
 def page(request: PageRequest) -> View:
-    """Show one task by its id, or by the beginning of its id."""
+    """Show the task with this id, or whose id begins with these digits."""
     given = request.path["task_id"]
     try:
         task_id = request.store.find(given)
@@ -92,7 +92,8 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
-    """Return the steps of the task: each with its result, unless that is hidden, and whether it is a sleep that is not over.
+    """Return the steps of the task, each with its result unless that is hidden, and with whether it is a sleep that is
+    not over yet.
 
     The steps are not read if the events do not show any.
     """
@@ -110,7 +111,9 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page of a task that will follow a batch or another task of a chain. None: the id is not that of such a task."""
+    """Return the page about a task that will follow a batch or another task in a chain. None: the id does not belong to
+    such a task.
+    """
     try:
         why = request.store.explain(UUID(given))
     except (ValueError, TaskNotFound):
@@ -132,7 +135,9 @@ def _cures_of(given: str) -> tuple[Any, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers beside the cures. Only a redrive on this page can take a lost key back."""
+    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, they include a
+    redrive, which can take the key back.
+    """
     task = detail.task
     state = State(
         status=task.status,
@@ -145,7 +150,9 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
 
 
 def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | None:
-    """Return the progress of a task that changes many others. None: the dashboard did not write its arguments."""
+    """Return the progress of a task that changes many other tasks. None: its arguments were not written by the
+    dashboard.
+    """
     try:
         wanted = Selection.of_json(json.loads(task.args)["selection"])
     except (InvalidArgument, ValueError, TypeError, LookupError):
@@ -156,14 +163,18 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that also waits for another reason. The sentence about its state does not include it."""
+    """Return the due time of a task that is also waiting for another reason, because the sentence about its state does
+    not mention the due time.
+    """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None
     return detail.due_at
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return the wait that the retry policy chose after the last failure. None: the task is not waiting for a retry."""
+    """Return how long the retry policy made the task wait after its last failure. None: the task is not waiting for a
+    retry.
+    """
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
         return None
     last = detail.events[-1]
@@ -205,12 +216,12 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.REQUEUED: ("ready", "Redriven, to run from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
-"""The colour of an event, its words, and the words for the end of an attempt."""
+"""The colour and the words for an event, and the words for an attempt that it ended."""
 
 
 def _timed_attempts(detail: TaskDetail) -> list[dict[str, Any]]:
-    """Return the attempts in the events, newest first: each with the time that it waited after it was due, the time that it ran,
-    its worker, and its end in words ("" while it runs).
+    """Return the attempts in the events, newest first, each with how long it waited after it was due, how long it ran,
+    its worker, and how it ended in words ("" while it is running).
     """
     due = _due_at_claims(detail.events)
     found = []
@@ -229,7 +240,9 @@ def _timed_attempts(detail: TaskDetail) -> list[dict[str, Any]]:
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return for each claim the time from which it was possible: when the task existed and was due, by the event before."""
+    """Return, for each claim, the time from which the task existed and was due, according to the event before the
+    claim.
+    """
     found, since = dict[int, datetime](), None
     for event in events:
         if event.event_type is EventType.CLAIMED:
@@ -245,13 +258,13 @@ def _aware(value: Any) -> datetime | None:
     """Return the aware datetime in an event's data; None for any other value."""
     try:
         found = datetime.fromisoformat(value)
-    except (TypeError, ValueError):  # written by another release or by another program
+    except (TypeError, ValueError):  # another release or another program wrote it
         return None
     return found if found.tzinfo is not None else None
 
 
 def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> dict[str, Any]:
-    """Return an event as an entry of the timeline. Its tone names its colour in the style sheet."""
+    """Return an event as an entry in the timeline. Its tone is the name of its colour in the style sheet."""
     data = event.event_data
     due = _aware(data.get("available_at"))
     words = _words(event, detail)
