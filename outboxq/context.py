@@ -154,7 +154,7 @@ class TaskContext:
     has_died: bool = False
     """True if the handler's child process has died or was killed."""
     steps: Any = None
-    """What the step runner knows about this handler's steps; None before the first step."""
+    """The steps of this handler, as the step runner keeps track of them; None before the first step."""
     _headers: Mapping[str, str] | None = None
     """The headers, once they have been requested."""
 
@@ -237,7 +237,7 @@ class TaskContext:
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                text = "%s: its headers cannot be read, so it has none here: %s"
+                text = "%s: its headers cannot be read and are ignored: %s"
                 log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers
@@ -263,7 +263,7 @@ class TaskContext:
                 moment = tick_of(tick)
             return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
         except ValueError as error:  # another program's SQL wrote it, or this machine does not know its zone
-            text = "%s: its tick is read as %s: %s"
+            text = "%s: its tick cannot be read, so %s is used instead: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
@@ -445,7 +445,9 @@ class TaskContext:
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, and this context belongs to none")
+            raise StepRefused(
+                f"ctx.{method}() needs the worker that runs the task, but this context does not belong to a worker"
+            )
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:
@@ -475,7 +477,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """Whether this process is a worker, which a wait for a result needs to know."""
+    """The kind of process that this is, which a wait for a result needs to know."""
 
     is_worker = False
     """True if the process only runs handlers: a command has started it as a worker, or it is a worker's child process.

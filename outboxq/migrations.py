@@ -76,7 +76,7 @@ ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How long an upgrade may keep others waiting, and how long it keeps trying."""
+    """The time for which an upgrade may keep others waiting, and the time for which it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
@@ -188,7 +188,9 @@ def partition(
     with _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
         if not dialect.has_partitions:
-            raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
+            raise UnsupportedDatabase(
+                "only PostgreSQL supports partitioned tables; on SQLite, tasks are pruned row by row"
+            )
         execute = _execute(connection)
         connection.exec_driver_sql(LOCK)
         found, oldest_code = _found(connection, dialect)
@@ -244,8 +246,8 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
                 table_locks.limit(dialect, execute, before["lock_timeout"])
     except tenacity.RetryError as error:
         raise TablesLocked(
-            f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+            f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
+            f"{_span(known.wait)}: {why()}; run it again when the tables are no longer in use"
         ) from error.last_attempt.exception()
     return found
 
@@ -391,8 +393,8 @@ def _check_transaction(connection: Connection) -> None:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:
             raise InvalidTarget(
-                "this connection has no transaction that could roll the tables back (it is AUTOCOMMIT, or in a savepoint that "
-                "SQLite would commit); pass one in an open transaction, or the Engine or its URL"
+                "this connection has no transaction that could roll the tables back (it is in AUTOCOMMIT mode, or in a savepoint that "
+                "SQLite would commit); pass a connection with an open transaction, an Engine or its URL"
             ) from None
 
 

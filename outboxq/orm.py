@@ -55,7 +55,7 @@ class _Row:
     """The base class of the mapped classes in every schema."""
 
     def __init__(self, **_: object) -> None:
-        _refuse(self, "made here: enqueue the task with task.using(session).enqueue(…)")
+        _refuse(self, "created here: enqueue the task with task.using(session).enqueue(…)")
 
     def __repr__(self) -> str:
         identity = inspect(self).identity or ("without an id",)  # known without a query, even for a detached object
@@ -263,10 +263,10 @@ def _close(kind: type[Any]) -> None:
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too
-            _refuse(row, f"changed here, as its {initiator.key} was: {_CHANGES}")
+            _refuse(row, f"changed here (its {initiator.key} was set): {_CHANGES}")
 
     def collected(row: Any, _: object, initiator: Any) -> None:
-        _refuse(row, f"changed here, as its {initiator.key} were: {_CHANGES}")
+        _refuse(row, f"changed here (its {initiator.key} were changed): {_CHANGES}")
 
     for attribute in kind.__mapper__.attrs:
         listened = getattr(kind, attribute.key)
@@ -284,7 +284,7 @@ def _close(kind: type[Any]) -> None:
     event.listen(kind, "before_delete", lambda _mapper, _connection, row: _refuse(row, f"deleted here: {_DELETES}"))
 
 
-_CHANGES = "use the methods of outbox.store, which write the event of a change too"
+_CHANGES = "use the methods of outbox.store, which also write the event of the change"
 _DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
 
 

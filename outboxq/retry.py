@@ -124,7 +124,7 @@ class RetryPolicy:
             return None if stop(state) else delay
         except Exception as failure:
             raise ConfigurationError(
-                f"{_brief.repr(self)} could not decide about a retry after attempt {attempt}, which ended in "
+                f"{_brief.repr(self)} could not decide whether to retry after attempt {attempt}, which failed with "
                 f"{type(error).__qualname__}: {_brief.repr(failure)}. Correct the policy, then redrive the task."
             ) from failure
 

@@ -20,7 +20,7 @@ __all__ = ["FrontEnd", "Integration"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontEnd:
-    """How commands are written, so that a command in a message or in a log can be copied and run."""
+    """The form in which commands are written, so that a command in a message or in a log can be copied and run."""
 
     program: str = "outboxq"
     worker: str | None = None
@@ -51,7 +51,7 @@ class Integration:
     """The integration without a framework. A framework's integration overrides the methods that it needs."""
 
     front_end = FrontEnd()
-    """How the program's commands are written, for messages that contain one."""
+    """The form of the program's commands, for messages that contain one."""
 
     def transaction(self) -> AbstractContextManager[object | None]:
         """Yield the current transaction in the form that `using()` accepts. None: it is unknown."""

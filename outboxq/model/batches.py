@@ -54,7 +54,7 @@ class BatchStatus(StrEnum):
     """
 
 
-UNCLOSED = "an error left its with block, and its transaction was committed anyway, so nothing will follow it; it only ends if it is cancelled"
+UNCLOSED = "its with block raised an error, but its transaction was committed anyway; no task will follow it, and it does not end unless it is cancelled"
 """The explanation of an Unclosed batch, for people."""
 
 
@@ -104,7 +104,7 @@ class Batch:
     listed.
     """
     stage: int
-    """How many of them have been enqueued."""
+    """The number of these tasks that have been enqueued."""
     runs_then: bool
     """False: a person has cancelled the batch, so they will not be enqueued."""
     cancel_requested_at: datetime | None
@@ -237,7 +237,7 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
     if any(link[name] is None for link in links for name in _NEEDED):
         raise ValueError("a task lacks a value")
     if not all(isinstance(link["id"], str) and UUID(link["id"]) for link in links):
-        raise ValueError("the id of a task is not text")
+        raise ValueError("the id of a task is not a string")
     return links
 
 

@@ -25,7 +25,7 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class OnDeadLetter(StrEnum):
-    """What happens to a partition key when one of its tasks has Failed."""
+    """The effect of a dead letter on its partition key."""
 
     RELEASE = "release"
     """The key's next task runs."""
@@ -34,7 +34,7 @@ class OnDeadLetter(StrEnum):
 
 
 class TimeoutAction(StrEnum):
-    """What happens to a handler that is still running after the task's timeout."""
+    """The action to take if a handler is still running after the task's timeout."""
 
     ASK = "ask"
     """The context reports the timeout, and the handler is expected to stop by itself."""
@@ -64,7 +64,7 @@ class TaskOptions:
     timeout: timedelta | None = None
     """The run time after which the handler is told to stop. None: unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """What happens to the partition key if the task has Failed."""
+    """The effect on the partition key if the task has Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
         """Return the options of a task with this partition key. Without a key, `on_dead_letter` does not matter."""
@@ -146,7 +146,7 @@ def checked_action(value: TimeoutAction | str, timeout: timedelta | None, name: 
     """
     action = choice(TimeoutAction, value, "timeout_action")
     if action is not TimeoutAction.ASK and timeout is None:
-        raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=, after which it is taken")
+        raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=")
     return action
 
 
@@ -249,7 +249,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
             )
         if key.lower().startswith(RESERVED):
             raise InvalidArgument(
-                f"headers of {name} have the name {key!r}, but {RESERVED}… is reserved; choose another"
+                f"the header name {key!r} of {name} is reserved, because it begins with {RESERVED}; choose another"
             )
         if not is_text(value):
             raise InvalidArgument(
@@ -260,7 +260,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
     if len(stored.encode()) > MAX_HEADERS:
         raise InvalidArgument(
-            f"headers of {name} are {len(stored.encode())} bytes as JSON, and the limit is {MAX_HEADERS}; pass larger "
+            f"headers of {name} are {len(stored.encode())} bytes as JSON, but the limit is {MAX_HEADERS}; pass larger "
             "values as arguments"
         )
     return stored

@@ -126,7 +126,7 @@ unique index over (task, token) for these types turns a second attempt to end it
 
 
 class OnConflict(StrEnum):
-    """What an enqueue does if its idempotency key is already taken."""
+    """The response to an enqueue whose idempotency key is already taken."""
 
     RETURN = "return"
     """Return the handle of the task that has the key."""
@@ -264,7 +264,7 @@ class Sourced(Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle(Sourced[R_co]):
-    """What `enqueue` returns: the id of the task, and what was written."""
+    """The return value of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
     created: bool = True
@@ -283,10 +283,12 @@ class Handle(Sourced[R_co]):
         or copied.
         """
         if not self.id.int:
-            raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
+            raise InvalidCall(
+                'there is no task to wait for, because on_conflict="skip" found that its idempotency key was taken'
+            )
         if self._known_source is None:
             raise InvalidCall(
-                f"the handle of task {self.id} does not know its outbox, because the store made it, or it was pickled or copied; "
+                f"the handle of task {self.id} does not know its outbox, because the store created it, or because it was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
         return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
@@ -471,7 +473,7 @@ class TaskTimeout(BaseException):
     TimeoutError that ``ctx.checkpoint()`` raises.
     """
 
-    def __init__(self, message: str = "the handler runs past its timeout") -> None:
+    def __init__(self, message: str = "the handler is still running after its timeout") -> None:
         super().__init__(message)
 
 

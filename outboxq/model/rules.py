@@ -270,7 +270,7 @@ _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
 """Files next to the zone files that hold this machine's own setting."""
-_FIELDS = "minute, hour, day of the month, month and day of the week; a sixth one before them is the second"
+_FIELDS = "minute, hour, day of the month, month and day of the week; an optional sixth field before them is the second"
 
 
 @lru_cache(maxsize=1024)
@@ -287,7 +287,7 @@ def _parsed(text: str, tz: str, starts_at: datetime) -> Rule:
 def _refused(text: str, fault: str) -> InvalidArgument:
     fields = text.split()
     if text.startswith("@"):
-        return InvalidArgument(f"there is no rule {text.lower()!r}; known are {', '.join(ALIASES).lower()}")
+        return InvalidArgument(f"there is no rule {text.lower()!r}; the known names are {', '.join(ALIASES).lower()}")
     if len(fields) not in (5, 6):
         return InvalidArgument(f"{text!r} is not a cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
     try:
@@ -304,7 +304,7 @@ def _refused(text: str, fault: str) -> InvalidArgument:
 
 
 def _without_moment(rule: str) -> InvalidArgument:
-    return InvalidArgument(f"the rule {rule!r} has no moment: none of its months has such a day")
+    return InvalidArgument(f"the rule {rule!r} never ticks: none of its months has such a day")
 
 
 def _checked_name(tz: str) -> str:
@@ -323,7 +323,7 @@ def _seconds(every: object) -> int:
 
 def _seconds_of(rule: str, words: list[str]) -> int:
     if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
-        raise InvalidArgument(f'{rule!r} is not a rule: after "{_EVERY}" comes a whole number of seconds')
+        raise InvalidArgument(f'{rule!r} is not a rule: write a whole number of seconds after "{_EVERY}"')
     seconds = int(words[0])
     return _seconds(timedelta(seconds=min(seconds, LONGEST // _SECOND + 1)))
 
@@ -339,7 +339,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""How far ahead a correct clock can plant at most."""
+"""The furthest that a correct clock can plant ahead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

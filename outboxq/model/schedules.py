@@ -15,7 +15,7 @@ from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """What happens at a tick if the task of an earlier tick has not ended."""
+    """The rule for a tick that comes while the task of an earlier tick has not ended."""
 
     ALLOW = "allow"
     """The tasks run side by side."""
@@ -28,7 +28,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to ticks that were missed because no worker was running, the database was unavailable, or the
+    """The policy for ticks that were missed because no worker was running, the database was unavailable, or the
     schedule was paused.
     """
 
@@ -40,7 +40,7 @@ class CatchUp(StrEnum):
 
 
 HORIZON = timedelta(seconds=60)
-"""How far ahead of their time ticks become tasks."""
+"""The time by which ticks become tasks in advance."""
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
@@ -71,7 +71,7 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """How long after its due time a tick's task may still be started. None: it may start however late it is, or with
+    """The time after the tick until which its task may still be started. None: it may start however late it is, or with
     `Overlap.SKIP` until the next tick.
     """
     jitter: timedelta | None = None

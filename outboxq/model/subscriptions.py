@@ -58,7 +58,7 @@ class NewEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Emitted:
-    """What `emit` returns: the event's id, and a handle for each subscriber."""
+    """The return value of `emit`: the event's id, and a handle for each subscriber."""
 
     pipeline_execution_id: UUID
     """The id of the event, shared by every task that was enqueued for it."""
@@ -83,12 +83,12 @@ def patterns_of(subscribe: object) -> tuple[str, ...]:
 def check_pattern(pattern: object) -> str:
     """Return the topic or pattern. Raises InvalidArgument for anything else."""
     if not isinstance(pattern, str):
-        raise InvalidArgument(f"subscribe= takes topics as text, not {type(pattern).__name__}")
+        raise InvalidArgument(f"subscribe= takes topics as strings, not {type(pattern).__name__}")
     if not is_name(pattern):
         raise bad_name("topic", f"the subscription to {pattern[:40]!r}")
     if EVERYTHING in pattern[:-1]:
         raise InvalidArgument(
-            f"cannot subscribe to {pattern!r}: a * stands for the rest of the topic, so it comes last"
+            f"cannot subscribe to {pattern!r}: a * matches the rest of the topic, so it must come last"
         )
     return pattern
 
@@ -98,6 +98,6 @@ def check_topic(topic: str) -> None:
     other values.
     """
     if not isinstance(topic, str):
-        raise InvalidArgument(f"a topic is text, such as 'order.paid', not {type(topic).__name__}")
+        raise InvalidArgument(f"a topic must be a string, such as 'order.paid', not {type(topic).__name__}")
     if EVERYTHING in topic:
-        raise InvalidArgument(f"cannot emit {topic!r}: patterns are for subscribing; emit one exact topic")
+        raise InvalidArgument(f"cannot emit {topic!r}: patterns can only be used to subscribe; emit an exact topic")

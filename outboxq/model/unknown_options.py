@@ -17,7 +17,7 @@ _POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
 OF_A_TASK: Mapping[str, str] = {
     "acks_late": "nothing: a task does not end until its outcome is committed",
     "autoretry_for": _POLICY,
-    "headers": "headers= of using(), for each call",
+    "headers": "headers= in using(), for each call",
     "bind": "a first parameter annotated TaskContext",
     "default_retry_delay": _POLICY,
     "max_attempts": _POLICY,
@@ -57,8 +57,8 @@ libraries.
 """
 OF_A_SCHEDULE: Mapping[str, str] = {
     "coalesce": 'catch_up="latest"',
-    "cron": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
-    "crontab": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "cron": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
+    "crontab": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
     "expires": "grace=",
     "interval": "every=",
     "kwargs": "args=",
@@ -66,13 +66,13 @@ OF_A_SCHEDULE: Mapping[str, str] = {
     "misfire_grace_time": "grace=",
     "priority": "priority= of @outbox.task",
     "queue": "queue= of @outbox.task",
-    "schedule": "the rule as first argument, or every=",
+    "schedule": "the rule as the first argument, or every=",
     "timezone": "tz=",
 }
 """Replacements for options that other libraries have for a periodic task."""
 OF_A_BATCH: Mapping[str, str] = {
     "callback": "then=",
-    "delay": "delay= of using(), for each call",
+    "delay": "delay= in using(), for each call",
     "description": "name=",
     "on_complete": "then=",
     "on_finish": "then=",
@@ -178,7 +178,7 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 def no_queue(name: str, known: Collection[str]) -> str:
     """Return the sentence about an unknown queue, with the most similar known queue."""
-    return f"there is no queue {name!r}: no task, setting, declaration or live worker names it{nearest(name, known)}"
+    return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
 
 
 def no_method(task: str, name: str) -> AttributeError:

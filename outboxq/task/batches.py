@@ -110,7 +110,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
-                f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` "
+                f"batch {self.id} is not complete, so workers cannot see its tasks yet; wait for its result after the `with` "
                 "block, when its transaction has been committed"
             )
         wait: Any = self.outbox.wait_for_batch if self.then_id is None else self.outbox.wait_for_result
@@ -137,9 +137,9 @@ class ChainHandle(Sourced[R_co]):
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
 
-        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. A dead
-        letter stops the chain until it is redriven. `timeout` and the other exceptions are the same as for
-        `Handle.result`.
+        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If the
+        task became a dead letter, the chain goes on when it is redriven. `timeout` and the other exceptions are the
+        same as for `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """
@@ -172,7 +172,7 @@ class Chain(Generic[R_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            hint = f"the chain has no {name!r} yet: it is enqueued by outbox.chain(…).using(session).enqueue(), whose handle has it"
+            hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
             text = hint if name in _OF_HANDLE else f"a chain has no {name!r}"
             raise AttributeError(text, name=name, obj=self)
 
@@ -276,8 +276,8 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which takes single tasks; make it separately, using=session, or "
-                "let a task of the batch add the next one when it finishes: task.using(ctx.batch)"
+                f"{what} cannot be part of {outer!r}, which only takes single tasks; create it separately, using=session, or "
+                "let a task in the batch add the next task when it finishes: task.using(ctx.batch)"
             )
         store = self.store
         with resolve_target(self, using, what, is_option=True) as known:
@@ -324,10 +324,10 @@ class BatchedTasks(AwaitedResults):
         policy = choice(OnFailed, on_failed, "on_failed")
         if policy is OnFailed.CONTINUE:
             raise InvalidArgument(
-                "on_failed of a chain is 'wait' or 'cancel': the next task would lack the result of the task that failed"
+                "on_failed of a chain must be 'wait' or 'cancel': the next task would lack the result of the failed task"
             )
         if not calls:
-            raise InvalidArgument("a chain has at least one call: outbox.chain(a.call(1), b.call())")
+            raise InvalidArgument("a chain needs at least one call: outbox.chain(a.call(1), b.call())")
         if len(calls) > LONGEST_CHAIN:
             raise InvalidArgument(
                 f"a chain has at most {LONGEST_CHAIN} calls, and this one has {len(calls)}; let its last task enqueue the next chain"
@@ -348,7 +348,7 @@ class BatchedTasks(AwaitedResults):
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
-                f"task {context.task_id} ({context.task_name}) has no task before it: {_why_none(context, record)}"
+                f"task {context.task_id} ({context.task_name}) has no previous task: {_why_none(context, record)}"
             )
         number = record.then_ids.index(context.task_id)
         before = record.then_ids[number - 1] if number else first_id(batch.id)
@@ -361,7 +361,7 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
     if batch.kind is not BatchKind.CHAIN:
         return "it is in a batch, not a chain"
     if context.task_id == first_id(batch.id):
-        return "it is the first of its chain"
+        return "it is the first task in its chain"
     return "another task added it to its chain; pass what it needs as an argument"
 
 
@@ -370,13 +370,13 @@ def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
         hint = "write task.call(…), with the arguments of the function"
         if isinstance(call, Chain) or batch_in(call) is not None:
             hint = (
-                "let a task of the chain add tasks to it, using(ctx.batch): the next call waits for those too"
+                "let a task in the chain add tasks to it, using(ctx.batch): the next call waits for those tasks too"
                 if where == "chain()"
-                else "let the task that follows make the next batch or chain"
+                else "let the task that follows create the next batch or chain"
             )
-        raise InvalidCall(f"{where} takes calls of tasks, not {type(call).__name__}; {hint}")
+        raise InvalidCall(f"{where} takes task calls, not {type(call).__name__}; {hint}")
     if call.outbox is not outbox:
-        raise InvalidCall(f"{where} was given a call of {call.task.task_name}, which belongs to another outbox")
+        raise InvalidCall(f"{where} was given a call of {call.task.task_name}, a task that belongs to another outbox")
     return call
 
 

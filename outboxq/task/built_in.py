@@ -142,7 +142,7 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
-        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known what was counted")
+        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
     changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return changed

@@ -29,7 +29,7 @@ class TaskRegistry:
         """
         if task.name in self.built_in:
             raise ConfigurationError(
-                f"the name {task.name!r} is that of a task of outboxq itself; choose another name="
+                f"the name {task.name!r} belongs to one of outboxq's own tasks; choose another name="
             )
         known = self._tasks.get(task.name)
         if known is not None and not _is_again(known.function, task.function):
@@ -49,7 +49,7 @@ class TaskRegistry:
         before, known = self._schedules.get(schedule.name, (declarer, None))
         if known is not None and (known.task_name != schedule.task_name or before is declarer):
             raise ConfigurationError(
-                f"two schedules are called {schedule.name!r}, of the tasks {known.task_name} and {schedule.task_name}; give "
+                f"two schedules are called {schedule.name!r}, for the tasks {known.task_name} and {schedule.task_name}; give "
                 "one of them another name="
             )
         self._schedules[schedule.name] = declarer, schedule

@@ -72,7 +72,7 @@ class AwaitedResults(ABC):
         if is_batch(task_id):
             raise InvalidArgument(
                 f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or in another "
-                "process outbox.result(then_id) of a batch and outbox.result(task_ids[-1]) of a chain"
+                "process outbox.result(then_id) for a batch or outbox.result(task_ids[-1]) for a chain"
             )
         standing = self._waited(task_id, timeout, origin).standing
         assert standing is not None
@@ -125,7 +125,7 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
         raise TimeoutError(uncommitted(wait.what))
     if not wait.is_found:
         raise wait.absence()
-    runs = "; in a test nothing runs it but drain() and inline()" if store.runs_alone else ""
+    runs = "; in a test, only drain() and inline() run it" if store.runs_alone else ""
     if wait.standing is not None:
         raise TimeoutError(
             f"task {task_id} ({wait.standing.task_name}) has not ended: it is {wait.standing.status}{runs}"
@@ -142,7 +142,7 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
     if wait.is_ahead and wait.batch is not None:
         where = f"{wait.batch.kind} {wait.batch.link.batch_id}"
         found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
-        return found or f"{where} goes on; outboxq batch show {wait.batch.link.batch_id}"
+        return found or f"{where} is still in progress; see outboxq batch show {wait.batch.link.batch_id}"
     standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
     found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
     return found or f"{standing}outboxq task explain {wait.task_id}"
@@ -159,15 +159,15 @@ def _ensure_may_wait(wait: Wait) -> None:
         )
     if _has_event_loop():
         raise WaitRefused(
-            f"{wait.what} cannot be awaited here: an event loop is running in this thread, and would be blocked meanwhile; "
+            f"{wait.what} cannot be awaited here: an event loop is running in this thread and would be blocked; "
             "wait in another thread with await asyncio.to_thread(handle.result), or with anyio: "
-            "await anyio.to_thread.run_sync(handle.result); or ask with timeout=0"
+            "await anyio.to_thread.run_sync(handle.result); or call with timeout=0"
         )
     if process.is_worker and threading.current_thread() is not threading.main_thread():
         raise WaitRefused(
             f"the thread {threading.current_thread().name!r} of a worker process cannot wait for the result of {wait.what}: "
             "a handler may be waiting for this thread, and if every handler in a worker waited, none could run the tasks they "
-            "wait for; ask with timeout=0"
+            "wait for; call with timeout=0"
         )
 
 
@@ -189,7 +189,7 @@ def _identifier(task_id: object) -> UUID:
     try:
         return UUID(task_id if isinstance(task_id, str) else "")
     except ValueError:
-        raise InvalidArgument(f"result() takes the id of a task, a UUID or its text, not {task_id!r}") from None
+        raise InvalidArgument(f"result() takes the id of a task, as a UUID or a string, not {task_id!r}") from None
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
@@ -234,18 +234,16 @@ def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") ->
 
 
 def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
-    """Return the error for a wait for a task that follows a batch, if the batch has stopped or is waiting for a dead
-    letter.
-    """
+    """Return the error for a wait if the batch before the task has stopped or is waiting for a dead letter."""
     what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
     waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
     if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
-        after = f"; after outboxq failed redrive {blocker.id}, you can wait for it again"
-        return ended_otherwise(blocker, before=f"{what} waits for a dead letter: ", after=after)
+        after = f"; run outboxq failed redrive {blocker.id}, then wait for it again"
+        return ended_otherwise(blocker, before=f"{what} is waiting for a dead letter: ", after=after)
     if blocker is not None and batch.kind is BatchKind.CHAIN:
         return ended_otherwise(blocker, before=f"{what} has stopped: ")
     how, reason = "has stopped" if batch.runs_then else "was cancelled", batch.reason
-    text = f"{what} {how}, so its task {batch.link.task_id} is not enqueued{f': {reason}' if reason else ''}"
+    text = f"{what} {how}, so its task {batch.link.task_id} will not be enqueued{f': {reason}' if reason else ''}"
     return TaskCancelled(text, task_id=batch.link.task_id, reason=reason)
 
 
@@ -266,10 +264,10 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
         return counted
     task = store.first_of_batch(batch_id, TaskStatus.READY, TaskStatus.RUNNING)
     if task is None:
-        return f"{what} goes on"
+        return f"{what} is still in progress"
     named = f"task {task.id} ({task.task_name})"
     if batch.kind is BatchKind.CHAIN:
-        text = f"{what} waits for {named}, which is {task.status}"
+        text = f"{what} is waiting for {named}, which is {task.status}"
     else:
         text = f"{counted}; the first is {named}, which is {task.status}"
     return f"{text}: {store.explain(task.id).sentence}" if explains else text

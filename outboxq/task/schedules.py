@@ -226,7 +226,7 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
     ours = [one for one in stored if one.declared_by is not None and one.paused_at is None and one.name not in declared]
     if RETENTION in {one.name for one in ours}:
         log.info(
-            "the schedule %s deletes old tasks, although this code does not ask for it; if no other program does, remove it: "
+            "the schedule %s deletes old tasks, although this code does not set a retention; if other programs do not set it either, remove the schedule: "
             "outboxq schedule remove %s",
             RETENTION,
             RETENTION,
@@ -237,7 +237,7 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         log.info(
-            "some running schedules have tasks that this code does not declare: %s%s; if no other program declares them, "
+            "some running schedules have tasks that this code does not declare: %s%s; if other programs do not declare them either, "
             "remove each: outboxq schedule remove NAME",
             ", ".join(unknown[:_NAMED]),
             more,
@@ -333,7 +333,7 @@ class PeriodicTasks(AwaitedResults):
         if not isinstance(task, Task):
             what = getattr(task, "__qualname__", None) or repr(task)
             raise ConfigurationError(
-                f"{what} is not a task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
+                f"{what} is not a task, but a schedule needs a task; decorators apply from the bottom up, so write @outbox.periodic(…) above @outbox.task"
             )
         owner: object = task.outbox
         if owner is not self:

@@ -89,8 +89,8 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.transactional = transactional
         self.timeout_action = timeout_action
-        """What happens to a handler that is still running after the timeout. It is not stored: the worker takes it from
-        its own code.
+        """The action to take if the handler is still running after the timeout. It is not stored: the worker takes it
+        from its own code.
         """
         self.outbox = outbox
         self.takes_context = takes_context(function)
@@ -239,9 +239,7 @@ class TaskCall(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
-            raise AttributeError(
-                f"a task call does not accept {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
-            )
+            raise AttributeError(f"a task call has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self)
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a new task for this call, with the headers that hooks add. None: it gets a new id."""
@@ -297,12 +295,14 @@ class BoundTask(Generic[P, R]):
         """
         if self._options["idempotency_key"] is not None:
             raise InvalidArgument(
-                "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
+                "an idempotency_key identifies one task, but enqueue_many() enqueues several; pass idempotency_keys=, with one key for each call"
             )
         given = [call_of(call) for call in calls]
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
-            raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {len(given)}")
+            raise InvalidArgument(
+                f"idempotency_keys must have a key or None for each call; pass a list of {len(given)}"
+            )
         dump, options = self._task.parameters.dump, {"pipeline_execution_id": uuid7(), **self._options}
         tasks = [
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
@@ -321,8 +321,8 @@ class BoundTask(Generic[P, R]):
             )
         if task.idempotency_key is not None or task.available_at is not None or task.expires_at is not None:
             raise InvalidCall(
-                f"a call of {task.task_name} takes no idempotency_key and no moments: it is enqueued only once, at a "
-                "time that is not known yet; give delay= and expires= as spans"
+                f"a call of {task.task_name} takes neither an idempotency_key nor points in time: it is enqueued once, at a "
+                "time that is not known yet; pass delay= and expires= as spans of time"
             )
         return TaskCall(outbox=self._task.outbox, task=task)
 
@@ -422,7 +422,7 @@ def name_of(function: Callable[..., object]) -> str:
     name = f"{function.__module__}.{function.__qualname__}"
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise ConfigurationError(
-            f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+            f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
         )
     return name
 

@@ -79,8 +79,8 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, because an error left its `with` block: nothing "
-                    f"will follow it; end it: outboxq batch cancel {standing.link.batch_id}"
+                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error: no task "
+                    f"will follow it; cancel it: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
         return self.done.is_set()
@@ -144,7 +144,7 @@ class Wait:
 
 def uncommitted(what: str) -> str:
     """Return the sentence about a task or batch that workers cannot see yet."""
-    return f"{what} is not committed: the transaction that enqueued it is still open, so no worker can see it"
+    return f"{what} is not committed: the transaction that enqueued it is still open, so workers cannot see it"
 
 
 RECHECK, CHECKED_AT_ONCE = 0.5, 100

@@ -28,7 +28,7 @@ request.
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard only answers on its own machine, under the name localhost, because no log-in is configured. Give it a token "
+    "This dashboard is only available on its own machine, under the name localhost, because a log-in is not configured. Give it a token "
     "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )
@@ -76,7 +76,7 @@ class Access:
             )
         for name, given in (("trusted_proxies", trusted_proxies), ("trusted_hosts", trusted_hosts)):
             if isinstance(given, str):
-                raise ConfigurationError(f"{name} is a list of strings; write [{given!r}]")
+                raise ConfigurationError(f"{name} must be a list of strings; write [{given!r}]")
         self.proxies = networks(trusted_proxies)
         self.sessions = None if token is None else Sessions(token)
         self._authorize = authorize
@@ -104,12 +104,12 @@ class Access:
         them.
         """
         if not client.host:
-            raise BadRequest("The request has no host, or an invalid one.")
+            raise BadRequest("The request does not name a host, or the host is invalid.")
         if self._hosts is None or is_ip_address(client.host) or is_loopback_name(client.host):
             return
         if host_name(client.host) not in self._hosts:
             raise BadRequest(
-                f"The dashboard does not know the host {host_name(client.host)}. If that is its name, add it: trusted_hosts=[…], in "
+                f"The dashboard does not know the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…], in "
                 "commands --trusted-host."
             )
 
@@ -160,13 +160,13 @@ class Access:
                 )
                 return Grant(viewer=viewer, person=f"name {viewer.name}")
         # Not a ConfigurationError, because a page would show it. Only the log may contain the returned value.
-        raise TypeError(f'authorize returned {found!r}; it returns None, "read", "write" or a Viewer')
+        raise TypeError(f'authorize returned {found!r}; it must return None, "read", "write" or a Viewer')
 
 
 def _checked_host(text: str) -> str:
     name = host_name(text.lower())
     if not name:
-        raise ConfigurationError(f"{text!r} is not the name of a host; write it as tasks.example.org")
+        raise ConfigurationError(f"{text!r} is not a host name; write it like tasks.example.org")
     return name
 
 
@@ -212,7 +212,7 @@ class Sessions:
         if wait is not None:
             raise TooManyTries(wait)
         if not matches(token, self._token):
-            log.warning("a wrong token was given from %s", client.address or "an unknown address")
+            log.warning("somebody at %s gave a wrong token", client.address or "an unknown address")
             return False
         self._tries.succeed(client.network)
         return True

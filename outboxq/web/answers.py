@@ -90,7 +90,7 @@ class Answers:
         else:
             text, status = self._freshness.shared((mark, shown), make)
             if text is None:
-                raise NotFound("This page has no JSON.")
+                raise NotFound("This page is not available as JSON.")
             response = Response(text, status=status, mimetype="application/json")
         response.set_etag(tag)
         return response
@@ -182,7 +182,7 @@ class Answers:
 def _view(route: Route, asked: PageRequest) -> View:
     found = route.answer(asked)
     if isinstance(found, Redirect):
-        raise TypeError(f"the page {route.name} returned a redirect; only an action does")
+        raise TypeError(f"the page {route.name} returned a redirect, which only an action may do")
     return found
 
 
@@ -287,19 +287,19 @@ def local_path(wanted: str) -> str:
 
 
 _TITLES = {
-    400: "The request cannot be understood",
+    400: "The request is invalid",
     403: "Not permitted",
     404: "Not found",
-    405: "Not possible this way",
+    405: "Method not allowed",
     413: "Too much at once",
-    415: "Not understood",
+    415: "Unsupported format",
     429: "Too many attempts",
     500: "The dashboard failed",
     503: "The database is not responding",
 }
 _SENTENCES = {
     404: "This page does not exist.",
-    405: "This address does not take that method: GET reads a page, and a form is sent with POST.",
+    405: "This address does not support that method: use GET to read a page, and POST to send a form.",
     413: "The form is larger than 64 kB, or has too many fields.",
     415: "A form must be sent as application/x-www-form-urlencoded.",
 }
@@ -326,11 +326,11 @@ class Problems:
     def worked(self) -> None:
         """Note that a page could be made, so any outage is over."""
         self._outage.worked("the dashboard can reach the database again")
-        self._locks.worked("the dashboard no longer waits for a lock")
+        self._locks.worked("the dashboard is no longer waiting for a lock")
 
     def problem(self, error: Exception, path: str) -> Problem:
         """Return the problem to show for an error. An unexpected error is logged with its traceback."""
-        soon, refused = {"Retry-After": "5"}, "the database refuses what the dashboard asks"
+        soon, refused = {"Retry-After": "5"}, "the database refuses the dashboard's statements"
         match error:
             case HTTPException():
                 status, own = error.code or 500, type(error).description
@@ -345,20 +345,20 @@ class Problems:
                 | DBAPIError(connection_invalidated=True)
             ):
                 self._outage.failed("the dashboard cannot reach the database", error)
-                return _problem(503, "The log of the dashboard says why. Load the page again in a moment.", soon)
+                return _problem(503, "The dashboard's log gives the reason. Load the page again in a moment.", soon)
             case errors.NotPermitted():
                 self._refusals.failed(refused, error)
                 return _problem(403, f"{error}.", title="The database does not permit that")
             case DBAPIError() if _takes_no_writes(error):
                 self._refusals.failed(refused, error)
-                sentence = "It only follows another server. Start the dashboard with the URL of the primary server."
+                sentence = "It is a standby server. Start the dashboard with the URL of the primary server."
                 return _problem(503, sentence, title="The database does not accept writes")
             case errors.FileUnusable() | errors.ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)
                 return _problem(503, str(error), soon, title="The database cannot be used")
             case errors.TablesLocked():
-                self._locks.failed("the dashboard waits for a lock", error)
-                return _problem(503, f"The database answers, but {error}.", soon, title="The tables are locked")
+                self._locks.failed("the dashboard is waiting for a lock", error)
+                return _problem(503, f"The database is responding, but {error}.", soon, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
@@ -367,7 +367,7 @@ class Problems:
             case errors.OutboxqError():
                 return _problem(400, str(error))
         log.error("the dashboard failed at %r", path, exc_info=error)
-        return _problem(500, "The log of the dashboard says why.")
+        return _problem(500, "The dashboard's log gives the reason.")
 
 
 def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = None, *, title: str = "") -> Problem:

@@ -89,7 +89,7 @@ class Browser:
 def check_form(request: Request, browser: Browser) -> None:
     """Raise an HTTPException unless this person sent the form from a page of the dashboard in this browser."""
     if not is_from_here(request, browser.client):
-        raise Forbidden("Another site has sent this form.")
+        raise Forbidden("This form was sent from another site.")
     if request.mimetype != "application/x-www-form-urlencoded":
         raise UnsupportedMediaType
     if sum(len(values) for _, values in request.form.lists()) > _MOST_FIELDS:
@@ -97,7 +97,7 @@ def check_form(request: Request, browser: Browser) -> None:
     if any("\0" in value for _, value in request.form.items(multi=True)):
         raise BadRequest("A field of the form contains NUL.")
     if not browser.accepts(request.form):
-        raise Forbidden("This form is too old, or belongs to another person. Load its page again and resend the form.")
+        raise Forbidden("This form is too old, or belongs to another person. Reload its page and send the form again.")
 
 
 def is_from_here(request: Request, client: Client) -> bool:
@@ -134,11 +134,13 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a string is neither."""
+    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a
+    string is neither.
+    """
     try:
         return tuple(ip_network(text.strip(), strict=False) for text in texts)
     except ValueError as error:
-        raise ConfigurationError(f"{error}; write a network as 10.0.0.0/8, or one address") from None
+        raise ConfigurationError(f"{error}; write a network like 10.0.0.0/8, or a single address") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from .request import PageRequest
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 NOTHING = (
-    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they run tasks, and samples about "
+    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they are running tasks, and samples about "
     "every 15 seconds."
 )
 """The text that is shown in place of a chart without any values."""
@@ -216,7 +216,7 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
         # The last step may have only just begun.
         is_recent = not known or any(value is not None for value in column[-2:])
         legend.append(last if is_recent else f"– (last {last})")
-        summary.append(f"{one.name} {f'{last} at the end, {words(max(known))} at most' if known else 'unknown'}")
+        summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
     more: dict[str, Any] = {"ticks": _labelled(values, scale, _TIMES if of_time else _NUMBERS), "words": words}
     return _chart(title, axis, series, legend, "; ".join(summary), columns=columns, shown=shown, lines=paths, **more)
 

@@ -198,7 +198,7 @@ class Dashboard:
     def _action(self, visit: Visit, route: Route) -> Response:
         asked = visit.asked
         if not asked.viewer.may_act:
-            raise Forbidden("You may read this dashboard, but not change anything.")
+            raise Forbidden("You can read this dashboard, but you are not allowed to change anything.")
         try:
             answer = route.answer(asked)
         except Exception as error:
@@ -272,7 +272,7 @@ class Probes:
             self._outage.failed("the dashboard cannot reach the database", error)
             return _text("the database is not responding\n", status=503)
         self._outage.worked("the dashboard can reach the database again")
-        return _text("ok, but another session has locked the tables: no page can be shown\n" if locked else "ok\n")
+        return _text("ok, but another session has locked the tables, so pages cannot be shown\n" if locked else "ok\n")
 
     def _look(self) -> bool:
         """Return whether the tables are locked. Raises an exception if the database is not responding."""

@@ -81,7 +81,7 @@ class Freshness:
             else:
                 making.waiting += 1
         if not making.lock.acquire(timeout=self._longest_wait):
-            raise TooSlow(f"another request has waited for the same for {self._longest_wait:g} s")
+            raise TooSlow(f"another request has been waiting for the same page for {self._longest_wait:g} s")
         try:
             if making.error is not None:
                 raise making.error

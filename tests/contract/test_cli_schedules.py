@@ -75,7 +75,7 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
     ("options", "sentence"),
     [
         (["* * * *"], "it has 4 fields, not five"),
-        (["0 0 31 2 *"], "has no moment"),
+        (["0 0 31 2 *"], "never ticks"),
         (["every 1x"], "write it as 90d"),
         (["every 0"], "at least 1"),
         (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),

@@ -244,7 +244,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
 
 def test_a_call_that_is_enqueued(hello) -> None:
     sentence = (
-        "a task call does not accept 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
+        "a task call has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
         "write task.using(session).enqueue(…)"
     )
     refused(AttributeError, sentence, lambda: hello.call(7).enqueue())
@@ -294,7 +294,7 @@ def of_main() -> Callable[[], None]:
     ids=["lambda", "nested", "main"],
 )
 def test_a_function_without_a_lasting_name(outbox, function: Callable[..., Any], name: str) -> None:
-    sentence = f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+    sentence = f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
     refused(ConfigurationError, sentence, lambda: outbox.task(function))
 
 

@@ -202,7 +202,7 @@ def test_an_unknown_queue_has_no_page_and_no_buttons(database, reader):
     database.add(database.store, queue="mail")
     words = reader.words("/queue", status=404, name="mial")
     assert (
-        "There is no queue 'mial': no task, setting, declaration or live worker names it; did you mean 'mail'?" in words
+        "There is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?" in words
     )
     assert reader.forms() == {}
     reader.words("/queue", name="mail")
