@@ -44,9 +44,9 @@ def resolve_target(
     if target is outbox:
         return nullcontext()
     if getattr(type(target), "takes_tasks", None) is not None:
-        raise no_transaction(what, f"{target!r} takes tasks only, by task.using(batch)", is_option=is_option)
+        raise no_transaction(what, f"{target!r} only takes tasks, with task.using(batch)", is_option=is_option)
     if target is None:
-        raise no_transaction(what, "using=None names no transaction", is_option=is_option)
+        raise no_transaction(what, "using=None does not name a transaction", is_option=is_option)
     return present_target(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
 
 

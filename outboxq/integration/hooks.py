@@ -129,7 +129,7 @@ class HookCalls:
         for one in given:
             if not isinstance(one, Hook):
                 raise ConfigurationError(
-                    f"hooks= takes objects whose class is derived from outboxq.Hook, not {one!r:.80}; write hooks=[MyHook()]"
+                    f"hooks= takes instances of subclasses of outboxq.Hook, not {one!r:.80}; write hooks=[MyHook()]"
                 )
         return cls(given) if given else None
 
@@ -216,7 +216,7 @@ class HookCalls:
                 try:
                     stored = headers_as_json({**sent.headers, **added}, what)
                 except Exception as error:  # noqa: BLE001 - the tasks are enqueued without them
-                    hook.failed("the headers of its sending() were left out", error)
+                    hook.failed("the headers from its sending() were left out", error)
                 else:
                     sent = replace(sent, headers=headers_of_json(stored))
             yield stored
@@ -256,7 +256,7 @@ class _SafeHook:
         try:
             getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
+            self.failed(f"its {method}() failed and is skipped", error, next(iter(about), None))
 
     @contextmanager
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
@@ -269,7 +269,7 @@ class _SafeHook:
             manager = self._manager(method, about)
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() could not be entered and is passed over", error, about)
+            self.failed(f"its {method}() could not be entered and is skipped", error, about)
             yield None
             return
         try:
@@ -288,7 +288,7 @@ class _SafeHook:
             if own is not error:
                 if not isinstance(own, Exception):
                     raise
-                self.failed(f"its {method}() failed on leaving and is passed over", own, about)
+                self.failed(f"its {method}() failed on leaving and is ignored", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later

@@ -54,7 +54,7 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "makes another Session on each call, which would never be committed; give one that returns the current Session, "
+    "creates a new Session on each call, which would never be committed; pass a function that returns the current Session, "
     "such as scoped_session(sessionmaker(engine))"
 )
 
@@ -79,7 +79,7 @@ class Scope:
             event.listen(session, "after_transaction_create", self._refuse_another)
         except ArgumentError:
             raise ConfigurationError(
-                "this scoped_session makes its sessions by a custom function, so a transactional task's session could not be "
+                "this scoped_session creates its sessions with a custom function, so a transactional task's session could not be "
                 "recognised; give it a sessionmaker: scoped_session(sessionmaker(engine))"
             ) from None
 
@@ -132,9 +132,9 @@ class Scope:
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:
             raise InvalidTarget(
-                "this session is not the one of the task's transaction: it was made after session.remove(), or in another "
-                "application context, so its writes would be committed separately; use the session with which the handler "
-                "began, or Session(engine) for a separate transaction"
+                "this session does not belong to the task's transaction: it was created after session.remove(), or in another "
+                "application context, so its writes would be committed separately; use the session that the handler had "
+                "at the beginning, or Session(engine) for a separate transaction"
             )
 
 

@@ -12,14 +12,14 @@ NONE = "none"
 """The word that removes a limit, typed instead of a value."""
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
-_WITH_OFFSET = "write it with its offset, as 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
+_WITH_OFFSET = "write it with its offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
 
 
 def read_span(text: str) -> timedelta:
     """Return a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
     parts = _SPAN.fullmatch(text)
     if not text or parts is None:
-        raise InvalidArgument("write it as 90d, 7d12h, 30m, 0.5s or 500ms")
+        raise InvalidArgument("write it like 90d, 7d12h, 30m, 0.5s or 500ms")
     try:
         found = timedelta(**{unit: float(part or 0) for unit, part in zip(_UNITS, parts.groups(), strict=True)})
     except (OverflowError, ValueError):  # a number that is too large becomes infinite
@@ -53,7 +53,7 @@ def read_utc(text: str, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{name} is not a time: write it as 2026-11-30 14:05, in UTC, not {text!r}") from None
+        raise InvalidArgument(f"{name} is not a time: write it like 2026-11-30 14:05, in UTC, not {text!r}") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 

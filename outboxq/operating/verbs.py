@@ -257,10 +257,10 @@ _ORDERS: Final = ("turns", "oldest")
 _ORDER = Field(
     name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
 )
-_AT_ONCE = "Maximum number of running tasks, over all workers. `none` removes the limit."
+_AT_ONCE = "Maximum number of running tasks, across all workers. `none` removes the limit."
 _STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
 _KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
-_KEY_AT_ONCE = "Maximum number of running tasks of each concurrency key. `none`: one."
+_KEY_AT_ONCE = "Maximum number of running tasks per concurrency key. `none` resets it to one."
 _LIMITS = (
     _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
     _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
@@ -290,7 +290,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
     """
     changed = store.set_priority(task, priority, reason=why, using=using)
-    words = f"has the priority {priority} now" if changed else f"had the priority {priority} already"
+    words = f"has priority {priority} now" if changed else f"already had priority {priority}"
     return words, {"id": task, "priority": priority, "changed": changed}
 
 
@@ -318,10 +318,10 @@ def RESCHEDULE(
     alone.
     """
     if (at is None) is (delay is None):
-        raise ValueMissing("give either the time at which the task is due, or the time span until then")
+        raise ValueMissing("give either the time at which the task is due, or the span of time until then")
     due = at if at is not None else store.now() + (delay or timedelta(0))
     store.reschedule(task, due, take_key_back=take_key_back, using=using)
-    return f"is due at {short(due)} UTC", {"id": task, "due_at": due}
+    return f"is now due at {short(due)} UTC", {"id": task, "due_at": due}
 
 
 @_verb(
@@ -340,7 +340,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     """Cancel a task, or ask it to stop if it is running."""
     now = store.cancel(task, reason=why, force=force, using=using)
     asked = now is TaskStatus.RUNNING
-    return "was asked to stop, and runs until the handler ends" if asked else "was cancelled", _status(task, now)
+    return "was asked to stop, and runs until its handler ends" if asked else "was cancelled", _status(task, now)
 
 
 @_verb(
@@ -352,12 +352,12 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     fields=(REASON,),
     command=("task", "cancel", "--force"),
     is_final=True,
-    hint="Its worker loses the task: the handler goes on until it ends, and its outcome is refused.",
+    hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
 def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     """Cancel a running task at once: its worker loses it."""
     now = store.cancel(task, reason=why, force=True, using=using)
-    return "was cancelled; the outcome of its worker will be refused", _status(task, now)
+    return "was cancelled; its worker's outcome will be refused", _status(task, now)
 
 
 @_verb(
@@ -401,12 +401,12 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
 
 @_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(CREATE,))
 def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
-    """Start no task of a queue until it is resumed.
+    """Stop starting tasks of a queue until it is resumed.
 
     Tasks that are already running go on.
     """
     settings = store.queues.pause(queue, create=create, using=using)
-    return "is paused: none of its tasks is started, and running tasks go on", settings
+    return "is paused: its tasks are not started, but running tasks go on", settings
 
 
 @_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
@@ -440,7 +440,7 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
     key.
     """
-    words = "lets its partition keys take turns" if fair else "starts the task that has been due the longest first"
+    words = "lets its partition keys take turns" if fair else "starts the longest-due task first"
     return words, store.queues.order(queue, fair=fair, create=create, using=using)
 
 
@@ -456,7 +456,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
 
 @_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(REASON,))
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
-    """Plant no ticks of a schedule until it is resumed.
+    """Stop planting the ticks of a schedule until it is resumed.
 
     Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
     """
@@ -468,10 +468,10 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 
-    Its catch-up policy decides about the ticks since the pause.
+    Its catch-up policy decides which missed ticks still run.
     """
     found = store.schedules.resume(schedule, using=using)
-    return "is resumed; its catch-up policy decides about the ticks since the pause", found
+    return "is resumed; its catch-up policy decides which missed ticks still run", found
 
 
 @_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
@@ -481,7 +481,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why or "outboxq schedule trigger", using=using).id
-    return f"was triggered: its task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
+    return f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
 
 
 @_verb(
@@ -489,12 +489,12 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     "remove",
     Right.CHANGE,
     is_final=True,
-    hint="Its planted ticks that are not due yet are cancelled. A schedule that code declares comes back with its next worker.",
+    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker.",
 )
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
+    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next worker.
     """
     store.schedules.remove(schedule, using=using)
     return "was removed; its planted ticks that were not due yet are cancelled", {"name": schedule, "removed": True}
@@ -518,7 +518,7 @@ def CANCEL_BATCH(store: Store, batch: UUID, why: str, using: object, *, force: b
     """
     number = store.batches.cancel(batch, reason=why, force=force, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
-    return f"is cancelled: {words}, and nothing follows it", {"id": batch, "changed": number}
+    return f"is cancelled: {words}, and no task follows it", {"id": batch, "changed": number}
 
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))

@@ -110,7 +110,7 @@ class Parameters:
             raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")
         if missing := self._required - stored.keys():
             lack = f"the stored arguments lack {_names(missing)}, which the function requires"
-            raise PayloadError(f"{self._name}: {lack}: give a new parameter a default until the old tasks are done")
+            raise PayloadError(f"{self._name}: {lack}: give new parameters a default until the old tasks have run")
         return stored
 
     def _compile(self) -> dict[str, Codec]:
@@ -140,7 +140,7 @@ class Parameters:
         meant = self._known.get("ctx")
         if meant is None or meant.annotation is not meant.empty:
             return ""
-        return "; where ctx is the task's context, make the first parameter ctx: TaskContext"
+        return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)
@@ -197,7 +197,7 @@ def parsed_result(text: str | None, *, name: str) -> Any:
     with suppress(ValueError, RecursionError, CodecError):
         return _DECODER.decode(text)
     # Raised outside the `with` block, because the original error quotes the text.
-    raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it")
+    raise PayloadError(f"{name}: the stored result is not strict JSON: it was not written by a worker")
 
 
 def dump_result(value: object, *, name: str) -> str | None:
@@ -319,7 +319,7 @@ def _encode(stored: object, what: str) -> str:
         raise PayloadError(f"{what} contain an integer with more digits than Python can write: pass a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
-        limit = f"{size} bytes of JSON are over the limit of {MAX_BYTES}"
+        limit = f"{size} bytes of JSON exceed the limit of {MAX_BYTES}"
         raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
     return text
 

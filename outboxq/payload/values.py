@@ -96,7 +96,7 @@ def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per
         return limits.text(value)
     if cls is int:
         if value.bit_length() > MAX_INTEGER_BITS:
-            raise CodecError("the integer has more than 4300 digits, which Python does not read back: pass a string")
+            raise CodecError("the integer has more than 4300 digits, which Python cannot read back: pass a string")
         return value
     if cls is bool or value is None:
         return value
@@ -150,7 +150,7 @@ def convert_object(
 
 def plain_key(key: object, limits: Limits) -> str:
     if not isinstance(key, str):
-        raise CodecError(f"a key is {type(key).__name__}, and JSON has only strings as keys: convert it")
+        raise CodecError(f"a key is {type(key).__name__}, but JSON only allows strings as keys: convert it")
     return limits.text(str.__str__(key))
 
 
@@ -164,7 +164,7 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))
     if structured or isinstance(value, Textual | enum.Enum):
         raise CodecError(f"{name} is not JSON: annotate the parameter as {name}, or pass a string")
-    raise CodecError(f"{name} is not JSON: use an id, or a dataclass that the annotation names")
+    raise CodecError(f"{name} is not JSON: pass an id, or annotate the parameter with a dataclass")
 
 
 def readable(value: Any, limits: Limits) -> object:

@@ -153,7 +153,7 @@ class Task(Generic[P, R]):
             `outboxq-`. Hooks can add more headers.
         """
         if target is None:
-            raise no_transaction(self.name, "using(None) names no transaction")
+            raise no_transaction(self.name, "using(None) does not name a transaction")
         batch = batch_in(target)
         if batch is not None and batch.outbox is not self.outbox:
             raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")

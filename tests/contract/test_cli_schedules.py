@@ -76,7 +76,7 @@ def test_next_takes_a_span_and_a_name_as_well(rule, first):
     [
         (["* * * *"], "it has 4 fields, not five"),
         (["0 0 31 2 *"], "never ticks"),
-        (["every 1x"], "write it as 90d"),
+        (["every 1x"], "write it like 90d"),
         (["every 0"], "at least 1"),
         (["0 0 * * *", "--tz", "Europe/Berln"], "did you mean 'Europe/Berlin'?"),
         (["0 0 * * *", "--from", "tomorrow"], "'tomorrow' is not a moment"),
@@ -166,7 +166,7 @@ def test_retention_is_a_schedule_like_any_other(database):
         (["--args", "[" * 5000], 2, "takes a JSON object"),
         (["--args", '{"a": NaN}'], 1, "arguments.a"),
         (["--starts-at", "9999-12-31"], 2, "is not in the years"),
-        (["--grace", "-1s"], 2, "write it as 90d"),
+        (["--grace", "-1s"], 2, "write it like 90d"),
         (["--overlap", "never"], 2, "'never' is not one of"),
         (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
     ],

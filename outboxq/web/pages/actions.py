@@ -63,7 +63,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         outcome = verb.do(request.store, target, by=by(request), **values)
         notice, is_warning = sentence(outcome.sentence), False
     except DuplicateTask as error:
-        notice = f"Nothing was changed: {error}. Its page can take the key back."
+        notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)

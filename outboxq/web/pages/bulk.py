@@ -91,15 +91,15 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     and `left` the number of tasks that still match.
     """
     if not changed and not left:
-        return "Nothing was done: there are no longer any matches."
+        return "Nothing was changed: there are no longer any matching tasks."
     how = "; running tasks were asked to stop" if action is BulkAction.CANCEL else ""
     of = f" of {number(asked)}" if changed < asked else ""
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
-        why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
+        why = "other tasks now have their idempotency keys" if action is BulkAction.REDRIVE else "they have moved on"
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
     if (gone := asked - changed - max(0, left)) > 0:
-        sentences.append(f"{number(gone)} had {_GONE[action]} meanwhile.")
+        sentences.append(f"{number(gone)} had {_GONE[action]} in the meantime.")
     return " ".join(sentences)
 
 
@@ -127,7 +127,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         found[name] = read_utc(found[name], name)
     is_cancel = action == BulkAction.CANCEL
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
-        raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")
+        raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")
     if is_cancel and (state := given.get("state")):
         if state not in _CANCELLABLE:
             raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")

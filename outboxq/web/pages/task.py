@@ -203,9 +203,9 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.CLAIMED: ("running", "Started", ""),
     EventType.COMPLETED: ("completed", "Completed", "completed"),
     EventType.FAILED: ("failed", "Failed for good", "failed"),
-    EventType.ABANDONED: ("failed", "Given up: its workers died again and again", "worker lost, given up"),
+    EventType.ABANDONED: ("failed", "Given up: its workers died repeatedly", "worker lost, given up"),
     EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
-    EventType.RETRY_SCHEDULED: ("delayed", "Given another time", "failed, to be retried"),
+    EventType.RETRY_SCHEDULED: ("delayed", "Rescheduled", "failed, to be retried"),
     EventType.SNOOZED: ("delayed", "Postponed by its handler", "snoozed"),
     EventType.RELEASED: ("", "Given back unfinished", "given back"),
     EventType.CANCELLED: ("", "Cancelled", "cancelled"),
@@ -213,7 +213,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.EXPIRED: ("", "Expired before it was started", ""),
     EventType.DISCARDED: ("", "Discarded as a dead letter", ""),
     EventType.REPLACED: ("", "Given new arguments by a later enqueue with the same idempotency key", ""),
-    EventType.REQUEUED: ("ready", "Redriven, to run from its first attempt", ""),
+    EventType.REQUEUED: ("ready", "Redriven: runs again from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
 """The colour and the words for an event, and the words for an attempt that it ended."""
@@ -294,7 +294,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.RETRY_SCHEDULED if event.lease_token is not None:
             return f"Failed; attempt {attempt} follows" if attempt else "Failed; another attempt follows"
         case EventType.RETRY_SCHEDULED if attempt:
-            return f"Given another time, as attempt {attempt}"
+            return f"Rescheduled as attempt {attempt}"
         case EventType.RELEASED if data.get("reason") == UNKNOWN_TASK:
             return "Given back: the worker does not know the task"
         case EventType.RESCHEDULED if data.get("priority") is not None:

@@ -39,7 +39,10 @@ def page(request: PageRequest) -> View:
         else:
             found = _listed(request, state, given)
     except AmbiguousTask as error:
-        several, problem = error.task_ids, "Several ids begin with that. Write more of it, or choose one."
+        several, problem = (
+            error.task_ids,
+            "Several ids begin with these characters. Enter more of the id, or choose a task.",
+        )
     except (InvalidArgument, TaskNotFound) as error:
         problem = f"{sentence(str(error))}."
     of_state = {"state": state} if state else {}
@@ -88,5 +91,5 @@ def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskP
             try:
                 wanted[name] = UUID(text)
             except ValueError:
-                raise InvalidArgument(f"{name} takes a whole id, not {text!r}") from None
+                raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
     return request.store.task_page(status=_STATES.get(state), **wanted, limit=_ROWS)

@@ -171,7 +171,7 @@ def worker(request: PageRequest) -> View:
     presence = request.store.workers.presence(KEPT)
     now, found = presence.at, next((one for one in presence.workers if one.id == worker_id), None)
     if found is None:
-        fate = "A stopped worker is forgotten at once, a killed one after a day."
+        fate = "A worker that has stopped is forgotten at once, and a worker that was killed after a day."
         raise NotFound(f"There is no worker {worker_id}. {fate}")
     is_live = _is_live(found, now)
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)

@@ -202,7 +202,8 @@ def test_an_unknown_queue_has_no_page_and_no_buttons(database, reader):
     database.add(database.store, queue="mail")
     words = reader.words("/queue", status=404, name="mial")
     assert (
-        "There is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?" in words
+        "There is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?"
+        in words
     )
     assert reader.forms() == {}
     reader.words("/queue", name="mail")
@@ -411,7 +412,7 @@ def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(
     words = reader.words("/workers")
     assert "web-3:1" not in words
     assert "Not seen lately" not in words
-    assert "A stopped worker is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+    assert "A worker that has stopped is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
 
 
 def nightly(database, **fields):
@@ -430,7 +431,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     assert "Paused since" in onlooker.words("/schedule", name="nightly")
     assert onlooker.forms() == {}
     assert "outboxq schedule resume nightly" in onlooker.words("/schedule", name="nightly")
-    assert "was triggered: its task " in reader.press("/schedule/trigger")
+    assert "was triggered: task " in reader.press("/schedule/trigger")
     (task,) = database.store.tasks()
     assert "is resumed" in reader.press("/schedule/resume")
     assert database.store.schedules.get("nightly").paused_at is None

@@ -125,7 +125,9 @@ def test_a_test_of_a_chain_and_a_batch_is_written_alike(outbox, work, within, is
         with outbox.batch(using=connection) as alone:
             add.using(alone).enqueue(1)
     if not is_inline:
-        with pytest.raises(TimeoutError, match=r"is waiting for task .* \(add\), which is Ready; in a test, only drain"):
+        with pytest.raises(
+            TimeoutError, match=r"is waiting for task .* \(add\), which is Ready; in a test, only drain"
+        ):
             chain.result(timeout=60)
         with pytest.raises(TimeoutError, match=r"2 of 2 tasks .*; in a test, only drain\(\) and inline"):
             batch.result()
