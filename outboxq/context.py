@@ -199,7 +199,7 @@ class TaskContext:
         self.deadline: float = float("inf")
         """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
-        """True if the database has reported that the lease is over."""
+        """True if the database has reported that the lease was lost."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
@@ -291,9 +291,10 @@ class TaskContext:
 
     @property
     def previous(self) -> Any:
-        """The value that the task before this one in its chain returned, read by the return annotation.
+        """The value that the task before this one in its chain returned, read according to the return annotation.
 
-        Raises InvalidCall for the first task of a chain, and outside of chains. Raises TaskNotFound if that task was
+        Raises InvalidCall if the task is the first in its chain or is not in a chain. Raises TaskNotFound if that task
+        was
         deleted.
         """
         outbox: Any = self.outbox

@@ -191,17 +191,17 @@ class HookCalls:
             yield
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
-        """Call each hook's `ended`."""
+        """Call the method `ended` of every hook."""
         for hook in reversed(self._ended):
             hook.call("ended", context, outcome, seconds)
 
     def worker_started(self, worker: WorkerInfo) -> None:
-        """Call `worker_started` of each hook."""
+        """Tell every hook that the worker has started."""
         for hook in self._hooks:
             hook.call("worker_started", worker)
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Call `worker_stopped` of each hook."""
+        """Tell every hook that the worker has stopped."""
         for hook in reversed(self._hooks):
             hook.call("worker_stopped", worker)
 
@@ -230,7 +230,7 @@ class WorkerHooks:
         self._to_stop: list[HookCalls] = []
 
     def started(self) -> None:
-        """Call `worker_started` of each hook."""
+        """Tell every hook that the worker has started."""
         if self._hooks is not None:
             self._to_stop.append(self._hooks)
             self._hooks.worker_started(self._worker)

@@ -135,7 +135,8 @@ class ChainHandle(Sourced[R_co]):
     """The ids of its tasks, in order. At first, only the first task exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
+        """Wait until the chain has ended, and return what its last function returned, read according to the return
+        annotation.
 
         If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If the
         task became a dead letter, the chain goes on when it is redriven. `timeout` and the other exceptions are the
@@ -255,7 +256,7 @@ class BatchedTasks(AwaitedResults):
             on_failed: What a dead letter does to the batch. "continue": it counts as ended. "wait": the batch waits
             until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
             cancelled, and `then` still follows.
-            name: A name for people. None: none.
+            name: A name for people to read. None: it does not have one.
 
         Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
         """
@@ -317,7 +318,7 @@ class BatchedTasks(AwaitedResults):
             calls: The calls, in their order.
             on_failed: What a dead letter does to the chain. "wait": the chain waits, and continues when the dead letter
             has been redriven and completes. "cancel": the chain ends.
-            name: A name for people. None: none.
+            name: A name for people to read. None: it does not have one.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
         """

@@ -1,4 +1,6 @@
-"""The verbs as actions in the dashboard, the responses to their forms, and the cures that pages offer for problems."""
+"""The dashboard's actions, which are made from the verbs, the responses to their forms, and the cures that pages offer
+for problems.
+"""
 
 from __future__ import annotations
 

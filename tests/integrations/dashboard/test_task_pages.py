@@ -184,7 +184,7 @@ def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stag
     stage.visitor.go("/failures")
     assert "the newest 2 dead letters" in stage.visitor.text
     assert "rare" not in stage.visitor.text
-    stage.visitor.follow("Look at 10 000")
+    stage.visitor.follow("Group the newest 10 000")
     assert "rare" in stage.visitor.text
     groups = {one.message: one for one in stage.store.dead_letters.groups().groups}
     stage.visitor.go(f"/failures/{groups['ValueError: rare'].id}")

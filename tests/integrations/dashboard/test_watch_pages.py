@@ -93,7 +93,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
-    assert "Nothing deletes old tasks by itself." in reader.words("/system")
+    assert "Old tasks are not deleted automatically." in reader.words("/system")
     assert "No live worker serves this queue." in reader.words("/queue", name="default")
 
 
@@ -115,7 +115,7 @@ def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reade
     database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
     words = reader.words("/")
     assert "There are no tasks yet" not in words
-    assert "no worker is live: the next task would wait. outboxq worker APP" in words
+    assert "no worker is live: the next task would have to wait. outboxq worker APP" in words
     assert "Nothing needs attention." not in words
     worker(database)
     assert "Nothing needs attention." in reader.words("/")
@@ -315,7 +315,7 @@ def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
     for _ in range(3):
         database.add(database.store, queue="ledger", partition_key="account:7")
     words = reader.words("/queue", name="ledger")
-    held = words.partition("Keys that dead letters hold")[2]
+    held = words.partition("Keys held by dead letters")[2]
     assert re.search(r"account:7 \S+…\S+ .* 3 Live workers", held), held
     assert f'/tasks/{letter}"' in reader.page.text
 
@@ -467,7 +467,7 @@ def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(
     database.clock.now = now
     assert "early ahead" in reader.words("/schedules")
     words = reader.words("/schedule", name="early")
-    assert "A clock that was ahead has planted it until" in words
+    assert "A clock that was running fast has planted it until" in words
     database.frozen.schedules.plant()
     assert "early active" in reader.words("/schedules")
 
@@ -519,7 +519,7 @@ def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade
     following = f"{int(REVISION) + 1:04}"
     monkeypatch.setattr(watching, "REVISION", following)
     words = reader.words("/system")
-    assert f"The schema is {REVISION}; this release knows {following} and works on both" in words
+    assert f"The schema is at revision {REVISION}. This release knows revision {following} and works with both" in words
     assert "outboxq upgrade" in words
 
 
