@@ -717,7 +717,7 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
             outbox.emit("order.paid", 1, using=batch)
         assert "using=session" in str(raised.value)
         for made in (chain.using(batch).enqueue, outbox.batch(using=batch).__enter__):
-            with pytest.raises(InvalidTarget, match=r"cannot be part of <OpenBatch .*make it separately") as raised:
+            with pytest.raises(InvalidTarget, match=r"cannot be part of <OpenBatch .*create it separately") as raised:
                 made()
             errors.append(str(raised.value))
     assert [error.partition(" cannot")[0] for error in errors] == ["a chain", "a batch"]
@@ -740,7 +740,9 @@ def test_a_chain_has_calls_and_no_batch(app: App) -> None:
     for one in wrong:
         with pytest.raises(InvalidCall, match=rf"chain\(\) takes task calls, not {type(one).__name__}; let a task in"):
             outbox.chain(app.fetch.call(1), one)
-        with pytest.raises(InvalidCall, match="then= takes calls .*; let the task that follows make the next batch or"):
+        with pytest.raises(
+            InvalidCall, match="then= takes task calls, .*; let the task that follows create the next batch or"
+        ):
             outbox.batch(using=outbox, then=one)
     with pytest.raises(InvalidArgument, match=f"a chain has at most {LONGEST_CHAIN} calls, and this one has"):
         outbox.chain(*[app.fetch.call(1)] * (LONGEST_CHAIN + 1))
