@@ -1,7 +1,7 @@
 """outboxq: a transactional outbox and task queue in your own database.
 
-Each name is imported when it is first used: a process that only enqueues does not pay for importing the worker, and
-`outboxq --help` does not import SQLAlchemy.
+Each name is imported when it is first used, so a process that only enqueues does not import the worker, and `outboxq
+--help` does not import SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .model.batches import (
         Batch as Batch,  # returned by Store.batches.get()
-        BatchCounts as BatchCounts,  # returned by OpenBatch.result() where nothing follows
+        BatchCounts as BatchCounts,  # returned by OpenBatch.result() if the batch has no `then`
         BatchStatus as BatchStatus,  # to compare with Batch.status
         OnFailed as OnFailed,  # for on_failed=, if a string is not enough
     )

@@ -50,13 +50,13 @@ class UnitOfWork(Protocol):
         """Flush the session's pending writes before the completion is written."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an external error, judging by `error`, ended this transaction: the attempt is then not
-        counted.
+        """Return whether `error` shows that something outside the task ended this transaction. If so, the attempt is
+        not counted.
         """
 
     def abandon(self) -> None:
-        """Release what would keep the attempt from ending. Called by another thread if the handler is still running
-        after that.
+        """Release whatever would keep the attempt from ending. Another thread calls this if the handler keeps running
+        regardless.
         """
 
 
@@ -80,7 +80,7 @@ class BatchTarget(Protocol):
 
 
 class TaskBatch(BatchTarget, Protocol):
-    """The batch or chain of a handler's task: `ctx.batch`. The first use of a count reads all counts.
+    """The batch or chain of a handler's task: `ctx.batch`. All counts are read when the first of them is used.
 
     ``using(ctx.batch)`` enqueues in the transaction of a transactional task, otherwise in a separate one.
     """
@@ -112,8 +112,9 @@ class TaskBatch(BatchTarget, Protocol):
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
 
-        They are read 200 at a time, on demand. The tasks that follow a batch are left out. Raises TaskNotFound if the rows of some
-        completed tasks are missing: before the first result, or after the last one if a row was deleted meanwhile.
+        Results are read on demand, 200 at a time, and do not include the tasks that follow the batch. Raises
+        TaskNotFound if the rows of some completed tasks are missing: before the first result, or after the last one if
+        a row was deleted while they were being read.
         Raises PayloadError for a result that does not fit its annotation.
         """
 
@@ -141,19 +142,19 @@ class StepRunner(Protocol):
 class TaskContext:
     """The task that a handler runs, and ways to end the attempt.
 
-    A function gets it if its first parameter is annotated with TaskContext. The worker makes one for each attempt and passes it;
-    `enqueue()` does not take it.
+    A function receives it if its first parameter is annotated with TaskContext. The worker creates a new one for each
+    attempt; you do not pass it to `enqueue()`.
     """
 
-    # Attributes of the class, since most attempts set none of them.
+    # Class attributes, since most attempts do not set them.
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, once it has begun."""
     limit: Any = None
-    """The enforced timeout of this attempt; None: the handler is only asked."""
+    """The enforced timeout of this attempt; None: the handler is only asked to stop."""
     has_died: bool = False
-    """The child process of the handler has died, or was killed."""
+    """True if the handler's child process has died or was killed."""
     steps: Any = None
-    """The steps of this handler that the step runner knows; None before the first step."""
+    """The steps of this handler, as the step runner keeps track of them; None before the first step."""
     _headers: Mapping[str, str] | None = None
     """The headers, once they have been requested."""
 
@@ -161,7 +162,9 @@ class TaskContext:
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self.task_id: Final[UUID] = claim.id
-        """The id of the task, the same in each attempt: an idempotency key for services outside the database."""
+        """The id of the task. It is the same in every attempt, so it can serve as an idempotency key for external
+        services.
+        """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
         """The id shared by the tasks of one `emit`, one `enqueue_many`, one batch or one chain."""
         self.task_name: Final[str] = claim.task_name
@@ -169,30 +172,34 @@ class TaskContext:
         self.queue: Final[str] = claim.queue
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
-        """The topic of the emitted event that this task handles; None: no event enqueued it."""
+        """The topic of the emitted event that this task handles; None: it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in order; None: the task does not wait for any other."""
+        """The key whose tasks run one at a time, in order; None: the task does not have one."""
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, from 1; only retries raise it."""
+        """The number of this attempt, starting at 1. It only increases when the task is retried."""
         self.max_attempts = max_attempts
-        """The number of the last attempt: if it fails, the failure is final. None: only the policy's `stop` decides."""
+        """The maximum number of attempts: if the last of them fails, the failure is final. None: only the policy's
+        `stop` decides.
+        """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task since an attempt last ended."""
+        """The number of workers that have died while running this task since an attempt was last finished by its own
+        worker.
+        """
         self.created_at: Final[datetime] = claim.created_at
-        """The moment at which the task was enqueued, in UTC."""
+        """The time at which the task was enqueued, in UTC."""
         self.cancel_requested: bool = False
         """True if a user has asked this task to stop; `raise Cancel()` to agree."""
 
         # For the worker and for the integrations with frameworks.
         self.claim: Final = claim
-        """The claim that the handler runs under: its worker, its token, its times."""
+        """The claim under which the handler runs, with its worker, its token and its times."""
         self.outbox = outbox
         """The outbox that the task was declared on."""
         self.deadline: float = float("inf")
         """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
-        """True if the database has reported that the lease is over."""
+        """True if the database has reported that the lease was lost."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
@@ -200,11 +207,11 @@ class TaskContext:
         self.error: BaseException | None = None
         """The exception that the handler raised, or the reason why its result cannot be stored."""
         self.interruption: BaseException | None = None
-        """The external error that ended the transaction of a step."""
+        """The error from outside the task that ended the transaction of a step."""
         self.thread: int | None = None
         """The thread in which the handler runs."""
         self.step_runner: StepRunner | None = None
-        """The part of the worker that runs the steps; None outside of one."""
+        """The part of the worker that runs the steps; None outside a worker."""
         self.reported: Progress | None = None
         """The last progress that the handler reported."""
         self.keeps_log: bool = False
@@ -215,20 +222,22 @@ class TaskContext:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        """Return whether the handler has ended. A copy of its `contextvars` in another thread may still refer to this
+        context.
+        """
         return self.ended is not None
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        If another program's SQL wrote headers that cannot be read, they are empty too, and a warning is logged.
+        They are also empty if another program's SQL has written headers that cannot be read; a warning is then logged.
         """
         if self._headers is None:
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                text = "%s: its headers cannot be read, so it has none here: %s"
+                text = "%s: its headers cannot be read and are ignored: %s"
                 log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers
@@ -240,9 +249,9 @@ class TaskContext:
 
     @property
     def tick(self) -> datetime | None:
-        """The moment of the schedule that this task is for, in the schedule's time zone, however late it runs.
+        """The scheduled time that this task is for, in the schedule's time zone, however late the task runs.
 
-        For a triggered task it is the moment of the trigger; None: the task belongs to no schedule.
+        For a triggered task, it is the time of the trigger. None: the task does not belong to a schedule.
         """
         if self.schedule is None:
             return None
@@ -253,26 +262,26 @@ class TaskContext:
             if tick is not None:
                 moment = tick_of(tick)
             return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
-        except ValueError as error:  # written by another program's SQL, or in a zone unknown to this machine
-            text = "%s: its tick is read as %s: %s"
+        except ValueError as error:  # another program's SQL wrote it, or this machine does not know its zone
+            text = "%s: its tick cannot be read, so %s is used instead: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key whose tasks run at once up to the queue's limit per key; None: the task has no such key."""
+        """The key for which the queue limits how many tasks run at once; None: the task does not have one."""
         return self.claim.concurrency_key
 
     @property
     def batch_id(self) -> UUID | None:
-        """The id of the batch or chain of this task; None: the task belongs to neither."""
+        """The id of this task's batch or chain; None: the task is not in either."""
         return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
 
     @cached_property
     def batch(self) -> TaskBatch:
-        """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
+        """The batch or chain of this task: its counts and results. ``task.using(ctx.batch)`` adds tasks to it.
 
-        Raises InvalidCall for a task without one, whose `batch_id` is None.
+        Raises InvalidCall if the task is not in a batch or chain, in which case `batch_id` is None.
         """
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is not in a batch or a chain")
@@ -282,32 +291,38 @@ class TaskContext:
 
     @property
     def previous(self) -> Any:
-        """The value that the task before this one in its chain returned, read by the return annotation.
+        """The value that the task before this one in its chain returned, read according to the return annotation.
 
-        Raises InvalidCall for the first task of a chain, and outside of chains. Raises TaskNotFound if that task was deleted.
+        Raises InvalidCall if the task is the first in its chain or is not in a chain. Raises TaskNotFound if that task
+        was
+        deleted.
         """
         outbox: Any = self.outbox
         return outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:
-        """Return whether the lease is over: another worker may run the task now, and this handler's result may be discarded.
+        """Return whether the lease has been lost: another worker may be running the task now, and this handler's result
+        may be discarded.
 
-        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again, unless
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again,
+        unless
         another worker has taken the task meanwhile.
         """
         return self.was_lost or time.monotonic() > self.deadline
 
     @property
     def timed_out(self) -> bool:
-        """Return whether the handler has run for longer than the task's `timeout`. With ``timeout_action="ask"`` the handler has to check this itself."""
+        """Return whether the handler has been running for longer than the task's `timeout`. With
+        ``timeout_action="ask"``, the handler has to check this itself.
+        """
         limit = self.claim.timeout_seconds
         return limit is not None and self.began is not None and time.monotonic() > self.began + limit
 
     @property
     def was_killed(self) -> bool:
-        """Return whether the worker ended the attempt while the handler was still running after the timeout grace, or
-        because its child process died. For hooks.
+        """Return whether the worker ended the attempt because the handler was still running after the timeout grace
+        period, or because its child process died. For hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
@@ -318,17 +333,17 @@ class TaskContext:
 
     @property
     def should_stop(self) -> bool:
-        """Return whether the handler should end as soon as it can: the worker is stopping, the lease is lost, the
-        timeout has passed, or a user has cancelled the task.
+        """Return whether the handler should finish as soon as it can, because the worker is stopping, the lease has
+        been lost, the timeout has passed, or a user has cancelled the task.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop`. Call it in a loop that may run long.
 
-        Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user asked for it, and
-        Snooze if the worker is stopping or the lease is lost: the task then runs again at once elsewhere, and no
-        attempt is used.
+        Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user has cancelled
+        the task, and Snooze if the worker is stopping or the lease has been lost. After a Snooze, the task runs again
+        on another worker at once, and no attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -344,7 +359,7 @@ class TaskContext:
 
     @property
     def inside(self) -> UnitOfWork | None:
-        """The transaction in which the handler runs; None without such a transaction, and once the handler has ended."""
+        """The transaction in which the handler is running; None if there is not one, or if the handler has ended."""
         return None if self.has_ended else self.unit
 
     @property
@@ -365,15 +380,17 @@ class TaskContext:
 
     @property
     def target(self) -> object:
-        """The same transaction as `using()` takes it, whichever library it comes from."""
+        """The same transaction in the form that `using()` accepts, whichever library it comes from."""
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Report how much of the work is done, from 0 to 1, and a few words about it: ``ctx.progress(12 / 30, "12 of 30")``.
+        """Report how much of the work is done, as a number from 0 to 1 with a short note: ``ctx.progress(12 / 30, "12
+        of 30")``.
 
-        Nothing is written immediately: the worker's next heartbeat writes the last report, so you may call this as
-        often as you like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it
-        changes nothing else. A fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for anything but
+        The report is not written immediately: the worker's next heartbeat writes the latest one, so you can call this
+        method as often as you like. The progress is shown in the dashboard, by `outboxq task show` and by `outboxq task
+        explain`, and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
+        InvalidArgument for anything but
         a number.
         """
         from .payload.parameters import sanitize  # a process without handlers does not need it
@@ -382,7 +399,9 @@ class TaskContext:
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt and try again at `moment` (aware) instead of after the policy's wait. The attempt counts."""
+        """End this attempt and try again at `moment`, an aware datetime, instead of after the policy's wait. The
+        attempt counts.
+        """
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
@@ -394,36 +413,42 @@ class TaskContext:
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read by the function's return annotation. Once it is stored, the
-        function is not called again: neither by a retry, nor after a crash, a snooze, a deployment or a redrive. If the function
-        raises, nothing is stored, and the next attempt calls it again. A function whose first parameter is annotated with
+        A result is stored as JSON under the step's name, and read by the function's return annotation. Once the result
+        is stored, the function is not called again, whether after a retry, a crash, a snooze, a deployment or a
+        redrive. If the function raises an exception, its result is not stored, and the next attempt calls it again. A
+        function whose first parameter is annotated with
         TaskContext gets this context.
 
-        With `transactional`, what the function writes by `ctx.session` or `ctx.connection` (in Django by the ORM, in Flask by
-        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is
-        called again if the process dies after it returns and before its result is committed.
+        With `transactional`, everything that the function writes through `ctx.session` or `ctx.connection` (in Django
+        through the ORM, in Flask through `db.session`) is committed together with its result, so the effect happens
+        exactly once. Without it, the function is called again if the process dies after the function has returned but
+        before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for the step after the 1,000th, and for a result that is not
-        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
+        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; the result is then not
+        stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
     def sleep(self, name: str, delay: timedelta | float) -> None:
-        """Have the task sleep for `delay` (a timedelta or seconds) once in its life; no thread waits and no attempt is used.
+        """Put the task to sleep for `delay` (a timedelta or seconds), once in its life. No thread waits, and no attempt
+        is used.
 
-        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from the
-        beginning at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor
-        repeats the sleep. Raises what `step` raises.
+        The first call stores the time at which the sleep ends, under this name, and ends the attempt. At that time the
+        task runs again from the beginning, and this call then returns at once. A crash, a retry or a redrive neither
+        prolongs nor repeats the sleep. Raises the same exceptions as `step`.
         """
         self._steps_by("sleep").sleep(self, name, delay)
 
     def _steps_by(self, method: str) -> StepRunner:
-        """Return the runner of the steps. Raises StepRefused where no handler runs."""
+        """Return the step runner. Raises StepRefused if no handler is running."""
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, and this context belongs to none")
+            raise StepRefused(
+                f"ctx.{method}() needs the worker that runs the task, but this context does not belong to a worker"
+            )
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:
@@ -436,11 +461,11 @@ class TaskContext:
 
 
 class Leave(Snooze):
-    """A snooze because the worker is stopping: the task is due at once, for another worker."""
+    """A snooze because the worker is stopping. The task is due at once, so that another worker can take it."""
 
 
 class Asleep(Snooze):
-    """The snooze of a task that sleeps until a stored moment."""
+    """The snooze of a task that sleeps until a stored time."""
 
     def __init__(self, name: str, until: datetime) -> None:
         super().__init__(0)
@@ -453,17 +478,17 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process, as far as a wait needs to know it."""
+    """The kind of process that this is, which a wait for a result needs to know."""
 
     is_worker = False
-    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a
-    worker. Then any thread but the main one may have been started by a handler, and there is no other way to tell:
-    threads do not inherit `current`.
+    """True if the process only runs handlers: a command has started it as a worker, or it is a worker's child process.
+    Any thread but the main one may then have been started by a handler. There is no other way to tell, because threads
+    do not inherit `current`.
     """
 
     @contextmanager
     def as_worker(self) -> Iterator[None]:
-        """Have the process count as a worker during the block."""
+        """Mark the process as a worker for the duration of the block."""
         before, self.is_worker = self.is_worker, True
         try:
             yield
@@ -478,14 +503,15 @@ LOG_FIELDS: Final = ("task_id", "task", "queue", "attempt")
 
 
 class TaskContextFilter(logging.Filter):
-    """Gives each record that is logged inside a handler the fields `task_id`, `task`, `queue` and `attempt`.
+    """Adds the fields `task_id`, `task`, `queue` and `attempt` to each record that is logged inside a handler.
 
-    A field that the record already has is kept. Outside of handlers the fields are None, so a format may always name them.
-    Add it to a `logging.Handler`: a filter of a logger does not see the records of the loggers below it.
+    A field that the record already has is kept. Outside handlers the fields are None, so a format can always refer to
+    them.
+    Add it to a `logging.Handler`, because a logger's filter does not see the records of its child loggers.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Set the fields that the record lacks. Every record passes."""
+        """Add the missing fields to the record. Every record passes the filter."""
         context = current.get()
         for name, value in zip(LOG_FIELDS, _values(context), strict=True):
             record.__dict__.setdefault(name, value)

@@ -1,7 +1,7 @@
 """The exceptions that outboxq raises on purpose.
 
-Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction:
-the transaction would be aborted without its owner knowing.
+Database errors are passed on as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction,
+because the transaction would then be aborted without its owner's knowledge.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from uuid import UUID
 
 
 class OutboxqError(Exception):
-    """The base class: ``except OutboxqError`` catches every exception of ``outboxq.errors`` and no other."""
+    """The base class: ``except OutboxqError`` catches all exceptions in ``outboxq.errors``, and no others."""
 
 
 class ConfigurationError(OutboxqError):
-    """The set-up cannot work; nothing was written."""
+    """The configuration cannot work; nothing was written."""
 
 
 class UnsupportedDatabase(ConfigurationError):
-    """outboxq does not run on this database, its driver or its version."""
+    """outboxq does not support this database, its driver or its version."""
 
 
 class SchemaOutOfDate(ConfigurationError):
-    """The database lacks outboxq's tables, or has those of a release that this one cannot work with."""
+    """The database does not have outboxq's tables, or its tables belong to a release that this one cannot work with."""
 
     def __init__(self, fault: str, *, remedy: str | None = None, code_is_older: bool = False) -> None:
-        """Make the message from the fault and, if there is one, the remedy."""
+        """Build the message from the fault and the remedy, if there is one."""
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the package must be upgraded rather than the tables, which belong to a later release."""
+        """True if the package must be upgraded and not the tables, which belong to a later release."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
-        """True if `outboxq upgrade` brings the tables to what this release needs."""
+        """True if `outboxq upgrade` makes the tables what this release needs."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
-        """Return this error with the command that upgrades those tables; unchanged if no upgrade helps."""
+        """Return this error with the command that upgrades the tables; unchanged if an upgrade would not help."""
         return SchemaOutOfDate(self.fault, remedy=f"run: {command}") if self.is_mended_by_an_upgrade else self
 
 
@@ -46,7 +46,9 @@ class TablesLocked(OutboxqError):
 
 
 class NotPermitted(ConfigurationError):
-    """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
+    """The database role lacks a right; the message names the role, the tables, and the command that grants what it
+    needs.
+    """
 
 
 class InvalidTarget(ConfigurationError, TypeError):
@@ -54,23 +56,27 @@ class InvalidTarget(ConfigurationError, TypeError):
 
 
 class InvalidArgument(OutboxqError, ValueError):
-    """A value is out of its range, or of the wrong kind: a negative limit, a naive datetime."""
+    """A value is out of range or of the wrong kind, such as a negative limit or a naive datetime."""
 
 
 class InvalidCall(OutboxqError, TypeError):
-    """The arguments of a call do not fit the signature of the task or of the method."""
+    """The arguments of a call do not match the signature of the task or method."""
 
 
 class PayloadError(OutboxqError, ValueError):
-    """A value is not of its annotated type, cannot be stored as strict JSON, or cannot be read back as its annotation says."""
+    """A value does not have its annotated type, cannot be stored as strict JSON, or cannot be read back according to
+    its annotation.
+    """
 
 
 class UnreadableArguments(PayloadError):
-    """The stored arguments are not a JSON object. No attempt could read them, so the task becomes Failed at once."""
+    """The stored arguments are not a JSON object. No attempt could ever read them, so the task
+    becomes Failed at once.
+    """
 
 
 class UnknownTask(OutboxqError, LookupError):
-    """No task of this name is registered in this process."""
+    """No task with this name is registered in this process."""
 
 
 class TaskNotFound(OutboxqError, LookupError):
@@ -78,7 +84,7 @@ class TaskNotFound(OutboxqError, LookupError):
 
 
 class TaskFailed(OutboxqError):
-    """The awaited task has Failed: it is a dead letter, or was one when its status was read."""
+    """The awaited task has Failed: it is a dead letter, or was a dead letter when its status was read."""
 
     def __init__(
         self,
@@ -89,13 +95,14 @@ class TaskFailed(OutboxqError):
         exception: str | None = None,
         attempt: int = 0,
     ) -> None:
-        super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
+        super().__init__(message)  # pickle passes only the message, and restores the attributes afterwards
         self.task_id = task_id
         """The id of the task."""
         self.error = error
         """The error of the last attempt, in one line."""
         self.exception = exception
-        """Module and name of the exception's class; None: the worker gave up the task, or the class is not known."""
+        """The module and name of the exception's class; None: the worker gave up the task, or the class is not known.
+        """
         self.attempt = attempt
         """The number of the last attempt."""
 
@@ -108,23 +115,25 @@ class TaskCancelled(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.reason = reason
-        """The reason that was given; "expired" or "discarded" without one, "" if none was given for a cancellation."""
+        """The reason that was given. Without one, it is "expired", "discarded" or, for a cancellation, ""."""
 
 
 class WaitRefused(OutboxqError, RuntimeError):
-    """A wait for a task was refused: it could never end (in a handler, before the commit, for an unclosed batch), or it would block
-    an event loop.
+    """A wait for a task was refused, because it could never end (in a handler, before the commit, for an unclosed
+    batch) or would block an event loop.
     """
 
 
 class ProcessDied(OutboxqError):
-    """The child process in which a handler was running ended before the handler did: the attempt has failed."""
+    """The child process in which a handler was running died before the handler finished. The attempt has failed."""
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is not JSON.
+    """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is
+    not JSON.
 
-    Another attempt would be refused too. A task that does not catch the error becomes Failed at once, and keeps its completed steps.
+    Another attempt would be refused too. If the handler does not catch the error, the task becomes Failed at once and
+    keeps its completed steps.
     """
 
 
@@ -141,14 +150,14 @@ class ScheduleNotFound(OutboxqError, LookupError):
 
 
 class QueueNotFound(OutboxqError, LookupError):
-    """No task, setting, declaration or live worker names this queue, so the name is probably misspelt."""
+    """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
 
 
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task execution ids begin with the given digits; nothing was changed."""
 
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
-        super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
+        super().__init__(message)  # pickle passes only the message, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
         """Up to five of their ids, the oldest first."""
 
@@ -156,7 +165,7 @@ class AmbiguousTask(OutboxqError, LookupError):
 class DuplicateTask(OutboxqError):
     """The idempotency key belongs to another task; nothing was written.
 
-    The enqueue asked for ``on_conflict="raise"``, or a redrive would run a task whose key now belongs to another task.
+    The enqueue used ``on_conflict="raise"``, or a redrive would run a task whose key now belongs to another task.
     """
 
     def __init__(self, message: str, task_id: UUID) -> None:
@@ -166,16 +175,18 @@ class DuplicateTask(OutboxqError):
 
 
 class InvalidTransition(OutboxqError):
-    """The status of the task execution or batch does not allow the operation, e.g. to cancel a completed task."""
+    """The status of the task or batch does not allow the operation, such as cancelling a completed task."""
 
 
 class ReadOnly(OutboxqError):
-    """A program tried to create, change or delete a row of `outboxq.orm`; use outboxq's methods, which write the events too."""
+    """A program tried to create, change or delete a row through `outboxq.orm`. Use outboxq's own methods, which also
+    write the events.
+    """
 
 
 class OutcomesRefused(OutboxqError):
-    """The database permanently refuses to record the outcomes of tasks, so the worker stops instead of running them for
-    nothing.
+    """The database permanently refuses to record task outcomes, so the worker stops instead of
+    running tasks in vain.
     """
 
 
@@ -189,4 +200,4 @@ class FileUnusable(OutboxqError):
 
 
 class LeaseLost(OutboxqError):
-    """The claim is over: another worker may hold the task execution, so nothing was written."""
+    """The claim has ended, and another worker may hold the task. Nothing was written."""

@@ -1,6 +1,6 @@
 """Migrations: create and upgrade outboxq's tables with the Alembic scripts inside the package.
 
-Their version table is `outboxq_alembic_version`, so they never mix with the application's own migrations.
+Their version table is `outboxq_alembic_version`, so they never interfere with the application's own migrations.
 """
 
 from __future__ import annotations
@@ -57,17 +57,21 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between rounds, in which the statements that queued behind the last round run."""
+"""The seconds between rounds. In this time, the statements that queued behind the last round are executed."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
+"""The lock that allows one migration at a time. It is released when the transaction ends. On SQLite, BEGIN IMMEDIATE is
+that lock.
+"""
 
 _ONE_AT_A_TIME = threading.RLock()
-"""Lock for this process: Alembic keeps its state in module globals, so two threads would use each other's connections."""
+"""The lock within this process: Alembic keeps its state in module globals, so two threads would use each other's
+connections.
+"""
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
-ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unknown type
+ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn about an unknown type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,13 +82,13 @@ class Rounds:
     wait: timedelta = table_locks.WAIT
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a lock timeout that PostgreSQL would read as no timeout."""
+        """Raise InvalidArgument for a lock timeout so short that PostgreSQL would not apply any."""
         if self.lock_timeout < timedelta(milliseconds=1):
             raise InvalidArgument(f"lock_timeout must be at least 1 ms, not {_span(self.lock_timeout)}")
 
     @property
     def milliseconds(self) -> str:
-        """`lock_timeout` as PostgreSQL takes it."""
+        """`lock_timeout` in the form that PostgreSQL accepts."""
         return f"{self.lock_timeout / timedelta(milliseconds=1):.0f}ms"
 
 
@@ -96,18 +100,21 @@ def upgrade(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> None:
-    """Upgrade the tables to `revision`. It can run in many processes at once, and can be repeated.
+    """Upgrade the tables to `revision`. Many processes may call this at once, and it may be called again at any time.
 
-    With a URL or an Engine it runs in a transaction of its own; with a Connection in that connection's transaction, which stays
-    open: inside an application's own migration, pass ``op.get_bind()``. A missing `schema` (PostgreSQL) is created.
-    Tables of a later release that admits this one are left as they are, and this is logged. Raises SchemaOutOfDate if
+    With a URL or an Engine, it runs in a separate transaction. With a Connection, it runs in that connection's
+    transaction, which it leaves open: inside an application's own migration, pass ``op.get_bind()``. On PostgreSQL, a
+    missing `schema` is created.
+    Tables of a later release that admits this one are left unchanged, and a log line reports this. Raises
+    SchemaOutOfDate if
     that release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables
     back.
 
-    On PostgreSQL it first locks all tables. While another transaction uses one of them, it waits for at most `lock_timeout`,
-    because enqueues queue behind it for that long. It then releases the locks, logs a warning naming the other
-    transaction, and tries again. Raises
-    TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
+    On PostgreSQL it first locks all tables. While another transaction is using one of them, it waits for at most
+    `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs a warning
+    naming the other
+    transaction, and tries again. Raises TablesLocked after `wait`, and leaves the tables unchanged. A `lock_timeout` of
+    a second or more may end a producer's transaction
     in a deadlock; one below 1 ms raises InvalidArgument.
     """
     from alembic import command
@@ -122,7 +129,7 @@ def upgrade(
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Downgrade the tables to `revision`; ``base`` removes them with their data, the trigger and the function.
+    """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the trigger and the function.
 
     Raises SchemaOutOfDate for the tables of a later release, and TablesLocked as `upgrade` does.
     """
@@ -134,12 +141,12 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Let the schema admit code of this revision or later. outboxq's own migration scripts call it in upgrade() and
-    downgrade().
+    """Let the schema admit code that knows this revision or a later one. outboxq's own migration scripts call this in
+    upgrade() and downgrade().
 
     A revision that only adds what older code can ignore repeats the value of the previous revision. A revision that
-    removes something, or needs something that older code does not write, names the first revision whose code can work
-    with it.
+    removes something, or that needs something that older code does not write, passes the first revision whose code can
+    work with it.
     """
     from alembic import op
 
@@ -156,17 +163,21 @@ def partition(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> list[str]:
-    """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
+    """Partition the history by time (PostgreSQL), so that `Store.prune` can drop whole old partitions. Returns the
+    names of the new tables.
 
-    `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their rows stay
+    `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their
+    rows stay
     in place, in the partition `first`, which ends with the current month, week or day (UTC). `ahead` further partitions
-    are made, and `default` for rows that belong to none of them. Neither the revision nor a statement changes. On a
-    partitioned database only missing partitions are made. With `dry_run`, it only returns the names.
+    are created, and a partition `default` for rows that do not belong to any of them. Neither the revision nor any
+    statement changes. In a database that is already partitioned, only missing partitions are created. With `dry_run`,
+    it only returns the names.
 
-    It takes one transaction, which locks the two tables and reads each of them once: about a second for a few million rows. Run
+    It runs in one transaction, which locks the two tables and reads each of them once. This takes about a second for a
+    few million rows. Run
     it as the owner of the tables. It waits for open transactions as `upgrade` does.
-    Raises UnsupportedDatabase on SQLite, InvalidArgument for an `every` other than that of the existing partitions, and
-    TablesLocked.
+    Raises UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the period of the existing partitions,
+    and TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -177,7 +188,9 @@ def partition(
     with _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
         if not dialect.has_partitions:
-            raise UnsupportedDatabase("only PostgreSQL divides tables into partitions; SQLite prunes row by row")
+            raise UnsupportedDatabase(
+                "only PostgreSQL supports partitioned tables; on SQLite, tasks are pruned row by row"
+            )
         execute = _execute(connection)
         connection.exec_driver_sql(LOCK)
         found, oldest_code = _found(connection, dialect)
@@ -198,10 +211,11 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, under a savepoint: repeatedly, until it gets its locks. Returns the result of `work`.
+    """Run `work`, which locks tables, inside a savepoint, and repeat this until it gets its locks. Returns the result
+    of `work`.
 
-    The rollback to the savepoint releases all locks of the round, so that others go on before the next. Raises TablesLocked after
-    the last. SQLite has one lock, which the transaction holds already.
+    The rollback to the savepoint releases all locks of the round, so that other transactions can proceed before the
+    next round. Raises TablesLocked after the last round. SQLite has a single lock, which the transaction already holds.
     """
     dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
     if dialect.one_writer:
@@ -232,8 +246,8 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
                 table_locks.limit(dialect, execute, before["lock_timeout"])
     except tenacity.RetryError as error:
         raise TablesLocked(
-            f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+            f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
+            f"{_span(known.wait)}: {why()}; run it again when the tables are no longer in use"
         ) from error.last_attempt.exception()
     return found
 
@@ -250,7 +264,7 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the revision of the tables; None without tables."""
+    """Return the revision of the tables; None if there are not any."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
@@ -276,7 +290,7 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for outboxq's own comparison: the tables of `tables.py` only."""
+    """Alembic's `include_name` for outboxq's own comparison: only the tables in `tables.py`."""
     return type_ != "table" or name in metadata.tables
 
 
@@ -298,7 +312,7 @@ def script_location() -> Path:
 def _migrating(
     database: str | URL | Engine | Connection, schema: str | None
 ) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
-    """Yield a connection that holds the migration lock, and what `_found` returns on it."""
+    """Yield a connection that holds the migration lock, and what `_found` returns for it."""
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
@@ -310,9 +324,9 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; None for both without tables.
+    """Return the revision of the tables and the oldest code that they admit. Both are None if there are no tables.
 
-    Raises SchemaOutOfDate for the tables of an unreleased version.
+    Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """
     execute = _execute(connection)
     return schema.found(
@@ -321,13 +335,15 @@ def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | 
 
 
 def _place(connection: Connection, schema: str | None) -> str:
-    """Return the name of this connection's database for a message."""
+    """Return the name of this connection's database, for messages."""
     target = SqlalchemyTarget(connection, schema)
     return target.dialect.place(connection.engine.url, target.database)
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. It reads no file of the application; attributes are safe for a password with a %."""
+    """Return Alembic's configuration. It does not read any of the application's files. Attributes can hold a password
+    that contains a %.
+    """
     from alembic.config import Config
 
     config = Config(output_buffer=output) if output is not None else Config()
@@ -358,14 +374,14 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
-    """Begin a transaction on a connection that is in none."""
+    """Begin a transaction on a connection that does not have one."""
     for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
         for text in message.split("; "):  # one by one, because each may be prepared
             connection.exec_driver_sql(text)
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Raise InvalidTarget if the migration could not run on the connection, or could not be rolled back."""
+    """Raise InvalidTarget if the migration cannot run on the connection, or could not be rolled back there."""
     if connection.dialect.driver == "asyncpg":
         raise InvalidTarget(
             "outboxq's tables cannot be created through asyncpg, which does not accept the migrations' SQL; pass the URL, an "
@@ -377,8 +393,8 @@ def _check_transaction(connection: Connection) -> None:
             SqlalchemyTarget(connection, None).check()
         except InvalidTarget:
             raise InvalidTarget(
-                "this connection has no transaction that could roll the tables back (it is AUTOCOMMIT, or in a savepoint that "
-                "SQLite would commit); pass one in an open transaction, or the Engine or its URL"
+                "this connection has no transaction that could roll the tables back (it is in AUTOCOMMIT mode, or in a savepoint that "
+                "SQLite would commit); pass a connection with an open transaction, an Engine or its URL"
             ) from None
 
 
@@ -392,7 +408,9 @@ def _execute(connection: Connection) -> Any:
 
 @contextmanager
 def _outer_proxies() -> Iterator[None]:
-    """Let these migrations run inside an application's: Alembic's `op` and `context` are module globals and do not nest."""
+    """Let these migrations run inside an application's own migration: Alembic's `op` and `context` are module globals
+    and do not nest.
+    """
     import alembic.context
     import alembic.op
 

@@ -1,8 +1,10 @@
-"""Read-only ORM classes of outboxq's tables: ``select(TaskExecution)`` in any Session.
+"""Read-only ORM classes for outboxq's tables: use ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and change no
-metadata. Only outboxq writes a change of a task, together with its event: so creating, changing or deleting an object raises
-ReadOnly. An `update()` or `delete()` statement is not checked; the role's privileges decide about that.
+The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and
+change no
+metadata. Only outboxq may change a task, because it writes the event together with the change. So creating, changing or
+deleting an object raises ReadOnly. `update()` and `delete()` statements are not checked; the role's privileges decide
+whether they are allowed.
 """
 
 from __future__ import annotations
@@ -50,13 +52,13 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """Base of the classes of every schema."""
+    """The base class of the mapped classes in every schema."""
 
     def __init__(self, **_: object) -> None:
-        _refuse(self, "made here: enqueue the task with task.using(session).enqueue(…)")
+        _refuse(self, "created here: enqueue the task with task.using(session).enqueue(…)")
 
     def __repr__(self) -> str:
-        identity = inspect(self).identity or ("without an id",)  # known without a query, also for a detached object
+        identity = inspect(self).identity or ("without an id",)  # known without a query, even for a detached object
         return f"<{type(self).__name__} {identity[0]}>"
 
 
@@ -93,13 +95,13 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """When the lease of a Running task expires. Loaded at its first use, or with `undefer`."""
+    """When the lease of a Running task expires. It is loaded when it is first used, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
-    """The entry that makes a Ready task claimable; None in any other status."""
+    """The entry that makes a Ready task claimable; None if the task has any other status."""
     pipeline: Mapped[list[TaskExecution]]
-    """The tasks of the same emit or enqueue_many, itself included; empty for a task that was enqueued alone."""
+    """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued by itself."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -108,9 +110,11 @@ class TaskExecution(_Row):
 
     @classmethod
     def argument(cls, name: str) -> ColumnElement[str | None]:
-        """Return an expression for the text of one argument, for filters and joins; NULL if it was not given.
+        """Return an expression for one argument as text, for filters and joins. It is NULL if the argument was not
+        given.
 
-        No index contains it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a parameter.
+        It is not indexed, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a
+        parameter.
         """
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} is not the name of a parameter")
@@ -130,7 +134,7 @@ class ExecutionEvent(_Row):
     lease_token: Mapped[int | None]
     created_at: Mapped[datetime]
     task_execution: Mapped[TaskExecution | None]
-    """The task; None for an emit without a subscriber, or if the task was pruned."""
+    """The task; None if the event records an emit without a subscriber, or if the task has been pruned."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -166,8 +170,8 @@ class Classes:
 def orm_for(schema: str | None) -> Classes:
     """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`.
 
-    Each call returns the same ones. None means the classes of this module; all have the same attributes. Raises ConfigurationError for a name that would
-    need quoting.
+    Each call for a schema returns the same classes. For None, they are the classes in this module. All of them have the
+    same attributes. Raises ConfigurationError for a name that would need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:
@@ -234,16 +238,16 @@ def _map(classes: Classes, table: Callable[[Table], Table]) -> None:
 
 
 def _seen(kind: type[Any], **options: Any) -> Any:
-    """Return a relationship that is neither written nor merged."""
+    """Return a relationship that SQLAlchemy neither writes nor merges."""
     return relationship(kind, viewonly=True, cascade="none", **options)
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the condition that joins a task and its events: one part for each of three disjoint indexes, as in
-    `select_history` of `store/tasks/tasks.py`.
+    """Return the condition that joins a task with its events. It has one part for each of three disjoint indexes, like
+    `select_history` in `store/tasks/tasks.py`.
 
-    The parts name the task in two equivalent ways. Otherwise PostgreSQL would factor the common condition out, and then hash the
-    whole history for a few tasks.
+    The parts refer to the task in two equivalent ways. Otherwise PostgreSQL would factor out the common condition, and
+    then hash the whole history to find the events of a few tasks.
     """
     mine = foreign(happened.c.task_execution_id) == execution.c.id
     also_mine: ColumnElement[bool] = BinaryExpression(
@@ -255,14 +259,14 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse a write as early as SQLAlchemy reports it; a deletion is only reported by the flush."""
+    """Refuse a write as soon as SQLAlchemy reports it. A deletion is not reported until the flush."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too
-            _refuse(row, f"changed here, as its {initiator.key} was: {_CHANGES}")
+            _refuse(row, f"changed here (its {initiator.key} was set): {_CHANGES}")
 
     def collected(row: Any, _: object, initiator: Any) -> None:
-        _refuse(row, f"changed here, as its {initiator.key} were: {_CHANGES}")
+        _refuse(row, f"changed here (its {initiator.key} were changed): {_CHANGES}")
 
     for attribute in kind.__mapper__.attrs:
         listened = getattr(kind, attribute.key)
@@ -272,7 +276,7 @@ def _close(kind: type[Any]) -> None:
             event.listen(listened, "remove", collected)
 
     def updated(_mapper: object, _connection: object, row: Any) -> None:
-        if inspect(row).session.is_modified(row):  # also called when only unchanged values were set
+        if inspect(row).session.is_modified(row):  # also called if all values were set to what they already were
             _refuse(row, f"written here: {_CHANGES}")
 
     event.listen(kind, "before_update", updated)
@@ -280,7 +284,7 @@ def _close(kind: type[Any]) -> None:
     event.listen(kind, "before_delete", lambda _mapper, _connection, row: _refuse(row, f"deleted here: {_DELETES}"))
 
 
-_CHANGES = "use the methods of outbox.store, which write the event of a change too"
+_CHANGES = "use the methods of outbox.store, which also write the event of the change"
 _DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
 
 
@@ -289,14 +293,14 @@ def _refuse(row: object, why: str) -> NoReturn:
 
 
 class _Argument(FunctionElement[Any]):
-    """An SQL expression: a member of the JSON object `args`, as text."""
+    """An SQL expression for a member of the JSON object `args`, as text."""
 
     name = "argument"
     type = Text()
     inherit_cache = True
 
     def __init__(self, args: ColumnElement[str], name: str) -> None:
-        # A literal, since PostgreSQL does not see that two parameters are the same: in a column and in GROUP BY.
+        # A literal: PostgreSQL would not see that two parameters, one in a column and one in GROUP BY, are the same.
         super().__init__(args, bindparam("argument", name, type_=Text(), unique=True, literal_execute=True))
 
 
@@ -322,5 +326,5 @@ _UNMAPPED = {
     kind.__name__: {name: value for name, value in vars(kind).items() if name not in {"__dict__", "__weakref__"}}
     for kind in (TaskExecution, ExecutionEvent, OutboxEntry)
 }
-"""The bodies of the three classes, for those of other schemas."""
+"""The bodies of the three classes, from which the classes for other schemas are made."""
 _map(_DEFAULT, lambda table: table)

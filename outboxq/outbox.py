@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a declared task, as callers write them. `Outbox.task` says what each one means."""
+    """The options of a declared task, as callers write them. `Outbox.task` describes them."""
 
     name: str | None
     queue: str
@@ -80,7 +80,7 @@ _LEFT_OUT: Any = object()
 
 
 class Outbox(BatchedTasks, PeriodicTasks):
-    """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
+    """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
     @naming_options("Outbox()")
     def __init__(
@@ -97,20 +97,23 @@ class Outbox(BatchedTasks, PeriodicTasks):
         """Make an outbox; it does not connect to the database yet.
 
         Args:
-            database: A URL or an Engine. None: the variable OUTBOXQ_DATABASE_URL, else the outbox is unbound until `bind()`. The
-                engine for a URL is made at first use, so an Outbox may be a module global before processes fork.
-            schema: The PostgreSQL schema of outboxq's tables. None: determined by the search path.
+            database: A URL or an Engine. None: the URL in the variable OUTBOXQ_DATABASE_URL; if that is not set either,
+            the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so an Outbox
+            can be a module global even if the process forks later.
+            schema: The PostgreSQL schema that contains outboxq's tables. None: the search path decides.
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
-            hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
-            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
-                the newer one apply. "": the schedules of the worker that started last apply.
-            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
-                deletes them.
+            integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
+            `session`.
+            hooks: Code to run around the sending and handling of every task, for example for traces and metrics; see
+            `Hook`.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules
+            declared by the newer one apply. "": the schedules declared by the worker that started last apply.
+            retention: The time for which completed and cancelled tasks are kept. Once an hour, one of the workers
+            deletes older ones. None: workers do not delete them.
 
-        Raises ConfigurationError for a database that outboxq does not run on, if both `session` and `integration` are given, or
-        for a hook that is not a Hook; InvalidArgument for a version or a retention out of its range.
+        Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
+        given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -138,7 +141,9 @@ class Outbox(BatchedTasks, PeriodicTasks):
             self.bind(database)
 
     def bind(self, database: str | URL | Engine) -> None:
-        """Set or change the database of this outbox. Raises ConfigurationError for a database that outboxq does not run on."""
+        """Set or change the database of this outbox. Raises ConfigurationError if outboxq does not support the
+        database.
+        """
         if not isinstance(database, str | URL | Engine):
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
@@ -161,14 +166,16 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @property
     def store(self) -> Store:
-        """The Store, the layer below. While the outbox is unbound, only its methods with ``using=`` work."""
+        """The Store, which is the layer below. While the outbox is unbound, only the store's methods with ``using=``
+        work.
+        """
         if self._stand_in is not None:
             return self._stand_in.store
         if (store := self._bound.get("store")) is not None:
             return store
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
-        # Threads that get here at the same time all get the first one: the connections of a second engine would never
-        # be closed.
+        # If several threads get here at the same time, all of them get the first store: the connections of a second
+        # engine would never be closed.
         made = Store(engine, schema=self.schema)
         made.declared = self.tasks.queues
         return self._bound.setdefault("store", made)
@@ -184,31 +191,33 @@ class Outbox(BatchedTasks, PeriodicTasks):
     def task(self, function: Any = _LEFT_OUT, /, **options: Unpack[TaskSettings]) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
-        The function may take the TaskContext: annotate its first parameter with that class.
+        If the function needs the TaskContext, annotate its first parameter with that class.
 
         Args:
-            name: The name under which workers find the function. It is stored with each task permanently. None: ``module.qualname``.
+            name: The name under which workers find the function. It is stored permanently with each task. None:
+            ``module.qualname``.
             queue: The queue in which its tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
-            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None: ten
-                attempts.
-            lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
-                need not cover the handler's duration.
-            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
-            timeout_action: What else happens then. "ask": nothing. "raise": TaskTimeout is raised in the handler.
-                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its
-                process.
-            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
-                commits the completion and what the handler enqueued: exactly once within this database.
+            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failed task gets another attempt. None:
+            up to ten attempts.
+            lease: The time after which a task is taken back from a dead worker. A live worker extends the lease, so the
+            lease can be shorter than the handler's run time.
+            timeout: The run time after which ``ctx.timed_out`` tells the handler to stop. None: unlimited.
+            timeout_action: What happens then. "ask": the handler is only told to stop. "raise": TaskTimeout is raised
+            in the handler. "kill": TaskTimeout is raised, and if the handler is still running after the worker's
+            ``timeout_grace``, its process is killed.
+            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). This
+            transaction also commits the completion and the tasks that the handler enqueues, so all of it happens
+            exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event of such a topic; the event's payload is its only argument.
-            on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
-                the key waits until the dead letter is redriven or discarded.
-            check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
-                None`, `list[int]`, a TypedDict). False: any JSON is accepted for such parameters.
+            on_dead_letter: What happens to a partition key when one of its tasks has Failed. "release": the key's next
+            task runs. "hold": the key's later tasks wait until the dead letter is redriven or discarded.
+            check_types: When a task is enqueued, refuse an argument that does not match its annotation, if that is a
+            plain type (`int`, `str | None`, `list[int]`, a TypedDict). False: such parameters accept any JSON.
 
-        Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that is
-        taken; InvalidArgument for an option out of its range.
+        Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
+        is already taken. Raises InvalidArgument for an option that is out of range.
         """
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
@@ -219,7 +228,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
             task_name = given["name"] or name_of(function)
-            # An option out of range raises here, and not in the first request that enqueues the task.
+            # Raise for an option out of range here, not in the first request that enqueues the task.
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
             check_options(stored, f"task {task_name!r}")
@@ -255,17 +264,19 @@ class Outbox(BatchedTasks, PeriodicTasks):
         idempotency_key: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Emitted:
-        """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
+        """Enqueue every task that subscribes to this topic, in the transaction of `using`: either all of them are
+        enqueued or none are.
 
-        `using` and the times are as in `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so
-        this process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the
-        annotation of its parameter. A payload that does not fit the annotation fails in the worker, since the
-        subscribers may belong to another program. Without any subscriber, `event_unrouted` is recorded. With an
-        `idempotency_key`, each subscriber only ever has one task for it: a second emit creates tasks only for tasks
-        that have subscribed since. All its tasks get the `headers`, which are as in `Task.using`.
+        `using` and the times have the same meaning as in `Task.using`. The subscriptions are stored in the database
+        (`sync_subscriptions`), so this process does not need to import the tasks. `payload` is written as JSON
+        according to its own type, and each task reads it according to the annotation of its parameter. A payload that
+        does not fit the annotation fails in the worker, since the subscribers may belong to another program. If there
+        are no subscribers, `event_unrouted` is recorded. With an `idempotency_key`, each subscriber gets only one task
+        for the key: a second emit creates tasks only for subscribers that have been added since. The `headers`, as in
+        `Task.using`, are passed to every task.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range,
-        InvalidTarget if there is no transaction to write in; each is raised before anything is written.
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument if an option is out of range, and
+        InvalidTarget if there is no transaction to write in. Each is raised before anything is written.
         """
         event = NewEvent(
             id=family(),
@@ -290,14 +301,16 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """The subscriptions of the tasks that are declared so far."""
+        """The subscriptions of the tasks that have been declared so far."""
         return [one for task in self.tasks for one in task.subscriptions]
 
     def sync_subscriptions(self) -> None:
-        """Store the subscriptions of this process's tasks in the database, and delete the subscriptions that the tasks no longer declare.
+        """Store the subscriptions of this process's tasks in the database, and delete those that the tasks no longer
+        declare.
 
-        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts, and
-        `outboxq upgrade APP` calls it for events that are emitted before the first worker of a release has started.
+        Subscriptions of tasks that this process does not know are left alone. Every worker calls this method when it
+        starts. `outboxq upgrade APP` calls it too, so that events emitted before a release's first worker has started
+        are not missed.
         """
         self.store.subscriptions.replace(self.subscriptions, tasks=[task.name for task in self.tasks])
 

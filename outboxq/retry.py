@@ -1,8 +1,9 @@
 """The RetryPolicy: uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide about the attempt after
 a failure.
 
-tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on another
-machine. So only tenacity's *objects* are used, on a ``RetryCallState`` made from the row.
+tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on
+another
+machine. So only tenacity's *objects* are used, with a ``RetryCallState`` that is built from the row.
 """
 
 from __future__ import annotations
@@ -23,20 +24,24 @@ from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
 
-# Tasks that failed together must not be retried together.
+# Tasks that failed at the same time must not be retried at the same time.
 _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """A rule for the attempts after a failure. It only decides: the row waits, and no thread sleeps.
+    """The rule that decides whether and when a failed task is tried again. The row waits in the database, so no thread
+    sleeps.
 
-    ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` the attempts never end.
+    ``max_attempts`` includes the first attempt. None: ``stop`` decides; without ``stop``, the task is tried again
+    forever.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
     ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the first attempt,
     not counting the time that the task spends in ``ctx.sleep``.
-    ``retry`` names the errors that get another attempt; None: all. ``tenacity.TryAgain`` always gets one, within the bounds.
-    The policy is asked about errors only: a returned value is the task's result, so ``retry_if_result`` alone never retries.
+    ``retry`` specifies the errors after which the task is tried again; None: after any error. It is always tried again
+    after ``tenacity.TryAgain``, within the limits.
+    The policy is only consulted about errors. A returned value is the task's result, so ``retry_if_result`` alone never
+    causes a retry.
 
     Raises InvalidArgument for any other value.
     """
@@ -64,10 +69,10 @@ class RetryPolicy:
     def of(cls, value: RetryPolicy | BaseRetrying | None) -> RetryPolicy:
         """Return the policy for ``value``: a RetryPolicy, a tenacity ``Retrying``, or None for the default policy.
 
-        A ``Retrying``, such as the ``.retry`` attribute of a function decorated with ``@tenacity.retry``, is used as it
-        is: without ``stop=`` it never gives up, without ``wait=`` it does not wait. Its ``wait``, ``stop``, ``retry``
-        and ``enabled`` count; its ``before``, ``after``, ``sleep`` and ``retry_error_callback`` belong to a loop that
-        does not run here. Raises InvalidArgument for anything else.
+        A ``Retrying``, such as the ``.retry`` attribute of a function decorated with ``@tenacity.retry``, is used
+        unchanged: without ``stop=`` it never gives up, and without ``wait=`` it does not wait. Only its ``wait``,
+        ``stop``, ``retry`` and ``enabled`` are used; its ``before``, ``after``, ``sleep`` and ``retry_error_callback``
+        belong to a loop that does not run here. Raises InvalidArgument for any other value.
         """
         if value is None or isinstance(value, RetryPolicy):
             return cls() if value is None else value
@@ -86,23 +91,25 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Return the policy of one attempt: the first error is final."""
+        """Return the policy with a single attempt: the first error is final."""
         return cls(max_attempts=1)
 
     @property
     def has_stop(self) -> bool:
-        """Return whether something other than the number of attempts may end them."""
+        """Return whether the policy may give up for a reason other than the number of attempts."""
         return self.stop is not tenacity.stop_never
 
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
-        """Return the time to wait before the next attempt; None: no attempt follows.
+        """Return the time to wait before the next attempt; None: there is no next attempt.
 
-        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
-        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
+        ``attempt`` is the number of the attempt that has just failed, starting at 1. ``max_attempts`` is the row's own
+        limit, which replaces the policy's limit unless it is None. ``elapsed`` is the time since the first attempt
+        started, in any
         process, without the time spent in ``ctx.sleep``.
-        Raises ConfigurationError if an object of the policy raises, or its wait is not a finite number or timedelta.
+        Raises ConfigurationError if one of the policy's objects raises an exception, or if its wait is not a finite
+        number or a timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -117,7 +124,7 @@ class RetryPolicy:
             return None if stop(state) else delay
         except Exception as failure:
             raise ConfigurationError(
-                f"{_brief.repr(self)} could not decide about a retry after attempt {attempt}, which ended in "
+                f"{_brief.repr(self)} could not decide whether to retry after attempt {attempt}, which failed with "
                 f"{type(error).__qualname__}: {_brief.repr(failure)}. Correct the policy, then redrive the task."
             ) from failure
 
@@ -133,9 +140,9 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _strategy(name: str, value: Any) -> Any:
-    # A class, a coroutine function, or an object meant for another argument happens to be callable. Such a mistake
-    # would only show at the first failure in production. An un-awaited coroutine is even truthy, so `retry` would
-    # always retry.
+    # A class, a coroutine function, or an object meant for another argument is callable too. Such a mistake would go
+    # unnoticed until the first failure in production. An un-awaited coroutine is even truthy, so `retry` would always
+    # retry.
     number = isinstance(value, (timedelta, int, float)) and not isinstance(value, bool)
     if name == "wait" and number and 0 <= _seconds(value) < math.inf:
         return tenacity.wait_fixed(_delay(value))
@@ -153,7 +160,8 @@ def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elap
     state = RetryCallState(retrying, None, (), {})
     state.attempt_number = attempt
     state.set_exception((type(error), error, error.__traceback__))
-    # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference, and
+    # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference,
+    # and
     # rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
     now = cast("float", state.outcome_timestamp)
     state.start_time = math.nextafter(now - max(elapsed.total_seconds(), 0.0), -math.inf)
@@ -164,7 +172,8 @@ def _delay(value: Any) -> timedelta:
     seconds = _seconds(value)
     if not -math.inf < seconds < math.inf:  # NaN too: it compares false with everything
         raise ValueError(f"wait returned {value!r}")
-    # A negative wait is a moment in the past (a Retry-After date): due now. min() comes before float(), which 2**5000
+    # A negative wait is a time in the past (such as a Retry-After date), so the task is due now. min() comes before
+    # float(), which 2**5000
     # would overflow.
     return timedelta(seconds=float(min(max(seconds, 0), _LONGEST.total_seconds())))
 
@@ -174,7 +183,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    # tenacity's objects have no repr; their attributes are their parameters. A memory address in a log is no use.
+    # tenacity's objects have no repr; their attributes are their parameters. A memory address in a log is useless.
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, type) or inspect.isroutine(value):

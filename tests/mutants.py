@@ -1020,7 +1020,7 @@ MUTANTS = (
         "outboxq/integration/hooks.py",
         (
             (
-                'could not be entered and is passed over", error, about)\n            yield None\n            return',
+                'could not be entered and is skipped", error, about)\n            yield None\n            return',
                 '", error, about)\n            raise',
             ),
         ),

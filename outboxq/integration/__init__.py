@@ -1,4 +1,6 @@
-"""Integrations: a framework's request transaction, its sessions for handlers, and the form of its commands."""
+"""Integrations with frameworks: the transaction of the current request, the sessions for handlers, and the form of
+commands.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +20,22 @@ __all__ = ["FrontEnd", "Integration"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FrontEnd:
-    """The words around a command, so that a command in a message or a log can be copied and run."""
+    """The form in which commands are written, so that a command in a message or in a log can be copied and run."""
 
     program: str = "outboxq"
     worker: str | None = None
-    """The command that starts a worker. None: `program`, then `worker` and the application."""
+    """The command that starts a worker. None: `program`, followed by `worker` and the application."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs. None: the program already knows its database."""
+    """The application (``module:outbox``) that a command needs. None: the program knows its database without it."""
     options: str = ""
-    """The options that name the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a worker has none."""
+    """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
+    worker does not have them.
+    """
 
     def typed(self, command: Sequence[str]) -> str:
-        """Return the command line for the words of a command without its program: ``("queue", "resume", "mail")``."""
+        """Return the command line for the words of a command, which do not include the program: ``("queue", "resume",
+        "mail")``.
+        """
         options = [self.options] if self.options else []
         app = [shlex.quote(self.app)] if self.app else []
         if command[0] != "worker":
@@ -42,34 +48,34 @@ class FrontEnd:
 
 
 class Integration:
-    """The integration without a framework. An integration of a framework overrides the methods that it needs."""
+    """The integration without a framework. A framework's integration overrides the methods that it needs."""
 
     front_end = FrontEnd()
-    """The form of the program's commands, for messages that name one."""
+    """The form of the program's commands, for messages that contain one."""
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the current transaction, as `using()` takes it. None: it is unknown."""
+        """Yield the current transaction in the form that `using()` accepts. None: it is unknown."""
         return nullcontext()
 
-    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - for methods that override it
+    def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
         """Return a context manager around a handler and its transaction, in the handler's thread.
 
-        An exception on entering it fails the attempt.
+        An exception raised on entering it makes the attempt fail.
         """
         return nullcontext()
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         """Open the transaction of a transactional task, or a savepoint in `within`, the transaction of a test.
 
-        It is committed after the block, and rolled back after an exception.
+        The transaction is committed after the block, or rolled back if the block raises an exception.
         """
         return store.unit(using=within)
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        """Take note of the handler's outcome. After a failure, `context.error` is the exception.
+        """Observe the handler's outcome. After a failure, `context.error` is the exception.
 
-        The completion of a transactional task is committed by then. Any other outcome is written afterwards.
+        The completion of a transactional task has been committed by then. Any other outcome is written afterwards.
         """
 
     def on_thread_exit(self) -> None:
-        """Close the resources of a handler thread. Called in the thread before it ends."""
+        """Close the resources of a handler thread. It is called in that thread before the thread ends."""

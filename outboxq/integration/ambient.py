@@ -1,4 +1,4 @@
-"""The ambient transaction, which an enqueue or an emit joins if the caller does not name one."""
+"""The ambient transaction, which an enqueue or an emit joins if the caller does not pass one."""
 
 from __future__ import annotations
 
@@ -32,22 +32,21 @@ class OutboxRef(Protocol):
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Any) -> Any: ...
 
-    def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Any) -> Any: ...
-
 
 def resolve_target(
     outbox: OutboxRef, target: object, what: str, *, is_option: bool = False
 ) -> AbstractContextManager[object]:
-    """Yield the `using` argument for the store. Raises InvalidTarget if the current transaction is unknown.
+    """Return a context manager that yields the `using` argument for the store. Raises InvalidTarget if the current
+    transaction is unknown.
 
-    `is_option`: the caller writes `using=session`, not `using(session)`.
+    `is_option` is True if the caller writes `using=session`, not `using(session)`.
     """
     if target is outbox:
         return nullcontext()
     if getattr(type(target), "takes_tasks", None) is not None:
-        raise no_transaction(what, f"{target!r} takes tasks only, by task.using(batch)", is_option=is_option)
+        raise no_transaction(what, f"{target!r} only takes tasks, with task.using(batch)", is_option=is_option)
     if target is None:
-        raise no_transaction(what, "using=None names no transaction", is_option=is_option)
+        raise no_transaction(what, "using=None does not name a transaction", is_option=is_option)
     return present_target(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
 
 
@@ -61,7 +60,7 @@ def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTa
 
 @contextmanager
 def present_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Iterator[object]:
-    """Yield the current transaction as `using` takes it. Raises InvalidTarget if it is unknown."""
+    """Yield the current transaction in the form that `using` accepts. Raises InvalidTarget if it is unknown."""
     running = current.get()
     if running is not None and running.is_transactional and running.outbox is outbox:
         yield running

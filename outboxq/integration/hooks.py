@@ -1,6 +1,8 @@
-"""Hooks: an application's own code around the sending and the handling of tasks, for traces, metrics and the like.
+"""Hooks: an application's own code that runs around the sending and handling of tasks, for example for traces and
+metrics.
 
-Hooks only observe. An exception of a hook is logged, and changes neither the enqueued tasks nor the outcome of a task.
+Hooks only observe. If a hook raises an exception, it is logged, and neither the enqueued tasks nor the outcome of a
+task change.
 Code that must succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
 """
 
@@ -27,23 +29,27 @@ class Sending:
     """One enqueue, enqueue_many or emit that is about to be written."""
 
     task_names: tuple[str, ...] = ()
-    """The name of the task. Empty for an emit, whose subscribers only the database knows."""
+    """The name of the task. Empty for an emit, because only the database knows the subscribers."""
     topic: str | None = None
     """The topic of an emit. None: a task is enqueued by name."""
     queue: str | None = None
-    """The queue in which the tasks will wait. None for an emit: each subscriber has its own queue."""
+    """The queue in which the tasks will wait. None for an emit, because each subscriber has its own queue."""
     count: int | None = None
     """The number of tasks. None for an emit."""
     ids: tuple[UUID, ...] = ()
-    """The ids of the new tasks, in the order of the calls. Empty for an emit. A task whose idempotency key is taken is not created."""
+    """The ids of the new tasks, in the order of the calls. Empty for an emit. A task is not created if its idempotency
+    key is taken.
+    """
     pipeline_execution_id: UUID | None
-    """The common id of the tasks of an emit or an enqueue_many. None: the task is enqueued by itself."""
+    """The id shared by the tasks of an emit or an enqueue_many. None: the task is enqueued by itself."""
     size: int
-    """The size of the arguments of all tasks, or of the payload of an emit, in bytes of JSON."""
+    """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
-    """The headers so far, from the caller and from the hooks before this one."""
+    """The headers so far: the caller's, and those that earlier hooks have added."""
     handles: list[Handle] = field(default_factory=list, repr=False)
-    """The handles of the tasks. Empty until the tasks are written, so a context manager reads them after its `yield`."""
+    """The handles of the tasks. The list is empty until the tasks are written, so a context manager must read it after
+    its `yield`.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,74 +57,79 @@ class WorkerInfo:
     """A worker that has started or stopped."""
 
     id: UUID
-    """The worker's id, new at each start. It is the `context.claim.worker_id` of the tasks that the worker runs."""
+    """The worker's id, which is new at each start. It is the `context.claim.worker_id` of the tasks that the worker
+    runs.
+    """
     label: str
-    """A human-readable name, such as `host:pid`."""
+    """A name for people to read, such as `host:pid`."""
     queues: Sequence[str] | None
-    """The queues that it serves. None: all."""
+    """The queues that it serves. None: all queues."""
     topics: Sequence[str] | None
-    """The topics whose tasks it runs. None: it runs all tasks."""
+    """The topics whose tasks it runs. None: it runs all tasks, with or without a topic."""
     concurrency: int
-    """The number of handlers that may run at once."""
+    """The maximum number of handlers that run at once."""
     task_names: Sequence[str]
     """The names of the tasks that it knows."""
 
 
 class Hook:
-    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others do not cost
-    anything.
+    """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others take no time.
 
-    The first hook of the list is entered first and left last. An Exception of a hook is logged once a minute with the hook's
-    name, and the other hooks go on. Many threads call a hook at the same time.
+    The first hook in the list is entered first and left last. If a hook raises an Exception, it is logged with the
+    hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same time.
     """
 
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks of the call, or None. They replace `sent.headers` of the same names, and handlers find them
-        in `ctx.headers`. An error of the call is raised inside the context manager, and always reaches the caller. The caller's
-        transaction may still be rolled back afterwards.
+        It yields headers for all tasks of the call, or None. These replace the `sent.headers` with the same names, and
+        handlers find them in `ctx.headers`. If the call fails, its error is raised inside the context manager, and
+        always reaches the caller. The caller's transaction may still be rolled back afterwards.
         """
         return nullcontext()
 
     def handling(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002
-        """Return a context manager around an attempt, in the handler's thread. It is outside the transaction and the framework's code.
+        """Return a context manager around an attempt, in the handler's thread. It encloses the transaction and the
+        framework's code.
 
-        The exception of a failed attempt, `context.error`, is raised inside it. Swallowing the exception has no effect.
+        If the attempt fails, its exception, `context.error`, is raised inside the context manager. Suppressing the
+        exception has no effect.
         """
         return nullcontext()
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
-        """Take note of the outcome of an attempt that took `seconds`. `context.error` is the exception of a failure.
+        """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
-        It is called inside `handling`, except with `context.was_killed`: then the handler is not stopping, or its child
-        process has died. The completion of a transactional task is committed by then; any other outcome is on its way
-        to the database. It is not called if the lease was lost, since the outcome is then discarded.
+        It is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
+        child process died. The completion of a transactional task has been committed by then; any other outcome is
+        about to be written. It is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
-        """Take note of a worker that is about to begin in this process."""
+        """Observe that a worker is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Take note of a worker that has stopped. It is not called in a process that is killed or told to stop at once."""
+        """Observe that a worker has stopped. It is not called in a process that is killed or told to stop at once."""
 
 
 log = logging.getLogger("outboxq.hooks")
 
 
 class HookCalls:
-    """The hooks of one outbox. They are entered in their order and left in the reverse order."""
+    """The hooks of one outbox. They are entered in order and left in reverse order."""
 
     @classmethod
     def of(cls, hooks: Iterable[Hook]) -> HookCalls | None:
-        """Return the calls of these hooks, or None without hooks. Raises ConfigurationError for an object that is not a Hook."""
+        """Return a HookCalls for these hooks, or None if there are no hooks. Raises ConfigurationError if an object is
+        not a Hook.
+        """
         if isinstance(hooks, str | type) or not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks= takes a list of hooks, not {hooks!r:.80}; write hooks=[MyHook()]")
         given = list(hooks)
         for one in given:
             if not isinstance(one, Hook):
                 raise ConfigurationError(
-                    f"hooks= takes objects whose class is derived from outboxq.Hook, not {one!r:.80}; write hooks=[MyHook()]"
+                    f"hooks= takes instances of subclasses of outboxq.Hook, not {one!r:.80}; write hooks=[MyHook()]"
                 )
         return cls(given) if given else None
 
@@ -132,7 +143,9 @@ class HookCalls:
         return (one.hook for one in self._hooks)
 
     def enqueue(self, tasks: Sequence[NewTask], write: Callable[[Sequence[NewTask]], list[Handle]]) -> list[Handle]:
-        """Call `write` inside the hooks with the tasks, to which the hooks have added headers. Returns its handles."""
+        """Call `write` inside the hooks, with the tasks and the headers that the hooks have added.
+        Returns its handles.
+        """
         if not self._sending or not tasks:
             return write(tasks)
         first = tasks[0]
@@ -151,7 +164,9 @@ class HookCalls:
         return handles
 
     def emit(self, event: NewEvent, write: Callable[[NewEvent], Emitted]) -> Emitted:
-        """Call `write` inside the hooks with the event, to which the hooks have added headers. Returns its result."""
+        """Call `write` inside the hooks, with the event and the headers that the hooks have added.
+        Returns its result.
+        """
         if not self._sending:
             return write(event)
         sent = Sending(
@@ -167,30 +182,32 @@ class HookCalls:
 
     @contextmanager
     def handling(self, context: TaskContext) -> Iterator[None]:
-        """Enter `handling` of each hook. On leaving, the exception of a failed attempt is raised inside each."""
+        """Enter each hook's `handling`. If the attempt failed, its exception is raised inside each
+        of them on leaving.
+        """
         with ExitStack() as stack:
             for hook in self._handling:
                 stack.enter_context(hook.around("handling", context, lambda: context.error))
             yield
 
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
-        """Call `ended` of each hook."""
+        """Call the method `ended` of every hook."""
         for hook in reversed(self._ended):
             hook.call("ended", context, outcome, seconds)
 
     def worker_started(self, worker: WorkerInfo) -> None:
-        """Call `worker_started` of each hook."""
+        """Tell every hook that the worker has started."""
         for hook in self._hooks:
             hook.call("worker_started", worker)
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Call `worker_stopped` of each hook."""
+        """Tell every hook that the worker has stopped."""
         for hook in reversed(self._hooks):
             hook.call("worker_stopped", worker)
 
     @contextmanager
     def _around(self, sent: Sending, stored: str | None, what: str) -> Iterator[str | None]:
-        """Enter `sending` of each hook. Yields the headers to store."""
+        """Enter each hook's `sending`. Yields the headers to store."""
         with ExitStack() as stack:
             for hook in self._sending:
                 added = stack.enter_context(hook.around("sending", sent, lambda: None))
@@ -198,34 +215,34 @@ class HookCalls:
                     continue
                 try:
                     stored = headers_as_json({**sent.headers, **added}, what)
-                except Exception as error:  # noqa: BLE001 - the enqueue goes on without them
-                    hook.failed("the headers of its sending() were left out", error)
+                except Exception as error:  # noqa: BLE001 - the tasks are enqueued without them
+                    hook.failed("the headers from its sending() were left out", error)
                 else:
                     sent = replace(sent, headers=headers_of_json(stored))
             yield stored
 
 
 class WorkerHooks:
-    """Calls the hooks when a worker starts and stops, each once."""
+    """Calls the hooks once when a worker starts and once when it stops."""
 
     def __init__(self, hooks: HookCalls | None, worker: WorkerInfo) -> None:
         self._hooks, self._worker = hooks, worker
         self._to_stop: list[HookCalls] = []
 
     def started(self) -> None:
-        """Call `worker_started` of each hook."""
+        """Tell every hook that the worker has started."""
         if self._hooks is not None:
             self._to_stop.append(self._hooks)
             self._hooks.worker_started(self._worker)
 
     def stopped(self) -> None:
-        """Call `worker_stopped` of each hook, once, and only after `started`."""
-        with suppress(IndexError):  # only one of two threads gets the hooks
+        """Call each hook's `worker_stopped`, but only once and only after `started`."""
+        with suppress(IndexError):  # if two threads get here, only one of them finds the hooks
             self._to_stop.pop().worker_stopped(self._worker)
 
 
 class _SafeHook:
-    """A hook whose Exceptions are logged and not raised. KeyboardInterrupt and the like are raised."""
+    """A hook whose Exceptions are logged and not raised. KeyboardInterrupt and similar exceptions are raised."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
@@ -239,20 +256,20 @@ class _SafeHook:
         try:
             getattr(self.hook, method)(*about)
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() failed and is passed over", error, next(iter(about), None))
+            self.failed(f"its {method}() failed and is skipped", error, next(iter(about), None))
 
     @contextmanager
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
-        """Enter the context manager that a method of the hook returns. If that fails, run the block without it.
+        """Enter the context manager that one of the hook's methods returns. If this fails, run the block without it.
 
-        The context manager is left with the error of the block, or else with the error that `failure` returns. It can neither
-        swallow nor replace an error.
+        On leaving, the context manager gets the block's error or, if there is none, the error that `failure` returns.
+        It can neither suppress nor replace an error.
         """
         try:
             manager = self._manager(method, about)
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
-            self.failed(f"its {method}() could not be entered and is passed over", error, about)
+            self.failed(f"its {method}() could not be entered and is skipped", error, about)
             yield None
             return
         try:
@@ -271,17 +288,21 @@ class _SafeHook:
             if own is not error:
                 if not isinstance(own, Exception):
                     raise
-                self.failed(f"its {method}() failed on leaving and is passed over", own, about)
+                self.failed(f"its {method}() failed on leaving and is skipped", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
-        """Log an exception of the hook, at once and then once a minute, with the fields of its task."""
+        """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later
+        ones once a minute.
+        """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
             f"hook {self._name}: {what}", error, fields=fields
         )
 
     def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that a method of the hook returns. Raises TypeError for another object."""
+        """Return the context manager that one of the hook's methods returns. Raises TypeError if it returns anything
+        else.
+        """
         found = getattr(self.hook, method)(about)
         if not isinstance(found, AbstractContextManager):
             raise TypeError(

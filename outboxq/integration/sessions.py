@@ -21,14 +21,16 @@ from . import Integration
 
 
 class SessionIntegration(Integration):
-    """The integration of `Outbox(session=…)`, which is a function that returns the Session of the current request.
+    """The integration for `Outbox(session=…)`, whose argument is a function that returns the Session of the current
+    request.
 
-    With a `scoped_session`, each handler gets a separate session, which is removed afterwards; in a transactional task it writes
-    in the task's transaction. Any other function is used by `enqueue()` and `emit()` only; handlers then use `ctx.session`.
+    With a `scoped_session`, each handler gets a separate session, which is removed afterwards. In a transactional task,
+    this session writes in the task's transaction. Any other function is only used by `enqueue()` and `emit()`; handlers
+    then use `ctx.session`.
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
-        """Raises ConfigurationError for a class or a sessionmaker, which make another Session on each call."""
+        """Raises ConfigurationError for a class or a sessionmaker, which create a new Session on each call."""
         if isinstance(session, sessionmaker) or (isinstance(session, type) and issubclass(session, Session)):
             raise ConfigurationError(f"session= {_ANEW}")
         self.session = session
@@ -52,34 +54,40 @@ class SessionIntegration(Integration):
 
 
 _ANEW = (
-    "makes another Session on each call, which would never be committed; give one that returns the current Session, "
+    "creates a new Session on each call, which would never be committed; pass a function that returns the current Session, "
     "such as scoped_session(sessionmaker(engine))"
 )
 
 
 def scope_of(session: scoped_session[Any]) -> Scope:
-    """Return the Scope of this scoped_session. It is stored there, so several outboxes share one listener."""
+    """Return the Scope of this scoped_session. It is stored in the session's attributes, so that several outboxes share
+    one listener.
+    """
     return session.__dict__.get("_outboxq") or session.__dict__.setdefault("_outboxq", Scope(session))  # type: ignore[no-any-return]
 
 
 class Scope:
-    """A `scoped_session` for handlers. Each handler gets a separate session, in a transactional task within its transaction."""
+    """A `scoped_session` for handlers. Each handler gets a separate session, which in a transactional task joins the
+    task's transaction.
+    """
 
     def __init__(self, session: scoped_session[Any]) -> None:
-        """Listen to the sessions. Raises ConfigurationError unless a sessionmaker makes them."""
+        """Listen to the sessions. Raises ConfigurationError if they are not created by a sessionmaker."""
         self.session = session
         self._joined = threading.local()
         try:
             event.listen(session, "after_transaction_create", self._refuse_another)
         except ArgumentError:
             raise ConfigurationError(
-                "this scoped_session makes its sessions by a custom function, so a transactional task's session could not be "
+                "this scoped_session creates its sessions with a custom function, so a transactional task's session could not be "
                 "recognised; give it a sessionmaker: scoped_session(sessionmaker(engine))"
             ) from None
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """Set the thread's session aside for the block, and remove the session that is made in the block."""
+        """Set the thread's session aside for the duration of the block, and remove the session that is created in the
+        block.
+        """
         registry = self.session.registry
         before = registry() if registry.has() else None
         registry.clear()
@@ -89,16 +97,17 @@ class Scope:
             try:
                 self.session.remove()
             finally:
-                registry.clear()  # even if closing the session failed
+                registry.clear()  # even if the session could not be closed
                 if before is not None:
                     registry.set(before)
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
-        """Open a transaction as `Integration.unit_of_work` does, with a new session that writes in it.
+        """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
 
-        `home` is the engine of outboxq's tables. None: the engine that the session uses for them. The session's writes to other
-        engines have separate transactions. Raises InvalidTarget if the session uses another database than the store.
+        `home` is the engine for outboxq's tables. None: the engine that the session uses for them. What the session
+        writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses a
+        different database from the store's.
         """
         session = self.session.session_factory()
         home = home or _home(session)
@@ -117,18 +126,20 @@ class Scope:
                 session.close()
 
     def _refuse_another(self, session: Session, _transaction: Any) -> None:
-        """Refuse a second session within a transactional task. Called when a session of the factory begins."""
+        """Refuse a second session within a transactional task. This is called when a session of the factory begins a
+        transaction.
+        """
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:
             raise InvalidTarget(
-                "this session is not the one of the task's transaction: it was made after session.remove(), or in another "
-                "application context, so its writes would be committed separately; use the session with which the handler "
-                "began, or Session(engine) for a separate transaction"
+                "this session does not belong to the task's transaction: it was created after session.remove(), or in another "
+                "application context, so its writes would be committed separately; use the session that the handler had "
+                "at the beginning, or Session(engine) for a separate transaction"
             )
 
 
 class _SessionUnitOfWork:
-    """The transaction of a task, with a session of the program's own class."""
+    """A task's transaction, with a session of the program's own class."""
 
     def __init__(self, unit: Unit, session: Session) -> None:
         self.connection = unit.connection
@@ -139,7 +150,7 @@ class _SessionUnitOfWork:
 
     @property
     def target(self) -> object:
-        """The session's savepoint, so that its `rollback()` undoes an enqueue, as in a request."""
+        """The session's savepoint, so that the session's `rollback()` undoes an enqueue, as in a request."""
         if self._is_flushed:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})
@@ -159,7 +170,9 @@ class _SessionUnitOfWork:
 
 
 def _through(home: Engine, store: Store) -> Store:
-    """Return a store on the engine of the sessions, so that its set-up applies: search path, foreign keys, schema map."""
+    """Return a store that uses the sessions' engine, so that the engine's configuration applies: search path, foreign
+    keys and schema map.
+    """
     _check_database(home, store.bound_engine)
     if home is store.engine:
         return store
@@ -167,7 +180,7 @@ def _through(home: Engine, store: Store) -> Store:
 
 
 def _join(session: Session, connection: Connection, home: Engine | None) -> None:
-    """Make this session write on the connection, in savepoints, however its class chooses engines."""
+    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines."""
     if home is not None:
         _check_database(home, connection.engine)
     ask = session.get_bind
@@ -185,7 +198,7 @@ def _join(session: Session, connection: Connection, home: Engine | None) -> None
 
     session.get_bind = get_bind  # type: ignore[method-assign]
     session.join_transaction_mode = "create_savepoint"
-    session.twophase = False  # the task's transaction has one phase, and its owner ends it
+    session.twophase = False  # the task's transaction has a single phase, and its owner ends it
 
 
 def _schemas(bind: Engine | Connection) -> object:
@@ -193,7 +206,7 @@ def _schemas(bind: Engine | Connection) -> object:
 
 
 def _home(session: Session) -> Engine | None:
-    """Return the engine with which the session writes to outboxq's tables; it may read with another."""
+    """Return the engine with which the session writes to outboxq's tables. It may read with a different engine."""
     try:
         return session.get_bind(clause=task_executions.update()).engine
     except UnboundExecutionError:
@@ -211,7 +224,7 @@ def _check_database(home: Engine, ours: Engine) -> None:
 
 
 def _leads_to_the_same(one: Engine, other: Engine) -> bool:
-    """Return whether two engines use one database, according to their URLs."""
+    """Return whether two engines use the same database, according to their URLs."""
     if one.pool is other.pool:
         return True
     urls = (one.url, other.url)

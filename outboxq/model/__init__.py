@@ -1,4 +1,4 @@
-"""The values of outboxq: statuses, event types, and the frozen records that are passed between the packages. No I/O."""
+"""outboxq's values: statuses, event types, and the frozen records that are passed between the packages. No I/O."""
 
 # `as` makes a name public to type checkers.
 from .options import LONGEST as LONGEST

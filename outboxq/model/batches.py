@@ -21,15 +21,15 @@ class OnFailed(StrEnum):
     """The effect of a dead letter on its batch."""
 
     CONTINUE = "continue"
-    """A dead letter counts as ended: the batch goes on without it."""
+    """A dead letter counts as ended, and the batch goes on without it."""
     WAIT = "wait"
     """The batch waits until the dead letter is redriven and completes, or is discarded."""
     CANCEL = "cancel"
-    """The other tasks of the batch are cancelled; in a chain, nothing follows."""
+    """The other tasks in the batch are cancelled. A chain ends."""
 
 
 class BatchKind(StrEnum):
-    """The kind of a batch: tasks side by side, or one after the other."""
+    """The kind of a batch: its tasks run side by side, or one after another."""
 
     BATCH = "batch"
     CHAIN = "chain"
@@ -41,18 +41,20 @@ class BatchStatus(StrEnum):
     RUNNING = "Running"
     """Some of its tasks have not ended yet."""
     UNCLOSED = "Unclosed"
-    """An error left its `with` block, and its transaction was committed anyway: nothing will follow it, and it only
-    ends if it is cancelled.
+    """Its `with` block raised an error, but its transaction was committed anyway. No task will follow it, and it does
+    not end unless it is cancelled.
     """
     CANCELLING = "Cancelling"
     """Its tasks are being cancelled."""
     COMPLETED = "Completed"
     """All of its tasks have ended, and the task that follows is enqueued."""
     CANCELLED = "Cancelled"
-    """All of its tasks have ended, and nothing follows: a person cancelled it, or a task of a chain did not complete."""
+    """All of its tasks have ended, but no task follows, because a person cancelled it or a task in the chain did not
+    complete.
+    """
 
 
-UNCLOSED = "an error left its with block, and its transaction was committed anyway, so nothing will follow it; it only ends if it is cancelled"
+UNCLOSED = "its with block raised an error, but its transaction was committed anyway; no task will follow it, and it does not end unless it is cancelled"
 """The explanation of an Unclosed batch, for people."""
 
 
@@ -63,18 +65,18 @@ class NewBatch:
     id: UUID
     kind: BatchKind = BatchKind.BATCH
     name: str | None = None
-    """A human-readable name; None: it does not have one."""
+    """A name for people to read; None: it does not have one."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
-    """The tasks that follow, one after the other. Their ids follow from the id of the batch (`BatchLink.task_id`)."""
+    """The tasks that follow, one after another. Their ids are derived from the batch's id (`BatchLink.task_id`)."""
     size: int = 0
-    """The tasks that are written with it."""
+    """The number of tasks that are written with it."""
     closed: bool = False
-    """True: no further tasks are written before it takes effect."""
+    """True: no more tasks are written before the batch takes effect."""
 
     @property
     def then_as_json(self) -> str | None:
-        """The tasks that follow, as stored in the table; None without such tasks."""
+        """The tasks that follow, as stored in the table; None if there are none."""
         return json.dumps([_link(task) for task in self.then]) if self.then else None
 
 
@@ -87,41 +89,41 @@ class Batch:
     name: str | None
     on_failed: OnFailed
     size: int
-    """The number of tasks of the batch. In a chain, the number of enqueued tasks that another task follows."""
+    """The number of tasks in the batch. For a chain, the number of enqueued tasks that are followed by another task."""
     completed: int
     failed: int
     """Its dead letters."""
     cancelled: int
     closed: bool
     then_ids: tuple[UUID, ...]
-    """The ids of the tasks that follow, whether they are enqueued yet or not."""
+    """The ids of the tasks that follow, whether or not they have been enqueued yet."""
     then_names: tuple[str, ...]
     """The names of these tasks."""
     then_is_readable: bool = True
-    """False: another program's SQL wrote the tasks that follow in a form that cannot be enqueued, so they are not
+    """False: another program's SQL has written the tasks that follow in a form that cannot be enqueued, so they are not
     listed.
     """
     stage: int
-    """The number of them that are enqueued."""
+    """The number of these tasks that have been enqueued."""
     runs_then: bool
-    """False: a person cancelled the batch, so they are not enqueued."""
+    """False: a person has cancelled the batch, so they will not be enqueued."""
     cancel_requested_at: datetime | None
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """When its last task ended; None: some have not ended yet."""
+    """When its last task ended; None: some tasks have not ended yet."""
 
     @property
     def pending(self) -> int:
-        """The number of its tasks that have not ended yet. A dead letter has ended, unless the batch is waiting for
-        it.
+        """The number of its tasks that have not ended yet. A dead letter counts as ended, unless the batch is waiting
+        for it.
         """
         ended = self.completed + self.cancelled + (0 if self.on_failed is OnFailed.WAIT else self.failed)
         return 0 if self.completed_at is not None else max(0, self.size - ended)
 
     @property
     def awaited(self) -> int:
-        """The number of dead letters that it is waiting for."""
+        """The number of dead letters for which it is waiting."""
         return self.failed if self.on_failed is OnFailed.WAIT and self.completed_at is None else 0
 
     @property
@@ -136,7 +138,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchCounts:
-    """The numbers of tasks in a batch that has ended."""
+    """The task counts of a batch that has ended."""
 
     size: int
     completed: int
@@ -148,36 +150,36 @@ class BatchCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchResult:
-    """The result of one task of a batch."""
+    """The result of one task in a batch."""
 
     task_id: UUID
     task_name: str
     value: Any
-    """The value that its function returned, read by the return annotation."""
+    """The value that its function returned, read according to the return annotation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFailure:
-    """A task of a batch that Failed or was Cancelled."""
+    """A task in a batch that Failed or was Cancelled."""
 
     task_id: UUID
     task_name: str
     status: TaskStatus
     error: str | None
-    """The last error in one line; None: there was no error."""
+    """The last error, in one line; None: there was no error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchLink:
-    """A task that follows its batch, or the first one of its chain: the batch and a number."""
+    """The position of a task that follows a batch or an earlier task in a chain: the batch and a number."""
 
     batch_id: UUID
     number: int
-    """1 for the first task that follows the others; 0 for the batch itself."""
+    """1 for the first task that follows; 0 for the batch itself."""
 
     @property
     def task_id(self) -> UUID:
-        """The id that this task has."""
+        """The id of this task."""
         return UUID(int=self.batch_id.int - _FIRST_BIT | self.number)
 
     @property
@@ -191,25 +193,23 @@ LONGEST_CHAIN = FAMILY + 1
 
 
 def new_batch_id() -> UUID:
-    """Return a new id of a batch: a version 8 UUID (RFC 9562) that begins with a one and is otherwise like a uuid7.
+    """Return a new batch id: a version 8 UUID (RFC 9562) whose first bit is one, and which is otherwise like a uuid7.
 
-    Ids made from the time begin with a zero until the year 6429. So a single comparison distinguishes the tasks of
-    batches from others. Its last 16 bits are zero: the tasks that follow have their numbers there
-    (`BatchLink.task_id`), and begin with a zero. So the id of a task that does not exist yet says which batch it
-    follows.
+    The first bit of ids that are made from the time remains zero until the year 6429, so a single comparison tells
+    tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow, they contain the
+    task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does not exist yet shows
+    which batch it follows.
     """
     return UUID(int=family().int & ~_VERSION | _VERSION_8 | _FIRST_BIT)
 
 
 def first_id(chain_id: UUID) -> UUID:
-    """Return the id of the first task of a chain: the uuid7 from which the id of the chain was made."""
+    """Return the id of the first task in a chain: the uuid7 from which the chain's id was made."""
     return UUID(int=chain_id.int & ~_FIRST_BIT & ~_VERSION | _VERSION_7)
 
 
 def link_of(id: UUID) -> BatchLink | None:
-    """Return the link that an id represents; None: the id belongs to a task that does not follow others, or to
-    nothing.
-    """
+    """Return the link that an id represents; None: a task with this id does not follow other tasks."""
     if id.int & _VERSION != _VERSION_8:
         return None
     if id.int & _FIRST_BIT:
@@ -220,14 +220,14 @@ def link_of(id: UUID) -> BatchLink | None:
 
 def is_batch(pipeline_execution_id: UUID | None) -> bool:
     """Return whether this is the id of a batch or a chain."""
-    if not isinstance(pipeline_execution_id, UUID):  # SQLite may also have stored an invalid id
+    if not isinstance(pipeline_execution_id, UUID):  # SQLite may have stored an invalid id
         return False
     number = pipeline_execution_id.int
     return number >= _FIRST_BIT and number & _VERSION == _VERSION_8
 
 
 def links_of(stored: str | None) -> list[dict[str, Any]]:
-    """Return the tasks that follow a batch, as stored in the table. Raises ValueError where they cannot be enqueued."""
+    """Return the tasks that follow a batch, as stored in the table. Raises ValueError if they cannot be enqueued."""
     try:
         links = json.loads(stored or "[]")
     except RecursionError:
@@ -237,7 +237,7 @@ def links_of(stored: str | None) -> list[dict[str, Any]]:
     if any(link[name] is None for link in links for name in _NEEDED):
         raise ValueError("a task lacks a value")
     if not all(isinstance(link["id"], str) and UUID(link["id"]) for link in links):
-        raise ValueError("the id of a task is not text")
+        raise ValueError("the id of a task is not a string")
     return links
 
 

@@ -1,5 +1,5 @@
-"""Stored values for people and programs: records as JSON, JSON without secrets, and groups of similar failures. No
-I/O.
+"""Stored values in a form for people and programs: records as JSON, JSON without secrets, and groups of similar
+failures. No I/O.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from uuid import UUID
 def as_json(value: object) -> Any:
     """Return the value in its JSON form.
 
-    A record becomes an object with its fields as keys, without those that take no part in comparisons; a time becomes ISO 8601 in
-    UTC, a span its seconds, an enum its value, an id text.
+    A record becomes an object whose keys are its fields, except those that are excluded from comparisons. A time
+    becomes ISO 8601 in UTC, a span its number of seconds, an enum member its value, and an id a string.
     """
     match value:
         case Enum():
@@ -29,7 +29,7 @@ def as_json(value: object) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else None  # JSON has neither infinity nor NaN
+            return value if math.isfinite(value) else None  # JSON supports neither infinity nor NaN
         case datetime():
             return value.astimezone(UTC).isoformat()
         case timedelta():
@@ -59,22 +59,23 @@ HIDDEN: Final = re.compile(
     r"|authoriz|bearer|jwt|(?<![a-z])(?:auth|pin|otp|cvv|cvc)(?![a-z])",
     re.IGNORECASE,
 )
-"""Pattern for the names whose values are not shown, including headers such as X-API-Key."""
+"""Matches names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
-"""The text shown instead of such a value."""
+"""The text that is shown instead of such a value."""
 _INDENT = "  "
 
 
 class _Number(str):
-    """A number as it was written: a float would change its digits."""
+    """A number exactly as it was written, since a float would change its digits."""
 
     __slots__ = ()
 
 
 def redacted(text: str | None, hidden: re.Pattern[str] | None = HIDDEN) -> str:
-    """Return stored JSON, indented, with asterisks for the values of names that match `hidden`, at any depth.
+    """Return stored JSON, indented, with asterisks in place of the values whose names match `hidden`, at any depth.
 
-    Numbers keep their digits. Invalid JSON is not shown: any part of it may be secret. None: "".
+    Numbers keep their digits. Invalid JSON is not shown, because any part of it may be secret. For None, the result is
+    "".
     """
     if text is None:
         return ""
@@ -108,9 +109,9 @@ def _text(value: Any) -> str:
 
 
 HEAD = 400
-"""The number of characters of an error that determine its group."""
+"""The number of characters at the beginning of an error that determine its group."""
 _LONGEST = 200
-"""The maximum number of characters in a group's message."""
+"""The maximum number of characters in the message of a group."""
 _VARYING = re.compile(
     r"""
     (?=['"0-9a-fA-F])(?:  # what can begin so is looked at: three times as fast
@@ -127,8 +128,8 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return a group's message from the beginning of an error, at most `HEAD` characters: varying parts become an
-    ellipsis.
+    """Return a group's message for the beginning of an error (at most `HEAD` characters). Varying parts are replaced by
+    an ellipsis.
     """
     text = head or ""
     first, newline, _ = text.partition("\n")
@@ -139,5 +140,5 @@ def message_of(head: str | None) -> str:
 
 
 def group_of(task_name: str, exception: str | None, message: str) -> str:
-    """Return the id of a group: 16 hexadecimal digits, the same in every process and release."""
+    """Return the id of a group: 16 hexadecimal digits, which are the same in every process and release."""
     return sha256("\0".join((task_name, exception or "", message)).encode("utf-8", "replace")).hexdigest()[:16]

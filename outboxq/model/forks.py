@@ -1,4 +1,4 @@
-"""Forks of this process, on systems that can fork: Windows cannot."""
+"""Forks of this process, on systems that can fork. Windows cannot."""
 
 from __future__ import annotations
 
@@ -10,25 +10,29 @@ from contextlib import suppress
 from typing import NoReturn
 
 CAN_FORK = hasattr(os, "fork")
-"""True if processes can be started with a lifeline, as `--processes` and `--reload` do."""
+"""True if processes can be started with a lifeline, which `--processes` and `--reload` need."""
 EXIT_KILLED = 75
-"""The exit code of a worker process that had to end with a handler of `timeout_action="kill"` in it: start it again (EX_TEMPFAIL)."""
+"""The exit code of a worker process that had to end because a handler with `timeout_action="kill"` did not stop
+(EX_TEMPFAIL). Start the process again.
+"""
 
 
 def in_children(call: Callable[[], object]) -> None:
-    """Run `call` first in each child that this process forks."""
+    """Have each child that this process forks run `call` first."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=call)
 
 
 depth = 0
-"""The number of forks between the first process and this one. Comparing it costs a tenth of a call to `os.getpid`."""
+"""The number of forks between the first process and this one. Comparing it takes a tenth of the time of a call to
+`os.getpid`.
+"""
 
 
 def end_fork(error: BaseException | None) -> NoReturn:
-    """End this process as Python ends a program, but without the exit handlers that its parent registered.
+    """End this process as Python ends a program, but without running the exit handlers that its parent registered.
 
-    `error`: what the forked function raised.
+    `error` is the exception that the forked function raised.
     """
     code = 0
     if isinstance(error, SystemExit):

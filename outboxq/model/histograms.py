@@ -1,6 +1,4 @@
-"""The outcomes of attempts, and the buckets that count their durations: for the statistics in the database and for
-metrics.
-"""
+"""Attempt outcomes, and the buckets in which durations are counted, for the statistics in the database and for metrics."""
 
 from __future__ import annotations
 
@@ -9,20 +7,24 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 BOUNDS: Final = (*(0.001 * 2**power for power in range(21)), 3600.0)
-"""The upper bounds of the buckets in seconds, each inclusive: from 1 ms, twice as much each time up to 17 minutes, then an hour."""
+"""The inclusive upper bounds of the buckets, in seconds. They start at 1 ms and double up to 17 minutes; the last one
+is an hour.
+"""
 
 BUCKETS: Final = len(BOUNDS) + 1
-"""The number of buckets: one for each bound, and one for anything that took longer than an hour."""
+"""The number of buckets: one for each bound, and one for everything that took longer than an hour."""
 
 
 def bucket_of(seconds: float) -> int:
-    """Return the number of the bucket, from 0, in which a duration is counted. A negative one counts as 0 s."""
+    """Return the index of the bucket in which a duration is counted. A negative duration counts as 0 s."""
     return bisect_left(BOUNDS, seconds)
 
 
 @dataclass(kw_only=True, slots=True)
 class AttemptCounts:
-    """The outcomes of the attempts at one task in one queue. Each attempt is in one of the first eight numbers."""
+    """The outcomes of the attempts at one task in one queue. Each attempt is counted in exactly one of the first eight
+    numbers.
+    """
 
     completed: int = 0
     retried: int = 0
@@ -33,22 +35,22 @@ class AttemptCounts:
     lost: int = 0
     timed_out: int = 0
     timed_out_last: int = 0
-    """The number of `timed_out` attempts that were not followed by another."""
+    """The number of `timed_out` attempts that were not followed by another attempt."""
     wait_seconds: float = 0.0
-    """The sum over the attempts that `wait` counts."""
+    """The total for the attempts that are counted in `wait`."""
     run_seconds: float = 0.0
-    """The sum over the attempts that `run` counts."""
+    """The total for the attempts that are counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket, the number of attempts that began, by their seconds from due to start."""
+    """The number of attempts that have started in each bucket, by the seconds from their due time to their start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """For each bucket, the number of attempts whose handler ended, by its seconds."""
+    """The number of attempts whose handler has ended in each bucket, by the handler's run time in seconds."""
 
     def copy(self) -> AttemptCounts:
-        """Return a copy that later outcomes do not change."""
+        """Return a copy that is not changed by later outcomes."""
         return replace(self, wait=[*self.wait], run=[*self.run])
 
     def since(self, earlier: AttemptCounts) -> AttemptCounts:
-        """Return what was counted after `earlier`."""
+        """Return what has been counted since `earlier`."""
         numbers = {name: getattr(self, name) - getattr(earlier, name) for name in (*COUNTS, *SECONDS)}
         wait, run = (
             [more - less for more, less in zip(now, then, strict=True)]

@@ -1,4 +1,4 @@
-"""The history of a task: its events replayed into the state of its row, and as people read them. No I/O."""
+"""The history of a task: its events replayed into the state of its row, and summed up for people. No I/O."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .records import UNKNOWN_TASK, EventType, ExecutionEvent, TaskStatus, status
 
 
 def summed_up(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
-    """Yield each event, with the releases that it sums up.
+    """Yield each event together with the releases that it sums up.
 
-    A task that no worker knows is claimed and given back repeatedly. All these events make one line: the last release,
-    with the others. Any other event does not sum up anything.
+    A task that the workers do not know is claimed and given back repeatedly. All of these events are summed up in one
+    entry, the last release. Any other event stands for itself only.
     """
     run: list[ExecutionEvent] = []
     for index, event in enumerate(events):
@@ -37,25 +37,26 @@ def _is_unknown(event: ExecutionEvent) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskState:
-    """The state of a task's row according to its events."""
+    """The state that a task's row should have according to its events."""
 
     status: TaskStatus
     attempt: int
     recovery_attempts: int
     lease_token: int
     worker_id: UUID | None = None
-    """The worker that has claimed it; None unless Running."""
+    """The worker that has claimed it; None unless it is Running."""
     available_at: datetime | None
-    """The moment at which it is due; None unless Ready."""
+    """The time at which it is due; None unless it is Ready."""
     completed_at: datetime | None = None
-    """The moment at which it ended; None until then."""
+    """The time at which it ended; None if it has not ended."""
     last_error: str | None = field(default=None, repr=False)
     steps: tuple[str, ...] = ()
-    """Names of the steps that it has completed and the sleeps that it has begun, in that order."""
+    """The names of the steps that it has completed and the sleeps that it has begun, in the order of the events."""
 
 
 def replay(events: Iterable[ExecutionEvent]) -> TaskState:
-    """Replay the events of one task, oldest first, into its state. Types that only a later release knows are skipped.
+    """Replay the events of one task, oldest first, and return the resulting state. Event types of a later release are
+    skipped.
 
     Raises ValueError if the events do not begin with the creation of the task.
     """
@@ -74,7 +75,7 @@ def _after(before: TaskState | None, event: ExecutionEvent) -> TaskState:
             raise ValueError(f"event {event.sequence_num} is {event.event_type}, but the first must be task_created")
         before = TaskState(status=TaskStatus.READY, attempt=1, recovery_attempts=0, lease_token=0, available_at=None)
     data, status = event.event_data, status_after(event.event_type)
-    if status is None:  # a request or a step changes no status
+    if status is None:  # a request or a step does not change the status
         return replace(before, steps=_steps_after(before.steps, event))
     claimed = event.event_type is EventType.CLAIMED
     return TaskState(

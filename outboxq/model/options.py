@@ -1,4 +1,4 @@
-"""The options of a task in one record, its headers, and what a caller may write for an option. No I/O."""
+"""The options of a task as one record, its headers, and the parsing of what callers write. No I/O."""
 
 from __future__ import annotations
 
@@ -8,47 +8,49 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypedDict, TypeGuard, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from ..errors import InvalidArgument
 
 E = TypeVar("E", bound=StrEnum)
 
 MAX_NAME = 200
-"""Maximum number of characters in a name or a key: each becomes part of an index entry."""
+"""The maximum number of characters in a name or a key, each of which becomes part of an index entry."""
 MAX_ATTEMPT = 2**31 - 2
-"""Largest number of an attempt or of recoveries in the tables: the next number still fits PostgreSQL's integer."""
+"""The largest attempt number or recovery count in the tables. The next number still fits into PostgreSQL's integer."""
 LONGEST = timedelta(days=36500)
-"""Longest lease, timeout or delay."""
+"""The longest lease, timeout or delay."""
 DEFAULT_LEASE = timedelta(seconds=60)
 MICROSECOND = timedelta(microseconds=1)
 
 
 class OnDeadLetter(StrEnum):
-    """The fate of a partition key whose task has Failed."""
+    """The effect of a dead letter on its partition key."""
 
     RELEASE = "release"
-    """The next task of the key runs."""
+    """The key's next task runs."""
     HOLD = "hold"
-    """The key waits until the dead letter is redriven or discarded."""
+    """The key's later tasks wait until the dead letter is redriven or discarded."""
 
 
 class TimeoutAction(StrEnum):
-    """The fate of a handler that runs past the task's timeout."""
+    """The action to take if a handler is still running after the task's timeout."""
 
     ASK = "ask"
-    """The context reports it, and the handler ends by itself."""
+    """The context reports the timeout, and the handler is expected to stop by itself."""
     RAISE = "raise"
-    """TaskTimeout is raised in the handler, again each second until it ends."""
+    """TaskTimeout is raised in the handler, and again every second until the handler stops."""
     KILL = "kill"
-    """The same; and a handler that still runs after the timeout grace is ended with its process."""
+    """TaskTimeout is raised, and if the handler is still running after the timeout grace period,
+    its process is killed.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOptions:
-    """The options that `Outbox.task()` declares. `Task.using()` replaces some of them for one enqueue.
+    """The options that `Outbox.task()` declares. `Task.using()` can replace some of them for a single enqueue.
 
-    `NewTask` and `Subscription` have the same fields. The emitting process may never have imported the task.
+    `NewTask` and `Subscription` inherit these fields, because the emitting process may never have imported the task.
     """
 
     queue: str = "default"
@@ -56,26 +58,26 @@ class TaskOptions:
     priority: int = 0
     """-100 to 100. Tasks with a higher priority start first."""
     max_attempts: int | None = None
-    """The number of attempts, including the first one. None: determined by its retry policy."""
+    """The maximum number of attempts, including the first. None: the retry policy decides."""
     lease: timedelta = DEFAULT_LEASE
-    """The time after which the task of a dead worker is taken back. A live worker extends the lease."""
+    """The time after which a task is taken back from a dead worker. A live worker extends the lease."""
     timeout: timedelta | None = None
-    """The time after which the handler is told to stop. None: no limit."""
+    """The run time after which the handler is told to stop. None: unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """The fate of the partition key of a task that has Failed."""
+    """The effect on the partition key if the task has Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
-        """Return the options of a task with this partition key. None: the task has nothing to hold."""
+        """Return the options of a task with this partition key. Without a key, `on_dead_letter` does not matter."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
 
     @property
     def options(self) -> dict[str, Any]:
-        """Only the options, by name, from a record that has more fields."""
+        """The options by name, without a record's other fields."""
         return {name: getattr(self, name) for name in OPTION_COLUMNS}
 
     @property
     def stored(self) -> dict[str, Any]:
-        """The value of each option in its column, by the name of the column."""
+        """The stored value of each option, by column name."""
         return {column: in_column(getattr(self, name)) for name, column in OPTION_COLUMNS.items()}
 
 
@@ -83,25 +85,23 @@ OPTION_COLUMNS: Mapping[str, str] = {
     one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
     for one in fields(TaskOptions)
 }
-"""The column of each option: one of the same name, or the seconds of a span."""
+"""The column of each option. It has the option's name, with `_seconds` appended for a span of time."""
 OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
     **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},
 }
-"""The options that are neither texts nor numbers in a record, with the functions that read them from their columns."""
+"""The options that are neither strings nor numbers, with the functions that read them from their columns."""
 
 
 def in_column(value: Any) -> Any:
-    """Return the value of a field as its column stores it: a span in seconds, a member of an enumeration as its
-    text.
-    """
+    """Return the value of a field as its column stores it: a span of time as seconds, an enum member as its value."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     return value.value if isinstance(value, StrEnum) else value
 
 
 def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a row has in its columns, as the fields of a record."""
+    """Return the options stored in a row, as the fields of a record."""
     read = {name: row[column] for name, column in OPTION_COLUMNS.items()}
     return {
         name: OPTION_KINDS[name](value) if name in OPTION_KINDS and value is not None else value
@@ -110,7 +110,8 @@ def stored_options(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def written_options(given: Mapping[str, Any]) -> TaskOptions:
-    """Return the options among those that a caller wrote: spans also in seconds, members of enumerations as their values.
+    """Return the task options from the options that a caller wrote. Spans of time may be given in seconds, and enum
+    members as their values.
 
     Raises InvalidArgument.
     """
@@ -123,7 +124,7 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument for an option out of its range. `name` names their owner in the error."""
+    """Raise InvalidArgument if an option is out of range. `name` is what the error calls their owner."""
     if not is_name(options.queue):
         raise bad_name("queue", name)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
@@ -140,12 +141,12 @@ def check_options(options: TaskOptions, name: str) -> None:
 
 
 def checked_action(value: TimeoutAction | str, timeout: timedelta | None, name: str) -> TimeoutAction:
-    """Return the timeout action of the task of this name. Raises InvalidArgument for an unknown action, and for one
-    without a timeout.
+    """Return the timeout action of the task with this name. Raises InvalidArgument if the action is unknown, or if it
+    needs a timeout and there is none.
     """
     action = choice(TimeoutAction, value, "timeout_action")
     if action is not TimeoutAction.ASK and timeout is None:
-        raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=, after which it is taken")
+        raise InvalidArgument(f"timeout_action={action.value!r} of {name} needs a timeout=")
     return action
 
 
@@ -154,7 +155,7 @@ def is_name(value: object) -> bool:
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Return whether every database can store the string."""
+    """Return whether the value is a string that every database can store."""
     if not isinstance(value, str) or "\0" in value:
         return False
     if value.isascii():
@@ -167,7 +168,7 @@ def is_text(value: object) -> TypeGuard[str]:
 
 
 def is_span(value: object, shortest: timedelta) -> bool:
-    """Return whether the clocks of both databases can be moved by this span."""
+    """Return whether the value is a span that both databases can add to a time."""
     return isinstance(value, timedelta) and shortest <= value <= LONGEST
 
 
@@ -180,7 +181,7 @@ def bad_span(key: str, name: str) -> InvalidArgument:
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:
-    """Return a timedelta for a timedelta or seconds. Raises InvalidArgument for anything else."""
+    """Return the timedelta for a timedelta or a number of seconds. Raises InvalidArgument for anything else."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -191,36 +192,27 @@ def duration(value: timedelta | float, name: str) -> timedelta:
         raise InvalidArgument(f"{name} takes a finite span of time, not {value!r} seconds") from None
 
 
-class Times(TypedDict):
-    """Due time and expiry of a task or an event."""
-
-    available_at: datetime | None
-    delay: timedelta
-    expires_at: datetime | None
-    expires_in: timedelta | None
-
-
 def times(
     name: str,
     *,
     delay: timedelta | float | None,
     run_after: datetime | None,
     expires: timedelta | float | datetime | None,
-) -> Times:
-    """Return `delay`, `run_after` and `expires` as the fields of a NewTask or a NewEvent. Raises InvalidArgument."""
+) -> dict[str, Any]:
+    """Return the fields of a NewTask or NewEvent for `delay`, `run_after` and `expires`. Raises InvalidArgument."""
     if delay is not None and run_after is not None:
         raise InvalidArgument(f"{name}: give delay= or run_after=, not both")
     moment = expires if isinstance(expires, datetime) else None
-    return Times(
-        available_at=run_after,
-        delay=timedelta(0) if delay is None else duration(delay, "delay"),
-        expires_at=moment,
-        expires_in=None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
-    )
+    return {
+        "available_at": run_after,
+        "delay": timedelta(0) if delay is None else duration(delay, "delay"),
+        "expires_at": moment,
+        "expires_in": None if expires is None or isinstance(expires, datetime) else duration(expires, "expires"),
+    }
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """Return the member of the enumeration for a member or its value. Raises InvalidArgument, which lists the values."""
+    """Return the enum member for a member or its value. Raises InvalidArgument with a list of the values."""
     if type(value) is kind:
         return value
     try:
@@ -231,19 +223,19 @@ def choice(kind: type[E], value: E | str, name: str) -> E:
 
 
 MAX_HEADER_NAME = 100
-"""Maximum number of characters in a header name."""
+"""The maximum number of characters in a header name."""
 MAX_HEADERS = 8 * 1024
-"""Maximum bytes of all headers of a task together, as stored JSON."""
+"""The maximum total size in bytes of a task's headers, as stored JSON."""
 RESERVED = "outboxq-"
-"""Beginning of the names reserved for outboxq, in any mixture of upper and lower case."""
+"""The prefix of header names that are reserved for outboxq, in any mixture of upper and lower case."""
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None without headers. `name` names their task or event in an error.
+    """Return the headers as they are stored; None if there are none. `name` is what an error calls their task or event.
 
-    Names are kept as they are given, and compared exactly. Raises InvalidArgument unless they are a mapping of strings,
-    for a name that is reserved or longer than 100 characters, and for more than 8 KiB in all.
+    Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
+    a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.
     """
     if not isinstance(headers, Mapping):
         raise InvalidArgument(
@@ -257,7 +249,7 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
             )
         if key.lower().startswith(RESERVED):
             raise InvalidArgument(
-                f"headers of {name} have the name {key!r}, but {RESERVED}… is reserved; choose another"
+                f"the header name {key!r} of {name} is reserved, because it begins with {RESERVED}; choose another"
             )
         if not is_text(value):
             raise InvalidArgument(
@@ -268,15 +260,15 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
     stored = json.dumps(dict(headers), ensure_ascii=False, separators=(",", ":"))
     if len(stored.encode()) > MAX_HEADERS:
         raise InvalidArgument(
-            f"headers of {name} are {len(stored.encode())} bytes as JSON, and the limit is {MAX_HEADERS}; pass larger "
+            f"headers of {name} are {len(stored.encode())} bytes as JSON, but the limit is {MAX_HEADERS}; pass larger "
             "values as arguments"
         )
     return stored
 
 
 def headers_of_json(stored: str | None) -> Mapping[str, str]:
-    """Return stored headers, read-only. Raises ValueError for anything but a JSON object of strings, which foreign SQL
-    may have written.
+    """Return stored headers, read-only. Raises ValueError if they are not a JSON object of strings, as another
+    program's SQL may have written them.
     """
     if stored is None:
         return NO_HEADERS

@@ -1,4 +1,4 @@
-"""Periods that partition the history, and the bounds of the ids made in them.
+"""The periods by which the history is partitioned, and the lowest and highest ids that are made in them.
 
 A uuid7 contains its time, so a period is a range of ids.
 """
@@ -15,7 +15,7 @@ from .records import EARLIEST
 
 
 class Every(StrEnum):
-    """Length of a partition. All begin at midnight, UTC; a week on its Monday."""
+    """The length of a partition. Every partition begins at midnight UTC, and a week begins on a Monday."""
 
     MONTH = "month"
     WEEK = "week"
@@ -24,14 +24,14 @@ class Every(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Period:
-    """A span of time from `begin`, included, to `end`, excluded."""
+    """A span of time from `begin` (inclusive) to `end` (exclusive)."""
 
     begin: datetime
     end: datetime
 
     @property
     def every(self) -> Every:
-        """Kind of the period, by its length."""
+        """The kind of the period, according to its length."""
         return {1: Every.DAY, 7: Every.WEEK}.get((self.end - self.begin).days, Every.MONTH)
 
 
@@ -44,17 +44,17 @@ def periods(every: Every, now: datetime, ahead: int) -> list[Period]:
 
 
 def first_id(moment: datetime) -> UUID:
-    """Return an id that is smaller than every uuid7 made from this moment on."""
+    """Return an id that is smaller than every uuid7 made at this time or later."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def moment_of(first: UUID) -> datetime:
-    """Return the moment of an id that `first_id` made."""
+    """Return the time from which `first_id` made this id."""
     return EARLIEST + timedelta(milliseconds=first.int >> 80)
 
 
 _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every.DAY: timedelta(days=1)}
-"""A span that leads from any beginning of a period into the next period."""
+"""A span that always leads from the beginning of a period into the next period."""
 
 
 def _begin(every: Every, moment: datetime) -> datetime:

@@ -26,12 +26,12 @@ class TaskStatus(StrEnum):
     """The status of a task execution, stored as these strings."""
 
     READY = "Ready"
-    """The task is in the outbox: due now, delayed, or waiting for a retry."""
+    """The task is in the outbox. It is due now, delayed, or waiting for a retry."""
     RUNNING = "Running"
     """Claimed, under a lease."""
     COMPLETED = "Completed"
     FAILED = "Failed"
-    """Given up: a dead letter."""
+    """The task has been given up and is a dead letter."""
     CANCELLED = "Cancelled"
     """Cancelled, expired or discarded; the last event shows which."""
 
@@ -40,11 +40,12 @@ TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCEL
 
 
 class EventType(StrEnum):
-    """A transition of a task, as `execution_events` keeps it permanently. Types are added, never renamed.
+    """A transition of a task, as stored in `execution_events`. New types may be added, but existing ones are never
+    renamed.
 
     A release that does not know a type reads it as a plain string and treats it as a note, which neither changes a
-    task's status nor ends a claim. So a new type is a note without a lease token, or it is first written when the
-    schema admits only code that knows it.
+    task's status nor ends a claim. So a new type must either be a note without a lease token, or not be written until
+    the schema admits only code that knows it.
     """
 
     CREATED = "task_created"
@@ -53,34 +54,36 @@ class EventType(StrEnum):
     RETRY_SCHEDULED = "task_retry_scheduled"
     FAILED = "task_failed"
     RESET = "task_reset"
-    """The lease expired; the task is back in the outbox."""
+    """The lease expired, and the task is back in the outbox."""
     ABANDONED = "task_abandoned"
-    """The lease expired once too often; the task is Failed."""
+    """The lease expired too many times in a row, and the task is Failed."""
     RELEASED = "task_released"
     """Given back unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"
     CANCELLED = "task_cancelled"
     CANCEL_REQUESTED = "task_cancel_requested"
-    """A running task was asked to stop; it stays Running until its worker responds."""
+    """A running task was asked to stop. It remains Running until its worker responds."""
     EXPIRED = "task_expired"
     DISCARDED = "task_discarded"
     REPLACED = "task_replaced"
     REQUEUED = "task_requeued"
-    """A dead letter was redriven: it runs again, from its first attempt."""
+    """A dead letter was redriven, and runs again from its first attempt."""
     RESCHEDULED = "task_rescheduled"
     """A user gave a waiting task another due time or priority."""
     STEP_COMPLETED = "step_completed"
-    """A step of a running task has its result, or a sleep has begun."""
+    """A step of a running task was completed, or a sleep began."""
     REWOUND = "task_rewound"
     """A user deleted the results of some steps, so that these steps run again."""
     UNROUTED = "event_unrouted"
-    """An emit without a subscriber; it belongs to no task."""
+    """An emit had no subscribers. The event does not belong to a task."""
     SKIPPED = "schedule_skipped"
-    """Ticks of a schedule that were missed and are not caught up; it belongs to no task."""
+    """Some missed ticks of a schedule will not be caught up. The event does not belong to a task."""
     BATCH_CREATED = "batch_created"
-    """A batch or a chain was made; it belongs to no task, and its `pipeline_execution_id` is the batch."""
+    """A batch or a chain was created. The event does not belong to a task; its `pipeline_execution_id` is the batch's
+    id.
+    """
     BATCH_COMPLETED = "batch_completed"
-    """The last task of a batch has ended, and what follows was enqueued; it belongs to no task."""
+    """The last task in a batch ended, and the next task, if any, was enqueued. The event does not belong to a task."""
 
 
 STATUS_AFTER: Mapping[EventType, TaskStatus] = {
@@ -100,8 +103,8 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
     EventType.REQUEUED: TaskStatus.READY,
     EventType.RESCHEDULED: TaskStatus.READY,
 }
-"""The status after each transition. Types that are missing here do not change it: a cancel request, steps, an unrouted
-emit, skipped ticks, a later release's.
+"""The status after each transition. Types that are not listed do not change the status: a cancel request, steps, an
+unrouted emit, skipped ticks, and types of a later release.
 """
 
 ENDS_CLAIM = frozenset(
@@ -116,45 +119,47 @@ ENDS_CLAIM = frozenset(
         EventType.CANCELLED,
     }
 )
-"""Types of events that can end a claim. With a lease token, such an event ended the claim of that token. A user's
-change of a task that was not running does not end a claim and has no token. A claim has only one end: a unique index
-over (task, token) of these types turns a second end into an error instead of data.
+"""The types of events that can end a claim. If such an event has a lease token, it ended the claim with that token. If
+a user changed a task that was not running, the event has no token and did not end a claim. A claim can end only once: a
+unique index over (task, token) for these types turns a second attempt to end it into an error.
 """
 
 
 class OnConflict(StrEnum):
-    """The answer to an enqueue whose idempotency key is taken."""
+    """The response to an enqueue whose idempotency key is already taken."""
 
     RETURN = "return"
     """Return the handle of the task that has the key."""
     SKIP = "skip"
-    """Return a handle without a task (the nil UUID), which saves a look-up."""
+    """Return a handle without a task (with the nil UUID), which saves a query."""
     REPLACE = "replace"
-    """Give the task the new arguments and options while it is Ready; its id and its place in its key stay."""
+    """Give the task the new arguments and options if it is still Ready. Its id and its position within its key do not
+    change.
+    """
     RAISE = "raise"
     """Raise DuplicateTask; nothing is written."""
 
 
 UNKNOWN_TASK = "unknown task"
-"""Reason in the event of a release by a worker that does not know the task's name."""
+"""The reason recorded when a task is released by a worker that does not know its name."""
 INTERRUPTED = "interrupted transaction"
-"""Reason in the event of a release after an external error ended the transaction of a transactional task."""
+"""The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""Maximum number of such releases in a row that do not use an attempt. The count is reset when the task's own handler
-ends it.
+"""The maximum number of such releases in a row that do not use an attempt. The count is reset when the handler itself
+ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
-"""First and last instant that the tables can store."""
+"""The earliest and the latest time that the tables can store."""
 MAX_NUMBER = 10**18
-"""Largest lease token and position in the tables."""
+"""The largest lease token or position that the tables can store."""
 
 MAX_RECOVERIES = 3
-"""Maximum number of recoveries in a row before a task is abandoned. The count is reset when a live worker ends the
-task.
+"""The maximum number of recoveries in a row before a task is abandoned. The count is reset when a live worker ends an
+attempt.
 """
 SUSPECT = 2
-"""Number of recoveries in a row after which a task is suspected of killing its workers, and runs separately from others
-like it.
+"""The number of recoveries in a row after which a task is suspected of killing its workers, and is run apart from other
+suspected tasks.
 """
 
 
@@ -168,14 +173,14 @@ def stored_key(partition_key: str | None, concurrency_key: str | None) -> str | 
 
 
 def concurrency_key_of(stored: str | None) -> str | None:
-    """Return the concurrency key that a stored key holds; None for a partition key, and without a key."""
+    """Return the concurrency key contained in a stored key; None if it is a partition key or there is no key."""
     if stored is None or not stored.startswith(CONCURRENCY_KEY_PREFIX):
         return None
     return stored[len(CONCURRENCY_KEY_PREFIX) :]
 
 
 class HasKey:
-    """A record with the key of a task, as stored in the tables."""
+    """A record with a task's key, as stored in the tables."""
 
     __slots__ = ()
 
@@ -183,43 +188,47 @@ class HasKey:
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key whose tasks run at once up to the queue's limit per key; None: the task has no such key."""
+        """The key for which the queue limits how many tasks run at once; None: the task does not have one."""
         return concurrency_key_of(self.partition_key)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewTask(TaskOptions):
-    """A task execution for `Store.enqueue` to write; its arguments are already encoded."""
+    """A task for `Store.enqueue` to write. Its arguments are already encoded."""
 
     id: UUID
     task_name: str
     args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
-    """The common id of tasks that belong together; None: the task's own id."""
+    """The id shared by tasks that belong together; None: the task's own id."""
     available_at: datetime | None = None
-    """When it is due, aware; None: now plus `delay`, by the database's clock."""
+    """When it is due, as an aware datetime; None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    """One JSON object of strings; None: it does not have headers."""
+    """The headers as a JSON object of strings; None: it does not have any."""
     partition_key: str | None = None
-    """Tasks of one queue and key run one at a time, in the order in which they were enqueued; None: the task does not
-    wait for any other.
+    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None: the task
+    does not have such a key.
     """
     concurrency_key: str | None = None
-    """At most as many tasks of one queue and key run at once as the queue's limit per key allows, in any order; without a limit, one."""
+    """Tasks with the same queue and key run in any order, with at most as many at once as the queue's limit per key
+    allows. Without a limit, they run one at a time.
+    """
     topic: str | None = None
-    """The topic of the emitted event that the task handles; None: no event enqueued it."""
+    """The topic of the emitted event that the task handles; None: it was not enqueued by an event."""
     expires_at: datetime | None = None
-    """When it expires and is no longer started, aware; None: `expires_in` from now by the database's clock, or
-    never.
+    """The time after which it is no longer started, as an aware datetime. None: `expires_in` from now by the database's
+    clock, or never.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
-    """A key that one task of this name can have: as long as the task is kept, or as the next two fields say."""
+    """A key that only one task with this name can have, for as long as the task is kept or as the next two fields
+    specify.
+    """
     unique_for: timedelta | None = None
-    """The time after which the key is free again."""
+    """The time after which the key becomes free again."""
     unique_until_finished: bool = False
-    """True: the key is free again when its task has ended."""
+    """True: the key becomes free again when its task has ended."""
     on_conflict: OnConflict = OnConflict.RETURN
 
 
@@ -230,7 +239,7 @@ class ResultSource(Protocol):
 
 
 class Sourced(Generic[R_co]):
-    """A handle with the outbox that it asks for a result. The outbox is neither compared nor pickled."""
+    """A handle that knows the outbox that it asks for results. The outbox is neither compared nor pickled."""
 
     __slots__ = ("_source",)
 
@@ -239,39 +248,47 @@ class Sourced(Generic[R_co]):
 
     @property
     def _known_source(self) -> Any:
-        """The outbox, as `asking` was given it; None for a handle that the store made, or that was pickled or copied."""
+        """The outbox that was passed to `asking`; None if the store made the handle, or if the handle was pickled or
+        copied.
+        """
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Return this handle, which now asks `source` for the result. Only for a handle that is not shared yet."""
-        if self.id.int:  # the handle of all tasks that were skipped belongs to no outbox
+        """Make this handle ask `source` for the result, and return the handle. It must not be shared with other threads
+        yet.
+        """
+        if self.id.int:  # the handle that all skipped tasks share does not belong to an outbox
             object.__setattr__(self, "_source", source)
         return self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle(Sourced[R_co]):
-    """The answer of `enqueue`: the id of the task, and what was written."""
+    """The return value of `enqueue`: the id of the task, and what was written."""
 
     id: UUID
     created: bool = True
-    """False: the idempotency key already had a task; `id` is that task's."""
+    """False: the idempotency key already belonged to a task, whose id is `id`."""
     replaced: bool = False
-    """True: that task was Ready and took over the new arguments and options."""
+    """True: that task was still Ready, and got the new arguments and options."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the task has ended, and return what its function returned, read by the return annotation.
+        """Wait until the task has ended, and return what its function returned, read according to the return
+        annotation.
 
-        `timeout` is a timedelta or seconds. None waits forever; 0 asks once. `Outbox.result` documents the exceptions,
-        and waits for a task whose id alone is known.
+        `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
+        exceptions. Use it if you only know the task's id.
 
-        Raises InvalidCall for a handle that does not know its outbox: one of `Store.enqueue`, or one that was pickled or copied.
+        Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
+        or copied.
         """
         if not self.id.int:
-            raise InvalidCall('there is no task to wait for: on_conflict="skip" found its idempotency key taken')
+            raise InvalidCall(
+                'there is no task to wait for, because on_conflict="skip" found that its idempotency key was taken'
+            )
         if self._known_source is None:
             raise InvalidCall(
-                f"the handle of task {self.id} does not know its outbox, because the store made it, or it was pickled or copied; "
+                f"the handle of task {self.id} does not know its outbox, because the store created it, or because it was pickled or copied; "
                 "write outbox.result(handle.id)"
             )
         return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
@@ -279,7 +296,9 @@ class Handle(Sourced[R_co]):
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(HasKey):
-    """The exclusive right to run a task execution until `lease_expires_at`, proved by its token and worker together."""
+    """The exclusive right to run a task until `lease_expires_at`, proved by the lease token and the
+    worker id together.
+    """
 
     id: UUID
     pipeline_execution_id: UUID
@@ -302,7 +321,7 @@ class Claim(HasKey):
     first_started_at: datetime
     started_at: datetime
     available_at: datetime | None = None
-    """When it became due; None: not known."""
+    """When it became due; None: unknown."""
     limited: bool = False
     """True if its queue has limits."""
 
@@ -311,13 +330,13 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """When it existed and was due; None: not known."""
+        """The time since which it has existed and been due; None: unknown."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
     @property
     def makes_way(self) -> bool:
-        """True if another task may be able to start when it ends, without an insert: the next one of its key or of its
+        """True if its end may allow another task to start without an insert: the next task with its key or in its
         limited queue.
         """
         return self.partition_key is not None or self.limited
@@ -325,18 +344,20 @@ class Claim(HasKey):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """The end of one claim, for the store to write; fenced by the claim's token and worker."""
+    """The outcome of one claim, for the store to write. It is fenced by the claim's token and worker."""
 
     claim: Claim
     event_type: EventType
     result: str | None = field(default=None, repr=False)
     error: str | None = field(default=None, repr=False)
-    """One line for `last_error`; None leaves it unchanged."""
+    """One line for `last_error`; None: it is left unchanged."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Further data of the event, such as the traceback or the reason."""
+    """Further event data, such as the traceback or the reason."""
     available_at: datetime | None = None
     delay: timedelta = timedelta(0)
-    """The due time of a task that goes back to the outbox: `available_at`, or else `delay` from now by the database's clock."""
+    """A task that goes back to the outbox is due at `available_at` if that is given, otherwise after `delay` by the
+    database's clock.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -349,7 +370,7 @@ class TaskExecution(HasKey):
     queue: str
     topic: str | None
     partition_key: str | None
-    """The key as stored in the tables: a concurrency key has the prefix `concurrency:`."""
+    """The key as stored in the tables, where a concurrency key has the prefix `concurrency:`."""
     position: int
     priority: int
     args: str = field(repr=False)
@@ -384,7 +405,7 @@ class ExecutionEvent:
     pipeline_execution_id: UUID
     task_execution_id: UUID | None
     event_type: EventType | str
-    """The type; a plain string if a later release wrote one that this release does not know."""
+    """The type. It is a plain string if a later release wrote a type that this release does not know."""
     event_data: Mapping[str, Any] = field(repr=False)
     worker_id: UUID | None
     lease_token: int | None
@@ -392,7 +413,7 @@ class ExecutionEvent:
 
 
 def event_type_of(stored: str) -> EventType | str:
-    """Return the type of a stored event; the string itself if a later release wrote it."""
+    """Return the type of a stored event, or the string itself if this release does not know the type."""
     return _EVENT_TYPES.get(stored, stored)
 
 
@@ -400,12 +421,16 @@ _EVENT_TYPES: Mapping[str, EventType] = {str(kind): kind for kind in EventType}
 
 
 def status_after(kind: EventType | str) -> TaskStatus | None:
-    """Return the status after an event of this type; None if the event changes none, as far as this release knows."""
+    """Return the status after an event of this type; None if, as far as this release knows, the event does not change
+    the status.
+    """
     return STATUS_AFTER.get(kind) if isinstance(kind, EventType) else None
 
 
 class Snooze(Exception):
-    """Raise it in a handler to run again after `delay` (a timedelta or seconds, at least one second). No attempt is used."""
+    """Raise this in a handler to run again after `delay` (a timedelta or seconds, at least one second) without using an
+    attempt.
+    """
 
     def __init__(self, delay: timedelta | float) -> None:
         """Raise InvalidArgument if `delay` is not a span of time."""
@@ -414,7 +439,7 @@ class Snooze(Exception):
 
 
 class Cancel(Exception):
-    """Raise it in a handler to give up the task. It ends as Cancelled, with the reason, and is not retried."""
+    """Raise this in a handler to give up the task. The task becomes Cancelled, with the reason, and is not retried."""
 
     def __init__(self, reason: str = "") -> None:
         self.reason = str(reason)
@@ -422,10 +447,11 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise it in a handler to try again after `delay` (a timedelta or seconds) or at `at` (aware) instead of after the policy's wait.
+    """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
+    instead of after the policy's wait.
 
-    The attempt counts. A moment before 1970 is due at once, one after 9000 at the end of that year. Raises InvalidArgument
-    unless exactly one of the two is given.
+    The attempt counts. With a time before 1970, the task is due at once; with a time after the year 9000, at the end of
+    that year. Raises InvalidArgument unless exactly one of the two is given.
     """
 
     def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
@@ -439,19 +465,20 @@ class Retry(Exception):
 
 
 class TaskTimeout(BaseException):
-    """Raised in a handler that runs past its timeout, if the task has ``timeout_action="raise"`` or ``"kill"``.
+    """Raised in a handler that is still running after its timeout, if the task has ``timeout_action="raise"`` or
+    ``"kill"``.
 
-    It may be raised at any line. ``except Exception`` does not catch it, so a loop that logs the errors of its items
-    ends too. Catch it only to clean up. The attempt has failed, and the retry policy decides as for the TimeoutError of
-    ``ctx.checkpoint()``.
+    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs the
+    errors of its items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the
+    TimeoutError that ``ctx.checkpoint()`` raises.
     """
 
-    def __init__(self, message: str = "the handler runs past its timeout") -> None:
+    def __init__(self, message: str = "the handler is still running after its timeout") -> None:
         super().__init__(message)
 
 
 LOST: Final = "lost"
-"""The outcome of a claim that another worker may have taken over, or whose worker died."""
+"""The outcome of a claim that another worker may have taken over or whose worker died."""
 
 OUTCOMES: Final[Mapping[EventType, str]] = {
     EventType.COMPLETED: "completed",
@@ -463,11 +490,11 @@ OUTCOMES: Final[Mapping[EventType, str]] = {
     EventType.RESET: LOST,
     EventType.ABANDONED: "failed",
 }
-"""The outcome of an attempt by the event that ends its claim."""
+"""The outcome of an attempt, by the event that ends its claim."""
 
 
 def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
-    """Return the fields of a log record about this claim, for `extra=`. They never include its arguments."""
+    """Return the fields for a log record about this claim, for `extra=`. They never include the task's arguments."""
     return {
         "task_id": str(claim.id),
         "task": claim.task_name,

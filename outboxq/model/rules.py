@@ -1,12 +1,14 @@
-"""Schedule rules: the ticks of a cron expression or an interval in a time zone. No I/O except for the time zone data.
+"""Schedule rules: the ticks of a cron expression or an interval in a time zone. No I/O except for reading time zone
+data.
 
-cronsim reads an expression and steps through the hands of a clock. Whether such a wall time exists, and whether it
-occurs once or twice, is decided here, because fixed and repeated times differ when clocks change:
+cronsim reads an expression and steps through wall times. This module decides whether such a wall time exists and
+whether it occurs once or twice, because fixed and repeated times behave differently when clocks change:
 
-* A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is left out in spring moves to the
-  moment of the change. A time that comes twice in autumn is meant the first time.
-* Every other cron rule has a tick whenever the clock shows a time that fits: an hourly one 23 on the day in spring, 25 in autumn.
-* `every` counts elapsed time and knows no clock.
+* A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is skipped in spring
+moves to the instant at which the clocks change. Of a time that occurs twice in autumn, the first occurrence is used.
+* Every other cron rule has a tick whenever the clock shows a matching time: an hourly rule has 23 ticks on the day of
+the change in spring, and 25 in autumn.
+* `every` counts elapsed time, regardless of clock changes.
 """
 
 from __future__ import annotations
@@ -43,18 +45,20 @@ ALIASES: Final = {
 
 
 class Rule(ABC):
-    """The ticks of one rule, beginning at its start. Moments are aware, and ticks are in UTC."""
+    """The ticks of one rule, beginning at its start. All datetimes are aware, and ticks are in UTC."""
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
-        """Return the next tick strictly after the moment. None: it never ticks again."""
+        """Return the next tick strictly after the given time. None: there are no more ticks."""
 
     @abstractmethod
     def count(self, after: datetime, before: datetime) -> int:
-        """Return the number of ticks between two moments, both excluded. It does not step through all of them."""
+        """Return the number of ticks between two points in time, both excluded, without stepping
+        through all of them.
+        """
 
     def newest(self, after: datetime, before: datetime) -> datetime | None:
-        """Return the last tick between two moments, both excluded; None without one."""
+        """Return the last tick between two points in time, both excluded; None if there is none."""
         tick = self._between(after, before)
         newest, high = tick, before
         while tick is not None:
@@ -67,7 +71,7 @@ class Rule(ABC):
         return newest
 
     def ticks(self, after: datetime) -> Iterator[datetime]:
-        """Yield the ticks after a moment, the earliest first."""
+        """Yield the ticks after the given time, earliest first."""
         tick = self.after(after)
         while tick is not None:
             yield tick
@@ -79,21 +83,26 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Parse a rule for a time zone. Its ticks begin at `starts_at`, from which `every` counts.
+    """Parse a rule for a time zone. Its ticks begin at `starts_at`, where the interval of `every` starts.
 
-    Raises InvalidArgument for an invalid rule, or for a zone that this machine does not know. The latest rules are cached.
+    Raises InvalidArgument if the rule is invalid or this machine does not know the zone. Recently parsed rules are
+    cached.
     """
     return _parsed(rule_of(rule, None), _checked_name(tz), starts_at)
 
 
 def check_rule(rule: str, tz: str) -> None:
-    """Raise InvalidArgument for what `parse_rule` refuses, and for a rule that never ticks, such as 31 February."""
+    """Raise InvalidArgument for anything that `parse_rule` refuses, and for a rule that never ticks, such as 31
+    February.
+    """
     if parse_rule(rule, tz, starts_at=EARLIEST).after(EARLIEST) is None:
         raise _without_moment(rule)
 
 
 def rule_of(rule: str | None, every: timedelta | None) -> str:
-    """Return the canonical text of a rule: its cron expression, or `every` and a number of seconds. Give one of the two."""
+    """Return a rule in its canonical form: a cron expression, or `every` and a number of seconds. Exactly one of the
+    arguments is given.
+    """
     if (rule is None) == (every is None):
         raise InvalidArgument(
             'a schedule needs a rule: give a cron expression such as "30 2 * * *", or every=, not both'
@@ -112,7 +121,7 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
 
 
 def describe(rule: str, tz: str) -> str:
-    """Return a sentence that says when a rule ticks."""
+    """Return a sentence that describes when a rule ticks."""
     check_rule(rule, tz)
     text = rule_of(rule, None)
     if text.startswith(f"{_EVERY} "):
@@ -121,9 +130,9 @@ def describe(rule: str, tz: str) -> str:
 
 
 def zone_of(tz: str) -> tzinfo:
-    """Return the time zone with an IANA name. Raises InvalidArgument for a name that is unknown on this machine."""
+    """Return the time zone with this IANA name. Raises InvalidArgument if this machine does not know the name."""
     if _checked_name(tz) == "UTC":
-        return UTC  # needs no data
+        return UTC  # does not need any data
     if tz.startswith(("posix/", "right/")) or tz in _OF_THE_MACHINE:
         raise InvalidArgument(f'{tz!r} is not the IANA name of a time zone; give one such as "Europe/Berlin"')
     try:
@@ -139,7 +148,7 @@ def zone_of(tz: str) -> tzinfo:
 
 
 class _Interval(Rule):
-    """`every`: its ticks are `starts_at` and each multiple of the span after it."""
+    """`every`: its ticks are `starts_at` and each multiple of the interval after it."""
 
     def __init__(self, every: timedelta, starts_at: datetime) -> None:
         self._every = every
@@ -148,7 +157,7 @@ class _Interval(Rule):
     def after(self, moment: datetime) -> datetime | None:
         if moment < self._starts_at:
             return self._starts_at
-        # LATEST less a span, because a sum beyond the year 9999 would be an error.
+        # Subtract from LATEST, because a sum beyond the year 9999 would raise an error.
         number = (moment - self._starts_at) // self._every
         last = self._starts_at + number * self._every
         return last + self._every if last <= LATEST - self._every else None
@@ -157,7 +166,7 @@ class _Interval(Rule):
         return max(0, self._number(before - MICROSECOND) - self._number(after))
 
     def _number(self, moment: datetime) -> int:
-        """Return the number of ticks up to the moment."""
+        """Return the number of ticks up to the given time."""
         return max(0, (moment - self._starts_at) // self._every + 1)
 
 
@@ -175,7 +184,7 @@ class _Cron(Rule):
             timedelta(hours=1): seconds * minutes,
             timedelta(minutes=1): seconds,
         }
-        """The number of ticks in a day, an hour or a minute that has any, if no clock changes."""
+        """The number of ticks in a day, an hour or a minute that has any ticks, if the clocks do not change."""
 
     def after(self, moment: datetime) -> datetime | None:
         moment = max(moment.astimezone(UTC), self._earliest)
@@ -190,14 +199,14 @@ class _Cron(Rule):
         return number
 
     def _at_once(self, tick: datetime, counted: datetime, before: datetime) -> tuple[int, datetime]:
-        """Return the number of ticks that can be counted together with this one, and the moment up to which they are
+        """Return the number of ticks that can be counted together with this one, and the time up to which they are
         counted.
         """
         hands = self._wall(tick)
         for span, ticks in self._in_a.items():
             begin = tick - (hands - _MIDNIGHT) % span
             last = begin + span - _SECOND
-            # A change of the clock just before counts too: it may have moved a fixed time to here.
+            # A clock change just before the span matters too, because it may have moved a fixed time into the span.
             if counted < begin and last < before and self._offset(begin - _SECOND) == self._offset(last):
                 return ticks, last
         return 1, tick
@@ -205,7 +214,7 @@ class _Cron(Rule):
     def _fixed_after(self, moment: datetime) -> datetime | None:
         for wall in self._walls(self._wall(moment)):
             tick = wall.replace(tzinfo=self._zone, fold=0).astimezone(UTC)
-            if self._wall(tick) != wall:  # left out in spring
+            if self._wall(tick) != wall:  # skipped in spring
                 tick = self._change(wall.replace(tzinfo=self._zone, fold=1).astimezone(UTC), tick)
             if tick > moment:
                 return tick
@@ -215,7 +224,7 @@ class _Cron(Rule):
         wall, soon = self._wall(moment), moment + timedelta(days=1)
         offset = self._offset(moment)
         if self._offset(soon) != offset:
-            # The clock changes soon. It may show the same times again, so look at the two sides separately.
+            # The clock changes soon and may show the same times again, so look before and after the change separately.
             change = self._change(moment, soon)
             first = next(self._walls(wall), None)
             if first is not None and (tick := first.replace(tzinfo=UTC) - offset) < change:
@@ -230,7 +239,9 @@ class _Cron(Rule):
         return None
 
     def _walls(self, after: datetime) -> Iterator[datetime]:
-        """Yield the wall times after a given one, as naive datetimes. They end when there is none for fifty years."""
+        """Yield the wall times after a given one, as naive datetimes. The iterator ends if there is no further one
+        within fifty years.
+        """
         hands = copy.copy(self._hands)
         hands.dt = after.replace(microsecond=0, fold=0)
         return hands
@@ -244,8 +255,8 @@ class _Cron(Rule):
         return offset
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """Return the moment between the two, in whole seconds, from which the clock runs as it does at the later
-        one.
+        """Return the time between the two, in whole seconds, at which the clock changes to the offset that it has at
+        the later time.
         """
         before, offset = before.replace(microsecond=0), self._offset(after)
         while after - before > _SECOND:
@@ -256,10 +267,10 @@ class _Cron(Rule):
 
 _EVERY = "every"
 _SECOND = timedelta(seconds=1)
-_MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim is given wall times only
+_MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
-"""Files next to the zone files: they hold what is set for this machine."""
-_FIELDS = "minute, hour, day of the month, month and day of the week; a sixth one before them is the second"
+"""Files next to the zone files that hold this machine's own setting."""
+_FIELDS = "minute, hour, day of the month, month and day of the week; an optional sixth field before them is the second"
 
 
 @lru_cache(maxsize=1024)
@@ -276,7 +287,7 @@ def _parsed(text: str, tz: str, starts_at: datetime) -> Rule:
 def _refused(text: str, fault: str) -> InvalidArgument:
     fields = text.split()
     if text.startswith("@"):
-        return InvalidArgument(f"there is no rule {text.lower()!r}; known are {', '.join(ALIASES).lower()}")
+        return InvalidArgument(f"there is no rule {text.lower()!r}; the known names are {', '.join(ALIASES).lower()}")
     if len(fields) not in (5, 6):
         return InvalidArgument(f"{text!r} is not a cron expression: it has {len(fields)} fields, not five: {_FIELDS}")
     try:
@@ -293,7 +304,7 @@ def _refused(text: str, fault: str) -> InvalidArgument:
 
 
 def _without_moment(rule: str) -> InvalidArgument:
-    return InvalidArgument(f"the rule {rule!r} has no moment: none of its months has such a day")
+    return InvalidArgument(f"the rule {rule!r} never ticks: none of its months has such a day")
 
 
 def _checked_name(tz: str) -> str:
@@ -312,7 +323,7 @@ def _seconds(every: object) -> int:
 
 def _seconds_of(rule: str, words: list[str]) -> int:
     if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
-        raise InvalidArgument(f'{rule!r} is not a rule: after "{_EVERY}" comes a whole number of seconds')
+        raise InvalidArgument(f'{rule!r} is not a rule: write a whole number of seconds after "{_EVERY}"')
     seconds = int(words[0])
     return _seconds(timedelta(seconds=min(seconds, LONGEST // _SECOND + 1)))
 
@@ -325,10 +336,10 @@ def _in_words(seconds: int) -> str:
 
 REST: Final = timedelta(days=1)
 """The longest time between two plans for a schedule without ticks. A change in the time zone data is noticed within
-that time.
+this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The limit for planting ahead with a correct clock."""
+"""The furthest that a correct clock can plant ahead."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -336,24 +347,27 @@ class Plan:
     """The next ticks of a schedule, and the missed ones that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
-    """The ticks that become tasks, the earliest first, in UTC. They include missed ticks that are caught up."""
+    """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""
     skipped: int
     first_skipped: datetime | None
     last_skipped: datetime | None
     begins_anew: bool
-    """True if ticks were missed: the clock may have jumped over them, so nothing is known any more about the time
-    before now.
+    """True if ticks were missed. The clock may have jumped over them, so it is no longer known whether earlier ticks
+    were planted.
     """
     planted_until: datetime
-    """All ticks up to here are in this plan or in an earlier one. Never before the schedule's own."""
+    """All ticks up to this time are in this plan or in an earlier one. It is never before the schedule's own
+    `planted_until`.
+    """
 
 
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
-    """Return whether a schedule is planted further than the current clock can have planted it.
+    """Return whether a schedule has been planted further ahead than the current clock can have planted it.
 
-    No tick from `updated_at` to `planted_until` was left out. If both lie ahead, the clock was ahead: it skipped the
-    ticks from now to `updated_at`, and they are to come. If only `planted_until` does, the clock was set back, and the
-    ticks up to there have had their tasks; unless that is more than a day ahead, which no clock has planted.
+    No tick from `updated_at` to `planted_until` was left out. If both are in the future, the clock was running fast: it
+    skipped the ticks from now to `updated_at`, which are still to come. If only `planted_until` is in the future, the
+    clock was set back, and the ticks up to that time already have their tasks. The exception is a `planted_until` more
+    than a day ahead, which a correct clock cannot have planted.
     """
     near, far = now + HORIZON, now + FARTHEST
     return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
@@ -362,15 +376,15 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
     """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
 
-    A tick before now was missed, and the catch-up policy decides. A plan has at most `limit` of the ticks from now on
-    (at least 1), and a further plan has the rest. `catch_up_limit` is the limit for missed ticks, which are all in one
-    plan.
+    A tick before now was missed, and the catch-up policy decides whether it still runs. A plan contains at most `limit`
+    ticks from now on (`limit` is at least 1); the next plan contains the rest. Missed ticks are all in one plan,
+    limited by `catch_up_limit`.
     """
     rule = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at)
     done, until = schedule.planted_until, now + horizon
     if schedule.ends_at is not None:
         until = min(until, schedule.ends_at - MICROSECOND)
-    missed = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
+    caught_up, skipped, first, last = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
     ticks: list[datetime] = []
     following = rule.after(max(done, now - MICROSECOND))
     while following is not None and following <= until and len(ticks) < limit:
@@ -381,54 +395,50 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     elif following is None or (schedule.ends_at is not None and following >= schedule.ends_at):
         planted_until = now + REST
     else:
-        # Up to just before the next tick, so that a schedule with rare ticks is not examined in every round.
+        # Stop just before the next tick, so that a schedule with rare ticks is not examined in every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
-        ticks=(*missed.caught_up, *ticks),
-        skipped=missed.skipped,
-        first_skipped=missed.first_skipped,
-        last_skipped=missed.last_skipped,
-        begins_anew=bool(missed.caught_up or missed.skipped),
+        ticks=(*caught_up, *ticks),
+        skipped=skipped,
+        first_skipped=first,
+        last_skipped=last,
+        begins_anew=bool(caught_up or skipped),
         planted_until=max(done, planted_until),
     )
 
 
 def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
-    """Return the time from a tick until its task is due. It is the same on every worker, because it follows from the name and the tick."""
+    """Return the delay from a tick until its task is due. It is the same on every worker, because it is derived from
+    the schedule's name and the tick.
+    """
     if schedule.jitter is None:
         return timedelta(0)
     digest = sha256(f"{schedule.name}\0{tick.timestamp()}".encode()).digest()
     return MICROSECOND * (schedule.jitter // MICROSECOND * int.from_bytes(digest[:8]) >> 64)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Missed:
-    caught_up: tuple[datetime, ...] = ()
-    skipped: int = 0
-    first_skipped: datetime | None = None
-    last_skipped: datetime | None = None
-
-
-def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
-    """Divide the ticks that were not planted in time into those that will still run and those that are skipped."""
+def _missed(
+    schedule: Schedule, rule: Rule, *, now: datetime, before: datetime
+) -> tuple[tuple[datetime, ...], int, datetime | None, datetime | None]:
+    """Return the missed ticks that will still run, followed by the number of skipped ticks and the first and the last
+    of these.
+    """
     done = schedule.planted_until
     number = rule.count(done, before)
-    if number == 0:
-        return _Missed()
-    caught_up = _caught_up(schedule, rule, now=now, before=before)
+    caught_up = _caught_up(schedule, rule, now=now, before=before) if number else ()
     skipped = number - len(caught_up)
     if skipped == 0:
-        return _Missed(caught_up=caught_up)
+        return caught_up, 0, None, None
     first, last = rule.after(done), rule.newest(done, before)
     if caught_up and first == caught_up[0]:
         first = rule.after(caught_up[-1])
     if caught_up and last == caught_up[-1]:
         last = rule.newest(done, caught_up[0])
-    return _Missed(caught_up=caught_up, skipped=skipped, first_skipped=first, last_skipped=last)
+    return caught_up, skipped, first, last
 
 
 def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:
-    """Return the missed ticks that the policy lets run. None of them is already past its grace."""
+    """Return the missed ticks that the policy still runs, without any whose grace has already ended."""
     done = schedule.planted_until
     if schedule.grace is not None:
         done = max(done, now - schedule.grace)
@@ -443,7 +453,7 @@ def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetim
 
 
 def sentence_of(schedule: Schedule) -> str:
-    """Describe the rule in words, or say why it cannot be read here, so that one bad schedule does not hide the
+    """Return the rule in words, or the reason why it cannot be read here, so that one bad schedule does not hide the
     others.
     """
     try:
@@ -453,19 +463,18 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the next tick of the rule. None if the schedule is paused or has ended, or its rule cannot be read
-    here.
-    """
+    """Return the rule's next tick. None: the schedule is paused or has ended, or its rule cannot be read here."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
 def to_come(
     schedule: Schedule, *, now: datetime, planted_until: datetime, planted: Mapping[datetime, bool], count: int
 ) -> list[datetime]:
-    """Return up to `count` future ticks: planted ticks whose task has not started, and ticks that are not planted yet.
+    """Return up to `count` future ticks: planted ticks whose tasks have not started, and ticks that have not been
+    planted yet.
 
-    `planted` are the ticks after now that have a task, each with whether the task has not started. Returns no ticks if
-    the schedule is paused, or its rule cannot be read here.
+    `planted` maps each tick after now that has a task to True if the task has not started. Returns an empty list if the
+    schedule is paused or its rule cannot be read here.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:
@@ -475,7 +484,7 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the ticks of the rule after a moment. None if the schedule is paused, or its rule cannot be read here."""
+    """Return the rule's ticks after the given time. None: the schedule is paused, or its rule cannot be read here."""
     if schedule.paused_at is not None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Progress, log lines and durable steps: the reports and the stored results of a running handler."""
+"""Progress, log lines and durable steps: what a running handler reports and stores."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..errors import InvalidArgument
 T = TypeVar("T")
 
 MOST_LINES: Final = 200
-"""Largest number of lines kept per attempt."""
+"""The maximum number of lines that are kept per attempt."""
 MOST_BYTES: Final = 65_536
-"""Largest total size in bytes of the lines kept per attempt, as JSON."""
+"""The maximum total size in bytes, as JSON, of the lines that are kept per attempt."""
 MOST_LINE_BYTES: Final = 4_096
-"""Largest size of one line in bytes of UTF-8. If it is longer, its head and tail are kept."""
+"""The maximum size of a line in bytes of UTF-8. Of a longer line, the beginning and the end are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,9 +30,9 @@ class LogLine:
     """One line in a handler log."""
 
     at: datetime
-    """Moment at which it was logged, by the clock of the worker."""
+    """The time at which it was logged, by the worker's clock."""
     level: str
-    """Name of its level: ``INFO``."""
+    """The name of its level, such as ``INFO``."""
     logger: str
     text: str
     """The message, with the traceback if the record has one."""
@@ -44,11 +44,11 @@ class LogLine:
 
 
 class HandlerLog:
-    """The last lines of one attempt, within both bounds. Several threads may add lines."""
+    """The last lines of one attempt, within both limits. Several threads may add lines."""
 
     def __init__(self) -> None:
         self.omitted = 0
-        """Number of earlier lines that were dropped."""
+        """The number of earlier lines that were dropped."""
         self._lock = threading.Lock()
         self._lines: deque[tuple[int, dict[str, str]]] = deque()
         self._size = 0
@@ -56,7 +56,7 @@ class HandlerLog:
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> HandlerLog:
-        """Return a handler log with these lines, as `as_data` gives them."""
+        """Return a handler log with the lines in this data, which `as_data` returned."""
         made = cls()
         made._lines.extend((0, line) for line in data.get("log", ()))
         made.omitted = omitted_of(data)
@@ -65,7 +65,7 @@ class HandlerLog:
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
         """Keep the line of a record, and drop the oldest lines beyond the limits.
 
-        A record that two logging handlers deliver in a row is kept once.
+        If two logging handlers deliver the same record one after the other, it is kept once.
         """
         with self._lock:
             if self._newest is not None and self._newest() is record:
@@ -81,7 +81,7 @@ class HandlerLog:
                 self.omitted += 1
 
     def as_data(self) -> dict[str, Any]:
-        """Return the members for the data of an event: the lines, and the number of dropped lines; empty without
+        """Return the lines and the number of dropped lines, for the data of an event. It is empty if there are no
         lines.
         """
         with self._lock:
@@ -92,13 +92,13 @@ class HandlerLog:
 
 
 def log_of(data: Mapping[str, Any]) -> tuple[LogLine, ...]:
-    """Return the lines in the data of an event. Anything that outboxq did not write is left out."""
+    """Return the log lines in an event's data, without anything that outboxq did not write."""
     written = data.get("log")
     return tuple(_lines_of(written)) if isinstance(written, list) else ()
 
 
 def omitted_of(data: Mapping[str, Any]) -> int:
-    """Return the number of earlier lines missing from the data of an event."""
+    """Return the number of earlier lines that are missing from an event's data."""
     written = data.get("log_omitted")
     return written if isinstance(written, int) and written > 0 else 0
 
@@ -114,20 +114,20 @@ def _lines_of(written: list[Any]) -> Iterator[LogLine]:
 
 
 MAX_NOTE = 500
-"""Largest size of a note in bytes of UTF-8. A longer one is cut."""
+"""The maximum size of a note in bytes of UTF-8. A longer note is cut."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """The progress of one attempt, as last reported by its handler."""
+    """The progress of an attempt, as last reported by its handler."""
 
     fraction: float
-    """Part of the work that is done, from 0 to 1."""
+    """The fraction of the work that is done, from 0 to 1."""
     note: str = ""
-    """A few words about it: ``12 of 30``."""
+    """A short note about it, such as ``12 of 30``."""
 
     def __str__(self) -> str:
-        percent = f"{math.floor(self.fraction * 100 + 1e-9)} %"  # rounded down: 100 % is the end
+        percent = f"{math.floor(self.fraction * 100 + 1e-9)} %"  # rounded down: 100 % means finished
         return f"{percent}: {self.note}" if self.note else percent
 
     def as_data(self) -> dict[str, Any]:
@@ -136,10 +136,10 @@ class Progress:
 
 
 def fraction_of(value: object) -> float:
-    """Return the completed part of the work as a float from 0 to 1. A number outside this range counts as the nearer
-    bound.
+    """Return the completed fraction of the work as a float from 0 to 1. A number outside this range is replaced by the
+    nearest limit.
 
-    Raises InvalidArgument for anything but a number.
+    Raises InvalidArgument for anything that is not a number.
     """
     try:
         number = float(value)  # type: ignore[arg-type]
@@ -151,7 +151,7 @@ def fraction_of(value: object) -> float:
 
 
 def progress_of(data: Any) -> Progress | None:
-    """Return the progress in the data of an event; None for anything that outboxq did not write."""
+    """Return the progress in an event's data; None if outboxq did not write it."""
     if not isinstance(data, Mapping):
         return None
     try:
@@ -161,9 +161,9 @@ def progress_of(data: Any) -> Progress | None:
 
 
 MAX_STEPS = 1000
-"""Maximum number of steps of one task, sleeps included."""
+"""The maximum number of steps in a task, including sleeps."""
 LONGEST_NAME = 200
-"""Maximum number of characters in a step's name."""
+"""The maximum number of characters in a step's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -173,7 +173,7 @@ class Step:
     task_execution_id: UUID
     name: str
     number: int
-    """The place in the order in which the task completed its steps, from 1."""
+    """The position in the order in which the task completed its steps, starting at 1."""
     lease_token: int
     """The lease token of the claim that wrote it."""
     result: str | None = field(repr=False)
@@ -184,10 +184,10 @@ class Step:
 
 
 def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
-    """Return the time for which the task slept between two moments. Overlapping sleeps count once."""
+    """Return how long the task slept between two points in time. Overlapping sleeps count once."""
     total = timedelta(0)
     for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
-        begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part that counts
+        begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part between the two times
         if begun < due:
             total, since = total + (due - begun), due
     return total

@@ -1,6 +1,4 @@
-"""Answers for names that outboxq does not have: options and methods, especially those of other libraries, and near
-misses.
-"""
+"""Hints for options and methods that outboxq does not have, especially misspelt ones and those of other libraries."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ _POLICY = "retry=RetryPolicy(max_attempts=…, wait=…)"
 OF_A_TASK: Mapping[str, str] = {
     "acks_late": "nothing: a task does not end until its outcome is committed",
     "autoretry_for": _POLICY,
-    "headers": "headers= of using(), for each call",
+    "headers": "headers= in using(), for each call",
     "bind": "a first parameter annotated TaskContext",
     "default_retry_delay": _POLICY,
     "max_attempts": _POLICY,
@@ -54,11 +52,13 @@ OF_AN_EMIT: Mapping[str, str] = {
     "queue": "queue= of each @outbox.task that subscribes",
     "retry": _OF_EACH_TASK,
 }
-"""Replacements for options that an emit does not take: they belong to the subscribing tasks, or to other libraries."""
+"""Replacements for options that an emit does not accept, because they belong to the subscribing tasks or to other
+libraries.
+"""
 OF_A_SCHEDULE: Mapping[str, str] = {
     "coalesce": 'catch_up="latest"',
-    "cron": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
-    "crontab": 'the rule as first argument: @outbox.periodic("30 2 * * *")',
+    "cron": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
+    "crontab": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
     "expires": "grace=",
     "interval": "every=",
     "kwargs": "args=",
@@ -66,13 +66,13 @@ OF_A_SCHEDULE: Mapping[str, str] = {
     "misfire_grace_time": "grace=",
     "priority": "priority= of @outbox.task",
     "queue": "queue= of @outbox.task",
-    "schedule": "the rule as first argument, or every=",
+    "schedule": "the rule as the first argument, or every=",
     "timezone": "tz=",
 }
 """Replacements for options that other libraries have for a periodic task."""
 OF_A_BATCH: Mapping[str, str] = {
     "callback": "then=",
-    "delay": "delay= of using(), for each call",
+    "delay": "delay= in using(), for each call",
     "description": "name=",
     "on_complete": "then=",
     "on_finish": "then=",
@@ -109,11 +109,12 @@ def naming_options(
     options: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Make a function refuse an unknown keyword, and an option given by position, with InvalidCall, a TypeError.
+    """Make a function raise InvalidCall, a TypeError, for an unknown keyword and for an option that is passed by
+    position.
 
-    The message names the function by its public name, its options, and a replacement for the keyword. `options` are those that the
-    function takes as ``**options``. With their `defaults`, help() shows each of them; `options` are then the annotations of a
-    TypedDict.
+    The message contains the function's public name, its options, and a replacement for the keyword. `options` are the
+    names that the function accepts as ``**options``. If their `defaults` are given, help() shows each option; `options`
+    must then be the annotations of a TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -166,7 +167,9 @@ def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> s
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Return "; did you mean 'mail'?" for the known name that is most similar to this one; "" if none is similar."""
+    """Return "; did you mean 'mail'?" for the known name that is most similar to this one, or "" if
+    no name is similar.
+    """
     from difflib import get_close_matches
 
     found = get_close_matches(name, known, n=1)
@@ -174,11 +177,11 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def no_queue(name: str, known: Collection[str]) -> str:
-    """Return the sentence about a queue that nothing names, with the most similar known queue."""
-    return f"there is no queue {name!r}: no task, setting, declaration or live worker names it{nearest(name, known)}"
+    """Return the sentence about an unknown queue, with the most similar known queue."""
+    return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
 
 
 def no_method(task: str, name: str) -> AttributeError:
-    """Return the error for an attribute that a task does not have."""
+    """Return the error for a missing attribute of a task."""
     hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""
     return AttributeError(f"a task has no {name!r}{hint}", name=name)

@@ -1,4 +1,6 @@
-"""Time-ordered ids. Neighbours in time are neighbours in the index: 1.14 times the throughput of uuid4, a fifth of the WAL."""
+"""Time-ordered ids. Ids that are made one after another are neighbours in the index, which gives 1.14 times the
+throughput of uuid4 with a fifth of the WAL.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,12 @@ _last = 0
 
 
 def uuid7() -> UUID:
-    """Return a version 7 UUID (RFC 9562), strictly growing within this process.
+    """Return a version 7 UUID (RFC 9562) that is greater than all earlier ones in this process.
 
-    48 bits of milliseconds, then 12 bits of a fraction of the millisecond, bumped by one on a tie or a backward clock step,
-    then 62 random bits.
+    It consists of 48 bits for the milliseconds, 12 bits for the fraction of a millisecond and 62 random bits. If the
+    clock has not advanced or has gone backwards, the fraction is increased by one.
     """
-    global _last  # noqa: PLW0603 - a single order per process is the point; it carries nothing else
+    global _last  # noqa: PLW0603 - the order of ids within the process is its only purpose
     with _lock:
         ticks = time.time_ns() * 4096 // 1_000_000
         if ticks <= _last:
@@ -30,16 +32,20 @@ def uuid7() -> UUID:
 
 
 FAMILY = 0xFFFF
-"""Maximum number of ids in one `family()`."""
+"""The maximum number of ids in one `family()`."""
 
 
 def family() -> UUID:
-    """Return a version 7 UUID whose last 16 bits are zero, so that ids can be counted up from it (`Grammar.numbered`)."""
+    """Return a version 7 UUID whose last 16 bits are zero, so that ids can be counted up from it
+    (`Grammar.numbered`).
+    """
     return UUID(int=uuid7().int & ~FAMILY)
 
 
 def _renew_lock() -> None:
-    """Make a new lock: a child forked while another thread held the old one would wait for it forever."""
+    """Create a new lock. If the process was forked while another thread held the old lock, the child would wait for
+    that lock forever.
+    """
     global _lock  # noqa: PLW0603
     _lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Numbers, spans, sizes and texts in words. Every front end, message and log line takes them from here."""
+"""Numbers, spans, sizes and strings in words, as used by all front ends, messages and log lines."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Container
 from datetime import UTC, datetime, timedelta
 
 LONGEST_TEXT = 20_000
-"""Maximum number of characters of a string on a page."""
+"""The maximum number of characters that a page shows of a string."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _SIZES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 def plural(number: int, one: str, many: str = "") -> str:
-    """Return the word that goes with the number: ``task`` for 1, else ``tasks``; `many` if the plural is not formed
-    with an s.
+    """Return the word that goes with the number: ``task`` for 1, otherwise ``tasks``. Pass `many` if the plural does
+    not simply add an s.
     """
     return one if number == 1 else many or f"{one}s"
 
@@ -24,7 +24,9 @@ def grouped(number: int, space: str = " ") -> str:
 
 
 def span(value: timedelta | float) -> str:
-    """Return a span of time, given in seconds or as a timedelta, in one or two units: 12 ms, 1.5 s, 3 min 5 s, 4 d 1 h."""
+    """Return a span of time, given as a timedelta or in seconds, in one or two units: 12 ms, 1.5 s,
+    3 min 5 s, 4 d 1 h.
+    """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -39,7 +41,7 @@ def span(value: timedelta | float) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in seven characters at most, for a column: 12ms, 1.5s, 5m, 2h, 3d."""
+    """Return a span of time in at most seven characters, for a column: 12ms, 1.5s, 5m, 2h, 3d."""
     seconds = value.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
@@ -70,15 +72,17 @@ def sentence(text: str) -> str:
 
 
 def plain(value: object, *, kept: Container[str] = "") -> str:
-    """Return the text with invisible characters, except those in `kept`, written out: none may control a terminal or imitate other text."""
+    """Return the text with invisible characters written as escapes, except those in `kept`, so that they cannot control
+    a terminal or imitate other text.
+    """
     text = "" if value is None else str(value)
-    if text.isprintable():  # as most are; looking at each character took a quarter of a page's time
+    if text.isprintable():  # as most strings are; checking each character took a quarter of the time of a page
         return text
     return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
 def plain_text(value: object) -> str:
-    """Return `plain` text for a page: with its line breaks, and cut if it is too long."""
+    """Return `plain` text for a page. Line breaks are kept, and text that is too long is cut."""
     text = "" if value is None else str(value)
     if len(text) > LONGEST_TEXT:
         text = f"{text[:LONGEST_TEXT]}\n… and {len(text) - LONGEST_TEXT} characters more"

@@ -1,4 +1,4 @@
-"""Parsing of what a person types, on a command line or in a form. Each function raises InvalidArgument."""
+"""Functions that parse what a person types on a command line or in a form. Each of them raises InvalidArgument."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST
 
 NONE = "none"
-"""The word that removes a limit."""
+"""The word that removes a limit, typed instead of a value."""
 _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(?:(\d+)ms)?", re.ASCII)
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
-_WITH_OFFSET = "write it with its offset, as 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
+_WITH_OFFSET = "write it with its offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
 
 
 def read_span(text: str) -> timedelta:
     """Return a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
     parts = _SPAN.fullmatch(text)
     if not text or parts is None:
-        raise InvalidArgument("write it as 90d, 7d12h, 30m, 0.5s or 500ms")
+        raise InvalidArgument("write it like 90d, 7d12h, 30m, 0.5s or 500ms")
     try:
         found = timedelta(**{unit: float(part or 0) for unit, part in zip(_UNITS, parts.groups(), strict=True)})
-    except (OverflowError, ValueError):  # a number too large becomes infinite
+    except (OverflowError, ValueError):  # a number that is too large becomes infinite
         found = timedelta.max
     if found > LONGEST:
         raise InvalidArgument(f"that is longer than {LONGEST.days}d")
@@ -30,8 +30,8 @@ def read_span(text: str) -> timedelta:
 
 
 def read_instant(text: str) -> datetime:
-    """Return the moment that a string in ISO 8601 describes. The offset is required, so that it means the same in every
-    time zone.
+    """Return the point in time that an ISO 8601 string describes. The offset is required, so that the string means the
+    same in every time zone.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -49,16 +49,16 @@ def read_instant(text: str) -> datetime:
 
 
 def read_utc(text: str, name: str) -> datetime:
-    """Return the moment in the field with this name. Without an offset it is in UTC."""
+    """Return the point in time that the field with this name contains. Without an offset, it is in UTC."""
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{name} is not a time: write it as 2026-11-30 14:05, in UTC, not {text!r}") from None
+        raise InvalidArgument(f"{name} is not a time: write it like 2026-11-30 14:05, in UTC, not {text!r}") from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def read_limit(text: str) -> int | None:
-    """Return the maximum number of something; None for `none`, which removes the limit."""
+    """Return a limit on a number; None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
@@ -67,7 +67,7 @@ def read_limit(text: str) -> int | None:
 
 
 def read_rate(text: str) -> tuple[int, timedelta] | None:
-    """Return a number of starts and their time span: 100/1m, 5/1s. None for `none`, which removes the limit."""
+    """Return a number of starts and the time span for it: 100/1m, 5/1s. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     starts, _, time = text.partition("/")

@@ -1,8 +1,9 @@
-"""The things that a person can do to a task, a queue, a schedule or a batch, each declared once.
+"""Everything that a person can do to a task, a queue, a schedule or a batch, declared once.
 
-The command line, the dashboard and Django's admin are adapters over `VERBS`. A verb that is added here becomes a command, an action of
-the dashboard and, if it needs no field and is for tasks or schedules, an action of the admin. A function with the decorator `_verb` becomes a verb: its docstring
-is the help of the command, and its first paragraph is one sentence.
+The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
+command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
+admin. The decorator `_verb` turns a function into a verb. The function's docstring is the command's help, and its first
+paragraph is a single sentence.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Target = UUID | str
-"""The id of a task or of a batch, or the name of a queue or of a schedule."""
+"""The id of a task or batch, or the name of a queue or schedule."""
 
 
 class Noun(StrEnum):
-    """The kind of thing that a verb is for."""
+    """The kind of target that a verb is for."""
 
     TASK = "task"
     QUEUE = "queue"
@@ -37,12 +38,14 @@ class Noun(StrEnum):
     BATCH = "batch"
 
     def of(self, target: Target) -> str:
-        """Return the thing as the subject of a sentence: task 0197…, the queue 'mail'."""
+        """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
         return f"task {target}" if self is Noun.TASK else f"the {self} {target if self is Noun.BATCH else repr(target)}"
 
 
 class Right(StrEnum):
-    """The right that a verb needs: the first word of a permission in Django. The dashboard has one right for all of them."""
+    """The right that a verb needs, which is the first word of a permission in Django. The dashboard has a single right
+    for all verbs.
+    """
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -52,19 +55,19 @@ class Right(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class State:
-    """The facts about a thing that decide which verbs a page offers. The store decides whether a verb is allowed."""
+    """The facts that decide which verbs a page offers. The store decides whether a verb is allowed."""
 
     status: TaskStatus | None = None
     """The status of a task."""
     is_delayed: bool = True
-    """True if the task is due later."""
+    """True if the task is not due yet."""
     was_asked_to_stop: bool = False
     is_paused: bool = False
-    """True for a queue or a schedule that is paused."""
+    """True if the queue or schedule is paused."""
     is_unused: bool = False
-    """True for a queue that has settings but no tasks."""
+    """True if the queue has settings but no tasks."""
     has_ended: bool = False
-    """True for a batch whose tasks have all ended."""
+    """True if all tasks in the batch have ended."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,9 +75,9 @@ class Field:
     """A value that a verb needs in addition to its target."""
 
     name: str
-    """The keyword of the verb's function."""
+    """The keyword argument of the verb's function."""
     option: str
-    """The option of the command; a word in capitals is an argument."""
+    """The option of the command. A word in capitals stands for a positional argument."""
     help: str = ""
     """The help text of the option."""
     label: str = ""
@@ -84,10 +87,10 @@ class Field:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
-    """The value that the command uses if the option is not given."""
+    """The value that is used if the option is not given."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
-    """The inputs of the form; None: one with the name of the field; (): forms do not ask for it."""
+    """The names of the form's inputs. None: one input with the name of the field; (): forms do not ask for it."""
     empty: str = ""
     """The text to use for an empty input."""
 
@@ -97,7 +100,9 @@ class Field:
         return (self.name,) if self.inputs is None else self.inputs
 
     def of_form(self, form: Mapping[str, str]) -> Any:
-        """Return the value in a form. Two inputs are a number of starts and a period in seconds. Raises InvalidArgument."""
+        """Return the value in a form. If there are two inputs, they are a number of starts and a period in seconds.
+        Raises InvalidArgument.
+        """
         texts = [form.get(name, "").strip() for name in self.in_form]
         if self.read is None:
             return texts == ["yes"]
@@ -120,27 +125,27 @@ class Outcome:
 
     subject: str
     predicate: str
-    """The rest of the sentence, without a full stop: was cancelled."""
+    """The rest of the sentence, without a full stop, such as "was cancelled"."""
     record: Any
-    """The result for programs: a record of the store, or a mapping."""
+    """The result for programs: a record from the store, or a mapping."""
     answer: str
-    """The text that a command prints instead of the sentence, such as the id of a new task; "": it prints the sentence."""
+    """What a command prints instead of the sentence, such as the id of a new task. "": it prints the sentence."""
 
     @property
     def sentence(self) -> str:
-        """The sentence about one thing, without a full stop: task 0197… is due now."""
+        """The sentence about a single target, without a full stop, such as "task 0197… is due now"."""
         return f"{self.subject} {self.predicate}"
 
     @property
     def of_many(self) -> str:
-        """The predicate for several things: were cancelled."""
+        """The predicate for several targets, such as "were cancelled"."""
         first, _, rest = self.predicate.partition(" ")
         return f"{_PLURALS.get(first, first)} {rest}"
 
 
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
 Result = tuple[str, Any] | tuple[str, Any, str]
-"""The predicate, the record and perhaps the answer of an `Outcome`."""
+"""The predicate, the record and, optionally, the answer of an `Outcome`."""
 
 
 class ValueMissing(InvalidArgument):
@@ -149,31 +154,31 @@ class ValueMissing(InvalidArgument):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verb:
-    """One thing that a person can do."""
+    """Something that a person can do."""
 
     noun: Noun
     name: str
-    """The name of the command and the end of the URL: run-now."""
+    """The name of the command and the last part of the URL, such as run-now."""
     act: Callable[..., Result]
-    """The call to the store. It takes the store, the target, the reason, `using` and the fields."""
+    """The function that calls the store. It takes the store, the target, the reason, `using` and the fields."""
     label: str
     """The words on a button."""
     help: str
     """The help of the command."""
     right: Right
     offered: Callable[[State], bool]
-    """Returns whether a page offers the verb."""
+    """Returns whether a page offers the verb in this state."""
     fields: tuple[Field, ...] = ()
     command: tuple[str, ...] = ()
-    """The words of the command before the target, then its options; (): the noun and the name."""
+    """The words of the command before the target, followed by its options. (): the noun and the name."""
     hint: str = ""
     """The sentence below a form."""
     is_final: bool = False
-    """True if the verb cannot be undone. A page asks before it."""
+    """True if the verb cannot be undone. A page then asks for confirmation."""
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of the command before the target, then its options."""
+        """The words of the command before the target, followed by its options."""
         return self.command or (self.noun, self.name)
 
     @property
@@ -184,9 +189,10 @@ class Verb:
     def do(
         self, store: Store, target: Target, *, by: str = "", reason: str = "", using: object = None, **values: Any
     ) -> Outcome:
-        """Carry out the verb. `by` names the person and the place; it is recorded in the history with the reason.
+        """Carry out the verb. `by` names the person and the front end, and is recorded in the history with the reason.
 
-        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition, DuplicateTask
+        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition,
+        DuplicateTask
         and InvalidArgument.
         """
         why = f"{reason} ({by})" if reason and by else reason or by
@@ -199,20 +205,22 @@ class Verb:
 
 
 def verbs_of(noun: Noun) -> tuple[Verb, ...]:
-    """Return the verbs of one kind of thing."""
+    """Return the verbs for one kind of target."""
     return tuple(one for one in VERBS if one.noun is noun)
 
 
 def verb_of(command: Sequence[str]) -> Verb | None:
-    """Return the verb of a command with its target, such as ("task", "cancel", ID, "--force"); None: the command is not a verb."""
+    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"). None: the command is
+    not a verb.
+    """
     words = (*command[:2], *command[3:])
     return next((one for one in VERBS if one.words == words), None)
 
 
 def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
-    """Return the decorator that makes a verb from the store's call below it.
+    """Return the decorator that turns a function calling the store into a verb.
 
-    `more` are fields of `Verb`. By default, pages always offer the verb, and its label is its name.
+    `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
     """
     more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, **more}
     return lambda act: Verb(noun=noun, name=name, right=right, act=act, help=cleandoc(act.__doc__ or ""), **more)
@@ -223,7 +231,7 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
 
 
 def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
-    """Return the field of a limit: of a number, or of a rate, which has two inputs."""
+    """Return the field for a limit on a number, or on a rate, which has two inputs."""
     read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
     made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
     return made(read=read, default=..., empty=NONE)
@@ -249,10 +257,10 @@ _ORDERS: Final = ("turns", "oldest")
 _ORDER = Field(
     name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
 )
-_AT_ONCE = "Maximum number of running tasks, over all workers. `none` removes the limit."
+_AT_ONCE = "Maximum number of running tasks, across all workers. `none` removes the limit."
 _STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
 _KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
-_KEY_AT_ONCE = "Maximum number of running tasks of each concurrency key. `none`: one."
+_KEY_AT_ONCE = "Maximum number of running tasks per concurrency key. `none` resets it to one."
 _LIMITS = (
     _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
     _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
@@ -282,7 +290,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
     """
     changed = store.set_priority(task, priority, reason=why, using=using)
-    words = f"has the priority {priority} now" if changed else f"had the priority {priority} already"
+    words = f"has priority {priority} now" if changed else f"already had priority {priority}"
     return words, {"id": task, "priority": priority, "changed": changed}
 
 
@@ -305,14 +313,15 @@ def RESCHEDULE(
 ) -> Result:
     """Give a waiting task or a dead letter another due time.
 
-    A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is left
+    A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is
+    left
     alone.
     """
     if (at is None) is (delay is None):
-        raise ValueMissing("give either the time at which the task is due, or the time span until then")
+        raise ValueMissing("give either the time at which the task is due, or the span of time until then")
     due = at if at is not None else store.now() + (delay or timedelta(0))
     store.reschedule(task, due, take_key_back=take_key_back, using=using)
-    return f"is due at {short(due)} UTC", {"id": task, "due_at": due}
+    return f"is now due at {short(due)} UTC", {"id": task, "due_at": due}
 
 
 @_verb(
@@ -331,7 +340,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     """Cancel a task, or ask it to stop if it is running."""
     now = store.cancel(task, reason=why, force=force, using=using)
     asked = now is TaskStatus.RUNNING
-    return "was asked to stop, and runs until the handler ends" if asked else "was cancelled", _status(task, now)
+    return "was asked to stop, and runs until its handler ends" if asked else "was cancelled", _status(task, now)
 
 
 @_verb(
@@ -343,12 +352,12 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     fields=(REASON,),
     command=("task", "cancel", "--force"),
     is_final=True,
-    hint="Its worker loses the task: the handler goes on until it ends, and its outcome is refused.",
+    hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
 def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     """Cancel a running task at once: its worker loses it."""
     now = store.cancel(task, reason=why, force=True, using=using)
-    return "was cancelled; the outcome of its worker will be refused", _status(task, now)
+    return "was cancelled; its worker's outcome will be refused", _status(task, now)
 
 
 @_verb(
@@ -392,12 +401,12 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
 
 @_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(CREATE,))
 def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
-    """Start no task of a queue until it is resumed.
+    """Stop starting tasks of a queue until it is resumed.
 
     Tasks that are already running go on.
     """
     settings = store.queues.pause(queue, create=create, using=using)
-    return "is paused: none of its tasks is started, and running tasks go on", settings
+    return "is paused: its tasks are not started, but running tasks go on", settings
 
 
 @_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
@@ -428,9 +437,10 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
     """Choose how the partition keys of a queue share it.
 
-    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its key.
+    turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
+    key.
     """
-    words = "lets its partition keys take turns" if fair else "starts the task that has been due the longest first"
+    words = "lets its partition keys take turns" if fair else "starts the longest-due task first"
     return words, store.queues.order(queue, fair=fair, create=create, using=using)
 
 
@@ -446,7 +456,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
 
 @_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(REASON,))
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
-    """Plant no ticks of a schedule until it is resumed.
+    """Stop planting the ticks of a schedule until it is resumed.
 
     Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
     """
@@ -458,10 +468,10 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 
-    Its catch-up policy decides about the ticks since the pause.
+    Its catch-up policy decides which missed ticks still run.
     """
     found = store.schedules.resume(schedule, using=using)
-    return "is resumed; its catch-up policy decides about the ticks since the pause", found
+    return "is resumed; its catch-up policy decides which missed ticks still run", found
 
 
 @_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
@@ -471,7 +481,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why or "outboxq schedule trigger", using=using).id
-    return f"was triggered: its task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
+    return f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
 
 
 @_verb(
@@ -479,12 +489,12 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     "remove",
     Right.CHANGE,
     is_final=True,
-    hint="Its planted ticks that are not due yet are cancelled. A schedule that code declares comes back with its next worker.",
+    hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker.",
 )
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares comes back with its next worker.
+    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next worker.
     """
     store.schedules.remove(schedule, using=using)
     return "was removed; its planted ticks that were not due yet are cancelled", {"name": schedule, "removed": True}
@@ -508,8 +518,8 @@ def CANCEL_BATCH(store: Store, batch: UUID, why: str, using: object, *, force: b
     """
     number = store.batches.cancel(batch, reason=why, force=force, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
-    return f"is cancelled: {words}, and nothing follows it", {"id": batch, "changed": number}
+    return f"is cancelled: {words}, and no task follows it", {"id": batch, "changed": number}
 
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
-"""All verbs, in the order in which pages offer them. The adapters walk this list."""
+"""All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""

@@ -1,8 +1,8 @@
-"""From an annotation to its codec, once per task.
+"""The codec for each annotation, compiled once per task.
 
-An unknown annotation is treated as plain JSON: a value that is not JSON is refused when it is passed. An annotation
-whose values could not be read back reliably (a union of two types that are both strings) is refused before anything is
-stored.
+An unknown annotation is treated as plain JSON, so a value that is not JSON is refused when it is passed. If an
+annotation's values could not be read back reliably, such as a union of two types that are both stored as strings, it is
+refused before anything is stored.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _NULL, _OBJECT = frozenset({"null"}), frozenset({"object"})
 
 
 def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_types: bool) -> Codec:
-    """Return the codec of one parameter.
+    """Return the codec for one parameter.
 
     With `check_types`, a value of a plain type must match the annotation; without it, only None is checked. Raises
-    CodecError when the annotation does not resolve or its values could not be read back.
+    CodecError if the annotation does not resolve or its values could not be read back.
     """
     return _Compiler(check_types, {}).parameter(_resolve(parameter.annotation, namespace), parameter.default)
 
@@ -54,7 +54,9 @@ def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_
 class _Compiler:
     check_types: bool
     known: dict[object, Codec]
-    """The classes and aliases being compiled, each with its `check_types`, to detect those that contain themselves."""
+    """The classes and aliases that are being compiled, each with its `check_types`, to detect those that contain
+    themselves.
+    """
 
     def parameter(self, annotation: object, default: object) -> Codec:
         codec = self.codec(annotation)
@@ -69,7 +71,7 @@ class _Compiler:
         if alias is not None:  # type X = …
             name = (annotation, self.check_types)
             if name not in self.known:
-                self.known[name] = PlainCodec(str(annotation))  # inside itself: plain JSON or refused
+                self.known[name] = PlainCodec(str(annotation))  # inside itself, it is plain JSON or refused
                 self.known[name] = self.codec(alias)
             return self.known[name]
         origin, args = typing.get_origin(annotation) or annotation, typing.get_args(annotation)
@@ -103,7 +105,7 @@ class _Compiler:
             return ModelCodec(cls)
         if hasattr(cls, "__required_keys__") or dataclasses.is_dataclass(cls):
             return self.known.get((cls, self.check_types)) or self.record(cls)
-        # An unknown class: object and Any accept everything, any other class accepts everything but None.
+        # For an unknown class: object and Any accept every value, and any other class accepts every value except None.
         return PlainCodec(label, ANY_TYPE if cls in {object, Any} else ANY_TYPE - _NULL)
 
     def record(self, cls: Any) -> Codec:
@@ -111,7 +113,7 @@ class _Compiler:
         record = self.known[cls, self.check_types] = RecordCodec(cls, is_dict=is_dict)
         hints = _hints(cls)
         if is_dict:
-            # __required_keys__ is wrong under `from __future__ import annotations`, so the hint takes precedence.
+            # With `from __future__ import annotations`, __required_keys__ is wrong, so the hint takes precedence.
             record.required = frozenset(
                 name
                 for name, hint in hints.items()
@@ -125,7 +127,7 @@ class _Compiler:
             raise CodecError(
                 f"the parameters of {cls.__name__}() are not its fields, so it cannot be rebuilt from them"
             )
-        # Plain types are not compared: a dataclass checks its own fields, in __post_init__.
+        # Plain types are not checked here, because a dataclass can check its own fields in __post_init__.
         inside = _Compiler(False, self.known)
         record.fields = {field.name: inside.parameter(hints[field.name], field.default) for field in fields}
         missing = dataclasses.MISSING
@@ -134,7 +136,9 @@ class _Compiler:
 
 
 class UnionCodec(Codec):
-    """Members with disjoint JSON types, at most one of them plain, and that one last. Read by type, never by trial."""
+    """A union of members with disjoint JSON types. At most one member is plain, and it comes last. Values are read by
+    their JSON type, never by trial and error.
+    """
 
     def __init__(self, members: list[Codec]) -> None:
         self.members = members
@@ -149,7 +153,9 @@ class UnionCodec(Codec):
         self.expect(value)
         member = next(member for member in self.members if member.fits(value))
         stored = member.encode(value, limits)
-        if json_type(stored) not in member.json_types:  # the plain member took what does not fit any other
+        if (
+            json_type(stored) not in member.json_types
+        ):  # the plain member has taken a value that does not fit any other member
             raise CodecError(f"{type(value).__name__} does not fit {self.label}: pass a value of one of these types")
         return stored
 
@@ -159,7 +165,9 @@ class UnionCodec(Codec):
 
 
 def either(members: list[Codec]) -> Codec:
-    """Return one codec for all members; CodecError if two that are not plain would be written as the same JSON type."""
+    """Return one codec for all members. Raises CodecError if two members that are not plain would be written as the
+    same JSON type.
+    """
     flat = [inner for member in members for inner in (member.members if isinstance(member, UnionCodec) else [member])]
     for is_plain in (lambda member: isinstance(member, PlainCodec), lambda member: member.plain):
         plain = [member for member in flat if is_plain(member)]
@@ -196,7 +204,7 @@ def _resolve(annotation: object, namespace: dict[str, Any]) -> object:
 def _hints(annotated: Any, namespace: dict[str, Any] | None = None) -> dict[str, Any]:
     try:
         return typing.get_type_hints(annotated, namespace, include_extras=True)
-    except Exception as error:  # the text of an annotation is code and may raise anything
+    except Exception as error:  # an annotation is code, and may raise any exception
         where = f" of {annotated.__name__}" if isinstance(annotated, type) else ""
         reason = f"the annotation{where} does not resolve ({type(error).__name__}: {error})"
         raise CodecError(f"{reason}: import its names at module level, outside TYPE_CHECKING") from error
@@ -215,7 +223,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _marked(origin: object, *names: str) -> bool:
-    # By name: typing_extensions has its own on the Pythons that lack them.
+    # By name, because typing_extensions has its own versions on older Pythons.
     return getattr(origin, "_name", None) in names
 
 
@@ -229,7 +237,7 @@ _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""The JSON types that are read for them, and the classes that are accepted for them."""
+"""The JSON types that are read for each of them, and the classes that are accepted."""
 _ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
@@ -243,7 +251,7 @@ class RecordCodec(Codec):
     """A dataclass or a `TypedDict`: an object with a codec for each field."""
 
     json_types = frozenset({"object"})
-    # Set once they are known: a class may contain itself.
+    # Not set before they are known, because a class may contain itself.
     fields: Mapping[str, Codec]
     required: frozenset[str]
 
@@ -251,7 +259,7 @@ class RecordCodec(Codec):
         self.cls, self.label, self.is_dict = cls, cls.__name__, is_dict
 
     def fits(self, value: object) -> bool:
-        # Exactly this class: a subclass would come back as its base class, without its own fields.
+        # It must be exactly this class: a subclass would be read back as its base class, without its own fields.
         return isinstance(value, dict) if self.is_dict else type(value) is self.cls
 
     def encode(self, value: Any, limits: Limits) -> object:
@@ -265,7 +273,7 @@ class RecordCodec(Codec):
         found = convert_object(value, plain_key, converters, limits)
         try:
             return found if self.is_dict else self.cls(**found)
-        except Exception as error:  # noqa: BLE001 -- what the class's own checks raise; its text may quote the value
+        except Exception as error:  # noqa: BLE001 -- the class's own checks may raise anything, and the message may quote the value
             raise CodecError(f"{self.label} refused the stored fields with {type(error).__name__}") from None
 
     def _checked(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -277,7 +285,7 @@ class RecordCodec(Codec):
 
 
 class ModelCodec(Codec):
-    """A pydantic model, which writes and reads itself; it is read back at once to see whether it survives.
+    """A pydantic model, which writes and reads itself. Each value is read back at once to check that it survives.
 
     Pydantic can lose a field in many ways: an alias for only one direction, `exclude=True`, a `SecretStr` that is
     dumped as asterisks. The second validation costs microseconds.
@@ -310,19 +318,19 @@ class ModelCodec(Codec):
     def _read(self, stored: object) -> Any:
         try:
             return self.cls.model_validate_json(json.dumps(stored))
-        except Exception as error:  # noqa: BLE001 -- a validator of the model may raise anything
+        except Exception as error:  # noqa: BLE001 -- the model's validators may raise any exception
             if not callable(errors := getattr(error, "errors", None)):
                 raise CodecError(f"{self.label} refused the JSON with {type(error).__name__}") from None
-            # Only the location and code of the error: the text may quote the value.
+            # Use only the location and the code of the error, because its message may quote the value.
             first = errors(include_url=False, include_context=False, include_input=False)[0]
             path = "".join(path_part(part) or f"[{part}]" for part in first["loc"])
             raise CodecError(f"{self.label} refused the JSON: {first['type']}", path) from None
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Return whether two values are `==`, without the private attributes of models.
+    """Return whether two values are equal, ignoring the private attributes of models.
 
-    A time is equal to itself in another zone, which Python denies for one hour a year (PEP 495).
+    A time is equal to the same time in another zone. Python denies this for one hour a year (PEP 495).
     """
     if hasattr(one, "isoformat") and hasattr(other, "isoformat"):
         return bool(one.isoformat() == other.isoformat())

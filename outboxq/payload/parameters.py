@@ -1,7 +1,7 @@
-"""Arguments and results as strict JSON, and back. Each error names the task, the argument and the place in it.
+"""Arguments and results as strict JSON, and back. Each error names the task, the argument and the location inside it.
 
-Arguments are read back by the annotations of the worker's function, and a result by the return annotation. Nothing that a stored
-row names is imported, evaluated or unpickled.
+Arguments are read back according to the annotations of the worker's function, and a result according to the return
+annotation. Names in a stored row are never imported, evaluated or unpickled.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, i
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
 MAX_BYTES = 262_144
-"""Maximum bytes of the encoded arguments, and of a result. Queues are good at moving references and bad at moving
-documents.
+"""The maximum size in bytes of the encoded arguments and of a result. Queues are good at moving references and bad at
+moving documents.
 """
 
 
 class Parameters:
-    """The parameters of a task's function: they bind, encode and decode its arguments."""
+    """The parameters of a task's function, which bind, encode and decode its arguments."""
 
     def __init__(
         self, function: Callable[..., object], *, name: str, context: bool = False, check_types: bool = True
     ) -> None:
-        """With `context`, the first parameter is the task context and not an argument.
+        """With `context`, the first parameter is the task's context and not an argument.
 
         With `check_types`, a value of a plain type (`int`, `list[str]`) must match its annotation.
         """
@@ -46,14 +46,14 @@ class Parameters:
         self._codecs: dict[str, Codec] | None = None
 
     def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
-        """Raise InvalidCall for arguments that do not fit the signature. Their values are not checked."""
+        """Raise InvalidCall if the arguments do not match the signature. Their values are not checked."""
         given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
             self._refuse_call(args, kwargs)
 
     def dump(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-        """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker
-        is running.
+        """Return one JSON object with the arguments by parameter name. Defaults are not stored, because they belong to
+        the code that the worker is running.
         """
         given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}
         if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
@@ -64,7 +64,7 @@ class Parameters:
         parameter = ""
         try:
             limits.enter(len(given))
-            for parameter in codecs if kwargs else given:  # in the order of the parameters either way
+            for parameter in codecs if kwargs else given:  # in both cases in the order of the parameters
                 if parameter in given:
                     stored[parameter] = codecs[parameter].encode(given[parameter], limits)
         except CodecError as error:
@@ -74,8 +74,8 @@ class Parameters:
     def load(self, text: str) -> dict[str, object]:
         """Return the keyword arguments for the function.
 
-        Raises UnreadableArguments for text that no code can read, and PayloadError for arguments that this release's
-        code does not accept but another's may.
+        Raises UnreadableArguments for a string that no code can read, and PayloadError for arguments that this version
+        of the code does not accept but another version may.
         """
         codecs = self._codecs or self._compile()
         stored = self._parse(text)
@@ -110,11 +110,12 @@ class Parameters:
             raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")
         if missing := self._required - stored.keys():
             lack = f"the stored arguments lack {_names(missing)}, which the function requires"
-            raise PayloadError(f"{self._name}: {lack}: give a new parameter a default until the old tasks are done")
+            raise PayloadError(f"{self._name}: {lack}: give new parameters a default until the old tasks have run")
         return stored
 
     def _compile(self) -> dict[str, Codec]:
-        # At first use, because a forward reference may name something that the module defines further down.
+        # Compiled at first use, because a forward reference may refer to something that the module defines further
+        # down.
         codecs: dict[str, Codec] = {}
         for name, one in self._known.items():
             try:
@@ -133,11 +134,13 @@ class Parameters:
         raise AssertionError("Python takes the call")
 
     def _context_hint(self) -> str:
-        """Return the advice for a call that does not fit because the parameter for the context is not annotated."""
+        """Return a hint for a call that does not match the signature because the context's
+        parameter is not annotated.
+        """
         meant = self._known.get("ctx")
         if meant is None or meant.annotation is not meant.empty:
             return ""
-        return "; where ctx is the task's context, make the first parameter ctx: TaskContext"
+        return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)
@@ -146,7 +149,7 @@ class Parameters:
 
 
 class ReturnValue:
-    """The value that a task's function returns: it is read back by the return annotation."""
+    """The value that a task's function returns. It is read back according to the return annotation."""
 
     def __init__(self, function: Callable[..., object], *, name: str) -> None:
         self._function = function
@@ -159,10 +162,11 @@ class ReturnValue:
             self._compile()
 
     def load(self, text: str | None) -> Any:
-        """Return the value that is stored as this JSON; None if the function returned None, even against its annotation.
+        """Return the value that is stored as this JSON. It is None if the function returned None, even if the
+        annotation does not allow None.
 
-        Raises PayloadError for a value that does not fit the annotation, ConfigurationError for an annotation that
-        cannot be used to read a result.
+        Raises PayloadError if the value does not fit the annotation, and ConfigurationError if the annotation cannot be
+        used to read a result.
         """
         if text is None:
             return None
@@ -185,53 +189,59 @@ class ReturnValue:
 
 
 def parsed_result(text: str | None, *, name: str) -> Any:
-    """Return the plain JSON value of a stored result. Raises PayloadError for text that `dump_result` does not write."""
+    """Return the plain JSON value of a stored result. Raises PayloadError for a string that `dump_result` cannot have
+    written.
+    """
     if text is None:
         return None
     with suppress(ValueError, RecursionError, CodecError):
         return _DECODER.decode(text)
-    # Raised outside the handler of that error, which quotes the text.
-    raise PayloadError(f"{name}: the stored result is not strict JSON: no worker wrote it")
+    # Raised outside the `with` block, because the original error quotes the text.
+    raise PayloadError(f"{name}: the stored result is not strict JSON: it was not written by a worker")
 
 
 def dump_result(value: object, *, name: str) -> str | None:
-    """Return a result as JSON. Dates, dataclasses and models are written according to their own type, without an
+    """Return a result as JSON. Dates, dataclasses and models are written according to their own types, without an
     annotation.
     """
     return None if value is None else _dump(value, name, "result", fallback=_returned)
 
 
 def dump_payload(value: object, *, name: str) -> str:
-    """Return an event's payload as JSON, written like a result: the emitter does not know its subscribers'
-    annotations.
+    """Return an event's payload as JSON. It is written like a result, because the emitter does not know its
+    subscribers' annotations.
     """
     return _dump(value, name, "payload")
 
 
 def dump_arguments(values: Mapping[str, object], *, name: str) -> str:
-    """Return arguments by name as JSON, without a signature to check them against."""
+    """Return arguments by name as JSON, without checking them against a signature."""
     return _dump(values, name, "arguments")
 
 
 def sanitize(text: str, *, limit: int = 8_192) -> str:
-    """Return an error's text as every database stores it: at most `limit` bytes of UTF-8. The head and the tail are kept."""
-    if len(text) <= limit and text.isascii() and "\0" not in text:  # as most errors are: takes a third of the time
+    """Return an error message in a form that every database can store, with at most `limit` bytes of UTF-8. Of a longer
+    message, the beginning and the end are kept.
+    """
+    if (
+        len(text) <= limit and text.isascii() and "\0" not in text
+    ):  # true for most errors, and takes a third of the time
         return text
     data = _UNSTORABLE.sub("\ufffd", text).encode()
     if len(data) <= limit:
         return data.decode()
-    # ASCII, so that text that fits every encoding still does.
+    # The marker is ASCII, so that text that fits into every encoding still does.
     marker = f"\n... {len(data) - limit} bytes and more were cut ...\n".encode()
     if limit < 4 * len(marker):
         return data[: max(limit, 0)].decode(errors="ignore")
-    # The tail gets the larger half: a traceback ends with what happened.
+    # The end gets more of the space, because a traceback ends with what happened.
     head = (limit - len(marker)) // 3
     tail = limit - len(marker) - head
     return (data[:head] + marker + data[-tail:]).decode(errors="ignore")
 
 
 def _returned(value: Any, limits: Limits) -> object:
-    """Write a model using the names under which it reads itself back."""
+    """Write a model under the names with which it reads itself back."""
     return jsonable(dump_model(value, by_alias=True), limits) if is_model(type(value)) else readable(value, limits)
 
 
@@ -245,12 +255,14 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
 
 
 def _forget_cause(error: CodecError) -> None:
-    """Forget what led to an error: its text may quote the value, and error trackers follow the chain of exceptions."""
+    """Remove the cause of an error: its message may quote the value, and error trackers follow the
+    chain of exceptions.
+    """
     error.__cause__ = error.__context__ = None
 
 
 def _result_codec(function: Callable[..., object]) -> Codec:
-    """Return the codec of the function's return annotation. Raises CodecError."""
+    """Return the codec for the function's return annotation. Raises CodecError."""
     if (known := _RESULT_CODECS.get(function)) is not None:
         return known
     annotation = inspect.signature(function).return_annotation
@@ -261,16 +273,18 @@ def _result_codec(function: Callable[..., object]) -> Codec:
 
 
 _RESULT_CODECS: WeakKeyDictionary[Callable[..., object], Codec] = WeakKeyDictionary()
-"""The codecs of functions whose results were read before, because each call of a step names its function. The keys are weak
-because such a function may be a closure of one run.
+"""The codecs of functions whose results have been read before. They are kept because each call of a step passes its
+function again. The keys are weak because such a function may be a closure that belongs to a single run.
 
-Without them, this took 120 us; now it takes 3 us (`python -m timeit -s "from outboxq.payload.parameters import ReturnValue" -s
+This reduced the time from 120 us to 3 us (`python -m timeit -s "from outboxq.payload.parameters import ReturnValue" -s
 "def f() -> dict[str, list[int]]: ..." "ReturnValue(f, name='x').check()"`).
 """
 
 
 def _storable(function: Callable[..., object], name: str, *, context: bool) -> inspect.Signature:
-    """Return the signature without the context. Raises ConfigurationError for arguments that cannot be stored by name."""
+    """Return the signature without the context. Raises ConfigurationError if some arguments could not be stored by
+    name.
+    """
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise ConfigurationError(
             f"{name}: async functions cannot be tasks: write a plain function that calls asyncio.run()"
@@ -305,7 +319,7 @@ def _encode(stored: object, what: str) -> str:
         raise PayloadError(f"{what} contain an integer with more digits than Python can write: pass a string") from None
     size = len(text) if text.isascii() else len(text.encode())
     if size > MAX_BYTES:
-        limit = f"{size} bytes of JSON are over the limit of {MAX_BYTES}"
+        limit = f"{size} bytes of JSON exceed the limit of {MAX_BYTES}"
         raise PayloadError(f"{what} are too large ({limit}): store the data and pass a reference")
     return text
 

@@ -1,4 +1,4 @@
-"""Strict JSON and the codecs: each writes the values of one annotation as JSON, and reads them back.
+"""Strict JSON and the codecs. Each codec writes the values of one annotation as JSON, and reads them back.
 
 `annotations` chooses the codec.
 """
@@ -19,12 +19,12 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 MAX_DEPTH = 64
-"""Maximum nesting depth of a document. Python's own parser gives up near 1000 levels, and earlier in a deep call
+"""The maximum nesting depth of a document. Python's own parser gives up at about 1000 levels, or earlier in a deep call
 stack.
 """
 MAX_INTEGER_BITS = 14_284
-"""The number of bits in 4300 digits, the longest integer that Python can read back (`sys.set_int_max_str_digits`).
-Counting digits would be slow.
+"""The number of bits in 4300 digits, the length of the longest integer that Python can read back
+(`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
 
 Textual = date | time | timedelta | UUID | Decimal
@@ -35,7 +35,7 @@ class CodecError(Exception):
     """A value or an annotation that cannot be stored or read back."""
 
     def __init__(self, reason: str, path: str = "") -> None:
-        """`path` leads from the argument to the value; each level that the error passes through is prepended to it."""
+        """`path` leads from the argument to the value. Each level through which the error passes is prepended to it."""
         super().__init__(reason)
         self.reason, self.path = reason, path
 
@@ -48,10 +48,10 @@ class CodecError(Exception):
 
 
 class Limits:
-    """The depth of the value being converted, and the bytes that its JSON may still take.
+    """The depth of the value that is being converted, and the number of bytes that its JSON may still take.
 
-    The bytes are a lower bound: one for each item and character. Without it, a list that holds another one twice, 30 levels deep,
-    would be written out a billion times before its size is known.
+    The size is a lower bound, with one byte for each item and character. Without this bound, a list that contains
+    another list twice, 30 levels deep, would be expanded to a billion items before its size is known.
     """
 
     __slots__ = ("depth", "fallback", "left", "limit")
@@ -90,15 +90,13 @@ Convert = Callable[[Any, Limits], object]
 
 
 def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per type
-    """Return a copy of exact JSON types only. Subclasses of str, int and float become the plain values that they
-    equal.
-    """
+    """Return a copy that consists only of exact JSON types. Subclasses of str, int and float become equal plain values."""
     cls = type(value)
     if cls is str:
         return limits.text(value)
     if cls is int:
         if value.bit_length() > MAX_INTEGER_BITS:
-            raise CodecError("the integer has more than 4300 digits, which Python does not read back: pass a string")
+            raise CodecError("the integer has more than 4300 digits, which Python cannot read back: pass a string")
         return value
     if cls is bool or value is None:
         return value
@@ -152,7 +150,7 @@ def convert_object(
 
 def plain_key(key: object, limits: Limits) -> str:
     if not isinstance(key, str):
-        raise CodecError(f"a key is {type(key).__name__}, and JSON has only strings as keys: convert it")
+        raise CodecError(f"a key is {type(key).__name__}, but JSON only allows strings as keys: convert it")
     return limits.text(str.__str__(key))
 
 
@@ -166,11 +164,11 @@ def refuse(value: object, limits: Limits) -> object:  # noqa: ARG001
     structured = hasattr(type(value), "__dataclass_fields__") or is_model(type(value))
     if structured or isinstance(value, Textual | enum.Enum):
         raise CodecError(f"{name} is not JSON: annotate the parameter as {name}, or pass a string")
-    raise CodecError(f"{name} is not JSON: use an id, or a dataclass that the annotation names")
+    raise CodecError(f"{name} is not JSON: pass an id, or annotate the parameter with a dataclass")
 
 
 def readable(value: Any, limits: Limits) -> object:
-    """Convert a value of a result by its own type."""
+    """Convert a value in a result according to its own type."""
     if isinstance(value, enum.Enum):
         return jsonable(value.value if is_scalar(value.value) else value.name, limits)
     if isinstance(value, Textual):
@@ -185,7 +183,7 @@ def readable(value: Any, limits: Limits) -> object:
 
 
 def to_text(value: Textual) -> str:
-    """Return the exact text of a value, from which its class reads an equal one."""
+    """Return the exact text of a value, from which its class can read an equal value."""
     if isinstance(value, Decimal) and not value.is_finite():
         raise CodecError("a Decimal that is NaN or infinite is not JSON: pass None")
     if isinstance(value, datetime | time) and value.tzinfo is not None and value.utcoffset() is None:
@@ -208,7 +206,7 @@ def path_part(key: object) -> str:
 
 
 def json_type(value: object) -> str:
-    """Return the name of a JSON value's type in the standard."""
+    """Return the name that the JSON standard uses for the type of a value."""
     return _JSON_TYPES.get(type(value), "object")
 
 
@@ -218,9 +216,9 @@ def is_scalar(value: object) -> bool:
 
 def dump_model(model: Any, **options: bool) -> object:
     try:
-        # warnings=False: they quote values.
+        # warnings=False, because warnings quote values.
         return model.model_dump(mode="json", warnings=False, **options)
-    except Exception as error:  # noqa: BLE001 -- a serializer of the model may raise anything
+    except Exception as error:  # noqa: BLE001 -- the model's serializers may raise any exception
         raise CodecError(f"{type(model).__name__} cannot be dumped: {type(error).__name__}") from None
 
 
@@ -251,16 +249,16 @@ class Codec(ABC):
     label: str
     """The annotation, for messages."""
     json_types: frozenset[str]
-    """The JSON types that its values are written as. A union is read by these types, never by trying one member after
-    another, which would turn a string that looks like a UUID into one.
+    """The JSON types as which its values are written. A union is read by these types, never by trying one member after
+    another, which would turn a string that looks like a UUID into a UUID.
     """
     plain: bool = False
-    """True if its values are the same in Python and in JSON."""
+    """True if its values are represented identically in Python and in JSON."""
     accepts: type | tuple[type, ...]
     """The classes of its values."""
 
     def fits(self, value: object) -> bool:
-        """Return whether a value is of the annotated type, looking only at the value itself."""
+        """Return whether a value has the annotated type, without looking inside the value."""
         return isinstance(value, self.accepts)
 
     @abstractmethod
@@ -286,8 +284,9 @@ class Codec(ABC):
 class PlainCodec(Codec):
     """A value that is already JSON.
 
-    With `classes` or `members`, it must be what a type checker would accept for the annotation, except that a bool is not a number.
-    Only enqueued values are compared. Stored values are read as they are: another release, `emit`, or SQL may have written them.
+    With `classes` or `members`, the value must be one that a type checker would accept for the annotation, except that
+    a bool does not count as a number. Only values that are being enqueued are checked. Stored values are read
+    unchecked, because another release, `emit` or SQL may have written them.
     """
 
     plain = True
@@ -300,7 +299,9 @@ class PlainCodec(Codec):
         classes: Iterable[type] = (),
         members: Sequence[Codec] = (),
     ) -> None:
-        """`classes` are those of the values; `members` are the other types of a union, which look inside of their values."""
+        """`classes` are the classes of the values. `members` are the codecs of a union's other types, which look inside
+        their values.
+        """
         self.label, self.json_types, self.members = label, json_types, members
         self.classes = frozenset(classes)
         self.accepts = tuple(self.classes)
@@ -319,7 +320,7 @@ class PlainCodec(Codec):
             return jsonable(value, limits)
         if value is None:
             self.expect(value)
-        stored = jsonable(value, limits)  # comes first, because its message for a value that is not JSON is better
+        stored = jsonable(value, limits)  # comes first, because it has a better message for a value that is not JSON
         if self.compares and not self.fits(value):
             remedy = "pass a value of that type, or declare the task with check_types=False"
             raise CodecError(f"{type(value).__name__} does not fit {self.label}: {remedy}")
@@ -341,7 +342,7 @@ class TextCodec(Codec):
         self.cls, self.label = cls, cls.__name__
 
     def fits(self, value: object) -> bool:
-        # A datetime is a date to isinstance, but a date cannot be read from its text.
+        # isinstance considers a datetime a date, but a date cannot be read from a datetime's text.
         return isinstance(value, self.cls) and (issubclass(self.cls, datetime) or not isinstance(value, datetime))
 
     def encode(self, value: Any, limits: Limits) -> object:
@@ -370,7 +371,7 @@ class TextCodec(Codec):
 
 
 class EnumCodec(Codec):
-    """An enum member, stored by value if every value is a string, a number or a boolean, otherwise by name."""
+    """An enum member. It is stored by value if every value is a string, a number or a boolean, otherwise by name."""
 
     def __init__(self, cls: type[enum.Enum]) -> None:
         self.cls, self.accepts, self.label = cls, cls, cls.__name__
@@ -386,16 +387,16 @@ class EnumCodec(Codec):
         self.expect_json(value)
         try:
             return self.cls(value) if self.by_value else self.cls[value]
-        except Exception:  # noqa: BLE001 -- ValueError, KeyError, or what its own _missing_ raises
+        except Exception:  # noqa: BLE001 -- ValueError, KeyError, or whatever its own _missing_ raises
             what = f"the stored {json_type(value)} is not a member of {self.label}"
             raise CodecError(f"{what}: was a member renamed?") from None
 
 
 class LiteralCodec(Codec):
-    """`Literal`: one of a few values, each represented differently in JSON."""
+    """`Literal`: one of a few values, whose JSON representations all differ."""
 
     def __init__(self, values: tuple[Any, ...]) -> None:
-        # As in code, but no longer than a line: these values are not secret.
+        # As in code, but at most a line long. These values are not secret.
         written = ", ".join(str(one) if isinstance(one, enum.Enum) else repr(one) for one in values)
         self.label = f"Literal[{written if len(written) <= 100 else written[:100] + '…'}]"
         limits = Limits(10_000)
@@ -425,7 +426,9 @@ class LiteralCodec(Codec):
 
 
 class ArrayCodec(Codec):
-    """`list`, `set`, `frozenset` and `tuple[X, ...]` with one codec for all items; `tuple[X, Y]` with one for each place."""
+    """`list`, `set`, `frozenset` and `tuple[X, ...]` with one codec for all items, or `tuple[X, Y]` with one codec for
+    each position.
+    """
 
     json_types = frozenset({"array"})
 
@@ -485,7 +488,7 @@ class MappingCodec(Codec):
 
 
 def _takes(member: Codec, value: object) -> bool:
-    """Return whether a member of a union takes a value that is known to be JSON within its limits."""
+    """Return whether a member of a union accepts a value that is known to be valid JSON within the limits."""
     try:
         member.encode(value, Limits(sys.maxsize))
     except CodecError:

@@ -1,4 +1,4 @@
-"""The part of an Outbox that makes batches and chains."""
+"""The part of an Outbox that creates batches and chains."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 from uuid import UUID
 
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
-from ..integration.ambient import CURRENT, OutboxRef, resolve_target
+from ..integration.ambient import CURRENT, resolve_target
 from ..model import TaskStatus
 from ..model.batches import (
     LONGEST_CHAIN,
@@ -43,26 +43,52 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
-class OpenBatch(Generic[R_co]):
-    """A batch that is being made: ``task.using(batch)`` adds tasks to it until the `with` block ends."""
+class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
+    """A batch. `Outbox.batch` returns it, its `with` block writes it, and ``task.using(batch)`` adds tasks to it inside
+    the block.
+    """
 
-    def __init__(self, batch: NewBatch, outbox: OutboxRef, target: object) -> None:
-        """`target`: the transaction in which it is made."""
-        self.id = batch.id
-        """The id of the batch, which is the `pipeline_execution_id` of its tasks."""
+    id: UUID
+    """The id of the batch, which is the `pipeline_execution_id` of its tasks. It is set when the block begins."""
+    then_id: UUID | None
+    """The id of the task that will follow; None: no task follows. It is set when the block begins."""
+
+    def __init__(self, outbox: BatchedTasks, batch: NewBatch, using: object) -> None:
         self.outbox = outbox
-        self.then_id = batch.then[0].id if batch.then else None
-        """The id of the task that will follow; None: no task follows."""
-        self._target = target
-        self._origin = Origin(outbox, target)
-        self._is_open = True
+        self._batch, self._using = batch, using
+        self._target: object = None
+        self._origin: Origin | None = None
+        self._is_open = False
 
     def __repr__(self) -> str:
-        return f"<OpenBatch {self.id}>"
+        return f"<OpenBatch {self._batch.id}>"
+
+    def __enter__(self) -> Self:
+        if self._origin is not None:
+            raise InvalidTarget(
+                f"batch {self.id} has already been made: write `with outbox.batch(…)` again for another one"
+            )
+        self._block = self.outbox.making(self._batch, self._using, "a batch")
+        self._target = self._block.__enter__()
+        self.id = self._batch.id
+        self.then_id = self._batch.then[0].id if self._batch.then else None
+        self._origin, self._is_open = Origin(self.outbox, self._target), True
+        return self
+
+    def __exit__(self, *failure: object) -> bool | None:
+        self._is_open = False
+        is_handled = self._block.__exit__(*failure)  # type: ignore[arg-type]
+        if failure[0] is None and self._using is self.outbox and self._origin is not None:
+            self._origin.settle()
+        return is_handled
 
     @property
     def target(self) -> object:
-        """The transaction in which the batch is made. Raises InvalidTarget once the block has ended."""
+        """The transaction in which the batch is written. Raises InvalidTarget before the block begins and after it has
+        ended.
+        """
+        if self._origin is None:
+            raise InvalidTarget(f"the batch {_NOT_MADE}")
         if not self._is_open:
             raise InvalidTarget(
                 f"batch {self.id} is closed: its `with` block has ended; only its own tasks can still add tasks, using(ctx.batch)"
@@ -70,68 +96,25 @@ class OpenBatch(Generic[R_co]):
         return self._target
 
     def takes_tasks(self) -> bool:
-        """Return whether tasks can be added."""
+        """Return whether tasks can be added to the batch."""
         return self._is_open
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the batch, and the task that follows it, have ended; return what that task's function returned.
+        """Wait until the batch and the task that follows it have ended, and return what that task's function returned.
 
-        Without a task that follows, it is the BatchCounts, once the batch has ended. A dead letter that the batch waits
-        for raises TaskFailed at once, and a cancelled batch raises TaskCancelled; otherwise it behaves like
-        `Handle.result`. In another process: ``outbox.result(batch.then_id)``.
+        If no task follows, it waits until the batch has ended and returns its BatchCounts. Raises TaskFailed as soon as
+        the batch has to wait for a dead letter, and TaskCancelled if the batch is cancelled. Otherwise it behaves like
+        `Handle.result`. In another process, use ``outbox.result(batch.then_id)``.
 
-        Raises WaitRefused inside the `with` block, and while its transaction is open.
+        Raises WaitRefused inside the `with` block, and while the block's transaction is open.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
-                f"batch {self.id} is being made, so no worker can see its tasks; wait for its result after the `with` "
+                f"batch {self.id} is not complete, so workers cannot see its tasks yet; wait for its result after the `with` "
                 "block, when its transaction has been committed"
             )
-        found: R_co = (
-            self._origin.batch_result(self.id, timeout)
-            if self.then_id is None
-            else self._origin.result(self.then_id, timeout)
-        )
-        return found
-
-    def end(self) -> None:
-        """Refuse further tasks."""
-        self._is_open = False
-
-    def settle(self) -> None:
-        """Note that the transaction in which it was made has been committed."""
-        self._origin.settle()
-
-
-class BatchBlock(AbstractContextManager[OpenBatch[R_co]]):
-    """The `with` block in which a batch is made: `Outbox.batch` returns one, and entering it gives the OpenBatch."""
-
-    def __init__(self, outbox: OutboxRef, block: AbstractContextManager[OpenBatch[R_co]]) -> None:
-        self.outbox = outbox
-        self._block = block
-        self._made: OpenBatch[R_co] | None = None
-
-    def __enter__(self) -> OpenBatch[R_co]:
-        if self._made is not None:
-            raise InvalidTarget(
-                f"batch {self._made.id} has already been made: write `with outbox.batch(…)` again for another one"
-            )
-        self._made = self._block.__enter__()
-        return self._made
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
-    ) -> bool | None:
-        return self._block.__exit__(kind, error, traceback)
-
-    @property
-    def target(self) -> object:
-        """Raises InvalidTarget: tasks can be added to what the block gives."""
-        raise InvalidTarget(f"the batch {_NOT_MADE}")
-
-    def takes_tasks(self) -> bool:
-        """Return False: the batch has not been made yet."""
-        return False
+        wait: Any = self.outbox.wait_for_batch if self.then_id is None else self.outbox.wait_for_result
+        return wait(self.then_id or self.id, timeout, self._origin)  # type: ignore[no-any-return]
 
     if not TYPE_CHECKING:
 
@@ -144,20 +127,22 @@ _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChainHandle(Sourced[R_co]):
-    """The ids of a chain that was enqueued."""
+    """The ids of a chain that has been enqueued."""
 
     id: UUID
     """The id of the chain, which is the `pipeline_execution_id` of its tasks."""
     task_ids: tuple[UUID, ...]
-    """The ids of its tasks, in order. At first, only the first of them exists."""
+    """The ids of its tasks, in order. At first, only the first task exists."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
-        """Wait until the chain has ended, and return what its last function returned, read by the return annotation.
+        """Wait until the chain has ended, and return what its last function returned, read according to the return
+        annotation.
 
-        A task that stops the chain ends the wait at once: TaskFailed or TaskCancelled of that task is raised. A dead letter stops the
-        chain until it is redriven. `timeout` and the other exceptions are those of `Handle.result`.
+        If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If the
+        task became a dead letter, the chain goes on when it is redriven. `timeout` and the other exceptions are the
+        same as for `Handle.result`.
 
-        Raises InvalidCall for a handle that was pickled or copied: write ``outbox.result(handle.task_ids[-1])``.
+        Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
         """
         if self._known_source is None:
             raise InvalidCall(
@@ -173,7 +158,7 @@ _OF_HANDLE = frozenset({"id", "result", "task_ids"})
 
 @dataclass(frozen=True, kw_only=True)
 class Chain(Generic[R_co]):
-    """Calls that run one after the other: `Outbox.chain()` makes one, `enqueue()` writes it."""
+    """Calls that run one after another. `Outbox.chain()` returns a chain, and `enqueue()` writes it."""
 
     outbox: Any = field(repr=False)
     calls: tuple[TaskCall[Any], ...]
@@ -182,20 +167,20 @@ class Chain(Generic[R_co]):
     target: object = CURRENT
 
     def using(self, target: object) -> Chain[R_co]:
-        """Return the chain with the transaction in which it is enqueued, as for `Task.using`."""
+        """Return the chain with the transaction in which to enqueue it, as in `Task.using`."""
         return replace(self, target=target)
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            hint = f"the chain has no {name!r} yet: it is enqueued by outbox.chain(…).using(session).enqueue(), whose handle has it"
+            hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
             text = hint if name in _OF_HANDLE else f"a chain has no {name!r}"
             raise AttributeError(text, name=name, obj=self)
 
     def enqueue(self) -> ChainHandle[R_co]:
-        """Enqueue the first call. Each of the others is enqueued by the transaction in which the one before it completes.
+        """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
 
-        Each call of this method enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
+        Calling this method again enqueues another chain. Raises InvalidTarget if there is no transaction to write in.
         """
         batch_id = new_batch_id()
         first = self.calls[0].as_new(first_id(batch_id))
@@ -219,7 +204,7 @@ class StandIn:
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-    """Surrounds the making of a batch or a chain."""
+    """Wraps the creation of a batch or a chain."""
 
 
 class BatchedTasks(AwaitedResults):
@@ -235,7 +220,7 @@ class BatchedTasks(AwaitedResults):
         using: object = ...,
         on_failed: OnFailed | str = ...,
         name: str | None = ...,
-    ) -> BatchBlock[R]: ...
+    ) -> OpenBatch[R]: ...
     @overload
     def batch(
         self,
@@ -244,7 +229,7 @@ class BatchedTasks(AwaitedResults):
         using: object = ...,
         on_failed: OnFailed | str = ...,
         name: str | None = ...,
-    ) -> BatchBlock[BatchCounts]: ...
+    ) -> OpenBatch[BatchCounts]: ...
 
     @naming_options("batch()", OF_A_BATCH)
     def batch(
@@ -254,42 +239,37 @@ class BatchedTasks(AwaitedResults):
         then: TaskCall[Any] | None = None,
         on_failed: OnFailed | str = OnFailed.CONTINUE,
         name: str | None = None,
-    ) -> BatchBlock[Any]:
-        """Make a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``, and in it ``task.using(batch)``.
+    ) -> OpenBatch[Any]:
+        """Create a batch: ``with outbox.batch(using=session, then=report.call()) as batch:``. Add tasks to it with
+        ``task.using(batch)``.
 
         The batch and its tasks are committed with the transaction of `using`. When all of its tasks have ended, `then`
-        is enqueued, exactly once, by the transaction in which the last one ends. Tasks of the batch may add tasks to
-        it: ``task.using(ctx.batch)``. After an error in the block, the batch is not closed: roll the transaction back.
+        is enqueued exactly once, by the transaction in which the last task ends. Tasks in the batch can add more tasks
+        to it with ``task.using(ctx.batch)``. If the block raises an error, the batch is not closed: roll the
+        transaction back.
 
         Args:
-            using: The owner of the transaction, as for `Task.using`. The outbox itself means a separate transaction
-                around the block.
-            then: The call that follows: ``report.call(42)``, with options ``report.using(priority=5).call(42)``. None: none.
-            on_failed: The effect of a dead letter. "continue": it has ended. "wait": the batch waits until it is redriven and
-                completes, or is discarded. "cancel": the other tasks of the batch are cancelled; `then` follows all the same.
-            name: A name for people. None: none.
+            using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
+            around the block.
+            then: The call that follows the batch: ``report.call(42)``, or with options
+            ``report.using(priority=5).call(42)``. None: no call follows.
+            on_failed: What a dead letter does to the batch. "continue": it counts as ended. "wait": the batch waits
+            until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
+            cancelled, and `then` still follows.
+            name: A name for people to read. None: it does not have one.
 
-        Raises InvalidTarget if there is no transaction to write in, InvalidArgument for an option out of its range.
+        Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
         """
         batch_id, policy = new_batch_id(), choice(OnFailed, on_failed, "on_failed")
         link = BatchLink(batch_id=batch_id, number=1)
         follow = () if then is None else (_ours(self, then, "then=").as_new(link.task_id),)
         batch = NewBatch(id=batch_id, name=name, on_failed=policy, then=follow)
-        return BatchBlock(self, self._block(batch, using))
-
-    @contextmanager
-    def _block(self, batch: NewBatch, using: object) -> Iterator[OpenBatch[Any]]:
-        with self.making(batch, using, "a batch") as target:
-            made: OpenBatch[Any] = OpenBatch(batch, self, target)
-            try:
-                yield made
-            finally:
-                made.end()
-        if using is self:
-            made.settle()
+        return OpenBatch(self, batch, using)
 
     def making(self, batch: NewBatch, using: object, what: str) -> AbstractContextManager[object]:
-        """Write the batch, run the block, and close the batch, in one transaction. Yields its owner."""
+        """Write the batch, run the block and close the batch, all in one transaction. Yields the
+        transaction's owner.
+        """
         made = self._made(batch, using, what)
         return made if self._stand_in is None else self._stand_in.making(made)
 
@@ -297,8 +277,8 @@ class BatchedTasks(AwaitedResults):
     def _made(self, batch: NewBatch, using: object, what: str) -> Iterator[object]:
         if (outer := batch_in(using)) is not None:
             raise InvalidTarget(
-                f"{what} cannot be part of {outer!r}, which takes single tasks; make it separately, using=session, or "
-                "let a task of the batch add the next one when it finishes: task.using(ctx.batch)"
+                f"{what} cannot be part of {outer!r}, which only takes single tasks; create it separately, using=session, or "
+                "let a task in the batch add the next task when it finishes: task.using(ctx.batch)"
             )
         store = self.store
         with resolve_target(self, using, what, is_option=True) as known:
@@ -311,7 +291,7 @@ class BatchedTasks(AwaitedResults):
                     store.batches.close(batch.id, using=target)
                 except BaseException as error:
                     if own is None:
-                        with suppress(Exception):  # a transaction that has failed or ended does not commit any of it
+                        with suppress(Exception):  # a transaction that has failed or ended will not commit any of it
                             store.batches.forbid_commit(batch.id, sentence(error), using=target)
                     raise
 
@@ -331,24 +311,24 @@ class BatchedTasks(AwaitedResults):
     ) -> Chain[Any]:
         """Return a chain of these calls: ``outbox.chain(a.call(1), b.call()).using(session).enqueue()``.
 
-        Each call is enqueued by the transaction in which the one before it completes; `ctx.previous` is the value that
-        it returned. A task that is cancelled, expires or is discarded ends the chain.
+        Each call is enqueued by the transaction in which the call before it completes, and finds that call's return
+        value in `ctx.previous`. A task that is cancelled, expires or is discarded ends the chain.
 
         Args:
             calls: The calls, in their order.
-            on_failed: The effect of a dead letter. "wait": the chain waits, and goes on once it is redriven and completes. "cancel":
-                the chain ends.
-            name: A name for people. None: none.
+            on_failed: What a dead letter does to the chain. "wait": the chain waits, and continues when the dead letter
+            has been redriven and completes. "cancel": the chain ends.
+            name: A name for people to read. None: it does not have one.
 
-        Raises InvalidCall for anything but calls, InvalidArgument without calls.
+        Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
         """
         policy = choice(OnFailed, on_failed, "on_failed")
         if policy is OnFailed.CONTINUE:
             raise InvalidArgument(
-                "on_failed of a chain is 'wait' or 'cancel': the next task would lack the result of the task that failed"
+                "on_failed of a chain must be 'wait' or 'cancel': the next task would lack the result of the failed task"
             )
         if not calls:
-            raise InvalidArgument("a chain has at least one call: outbox.chain(a.call(1), b.call())")
+            raise InvalidArgument("a chain needs at least one call: outbox.chain(a.call(1), b.call())")
         if len(calls) > LONGEST_CHAIN:
             raise InvalidArgument(
                 f"a chain has at most {LONGEST_CHAIN} calls, and this one has {len(calls)}; let its last task enqueue the next chain"
@@ -362,12 +342,14 @@ class BatchedTasks(AwaitedResults):
         return RunningBatch(self, context)
 
     def previous_of(self, context: TaskContext) -> Any:
-        """Return the result of the previous task of the chain. Raises InvalidCall without such a task, TaskNotFound if it was deleted."""
+        """Return the result of the previous task in the chain. Raises InvalidCall if there is no previous task, and
+        TaskNotFound if it has been deleted.
+        """
         batch: Any = context.batch
         record, within = batch.record, None if context.inside is None else context
         if record.kind is not BatchKind.CHAIN or context.task_id not in record.then_ids:
             raise InvalidCall(
-                f"task {context.task_id} ({context.task_name}) has no task before it: {_why_none(context, record)}"
+                f"task {context.task_id} ({context.task_name}) has no previous task: {_why_none(context, record)}"
             )
         number = record.then_ids.index(context.task_id)
         before = record.then_ids[number - 1] if number else first_id(batch.id)
@@ -380,22 +362,22 @@ def _why_none(context: TaskContext, batch: Batch) -> str:
     if batch.kind is not BatchKind.CHAIN:
         return "it is in a batch, not a chain"
     if context.task_id == first_id(batch.id):
-        return "it is the first of its chain"
+        return "it is the first task in its chain"
     return "another task added it to its chain; pass what it needs as an argument"
 
 
 def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
     if not isinstance(call, TaskCall):
         hint = "write task.call(…), with the arguments of the function"
-        if isinstance(call, Chain | BatchBlock) or batch_in(call) is not None:
+        if isinstance(call, Chain) or batch_in(call) is not None:
             hint = (
-                "let a task of the chain add tasks to it, using(ctx.batch): the next call waits for those too"
+                "let a task in the chain add tasks to it, using(ctx.batch): the next call waits for those tasks too"
                 if where == "chain()"
-                else "let the task that follows make the next batch or chain"
+                else "let the task that follows create the next batch or chain"
             )
-        raise InvalidCall(f"{where} takes calls of tasks, not {type(call).__name__}; {hint}")
+        raise InvalidCall(f"{where} takes task calls, not {type(call).__name__}; {hint}")
     if call.outbox is not outbox:
-        raise InvalidCall(f"{where} was given a call of {call.task.task_name}, which belongs to another outbox")
+        raise InvalidCall(f"{where} was given a call of {call.task.task_name}, a task that belongs to another outbox")
     return call
 
 
@@ -404,7 +386,7 @@ _NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 
 class RunningBatch:
-    """The batch or chain of a handler's task, read by its outbox: a TaskBatch."""
+    """The batch or chain of a handler's task, as read by the outbox: a TaskBatch."""
 
     def __init__(self, outbox: Any, context: TaskContext) -> None:
         self.id: UUID = context.pipeline_execution_id
@@ -427,32 +409,12 @@ class RunningBatch:
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 
-    @property
-    def name(self) -> str | None:
-        return self.record.name
-
-    @property
-    def size(self) -> int:
-        return self.record.size
-
-    @property
-    def completed(self) -> int:
-        return self.record.completed
-
-    @property
-    def failed(self) -> int:
-        return self.record.failed
-
-    @property
-    def cancelled(self) -> int:
-        return self.record.cancelled
-
-    @property
-    def pending(self) -> int:
-        return self.record.pending
+    name, size, completed, failed, cancelled, pending = (
+        property(attrgetter(f"record.{one}")) for one in ("name", "size", "completed", "failed", "cancelled", "pending")
+    )
 
     def results(self) -> Iterator[BatchResult]:
-        completed, found = self.completed, 0
+        completed, found = self.record.completed, 0
         there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
         if there < completed:
             raise _missing(self.record, there)
@@ -475,7 +437,7 @@ class RunningBatch:
 
     @property
     def _within(self) -> object:
-        """The transaction of the handler; None if it does not have one."""
+        """The handler's transaction; None if it does not have one."""
         return None if self._context.inside is None else self._context
 
 
@@ -489,7 +451,7 @@ def _missing(batch: Batch, found: int) -> TaskNotFound:
 
 
 def value_of(tasks: TaskRegistry, member: Member) -> Any:
-    """Return the result of a task of a batch, read by the return annotation."""
+    """Return the result of a task in a batch, read according to the return annotation."""
     if member.task_name in tasks:
         return tasks.get(member.task_name).returned.load(member.result)
     return parsed_result(member.result, name=member.task_name)

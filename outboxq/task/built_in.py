@@ -1,4 +1,4 @@
-"""The tasks of outboxq itself: one prunes, the other changes many tasks at once."""
+"""outboxq's own tasks: one prunes, the other changes many tasks at once."""
 
 from __future__ import annotations
 
@@ -40,14 +40,16 @@ class BulkAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """An action, and the filters for the dead letters, or with CANCEL for the waiting or running tasks, that it changes. None: any."""
+    """An action, and the filters that select the dead letters that it changes, or with CANCEL the waiting or running
+    tasks. A filter that is None is not applied.
+    """
 
     action: BulkAction
     at: datetime
-    """When the question was asked, aware; shown to people."""
+    """The time at which the person was asked to confirm, as an aware datetime. It is shown to people."""
     snapshot: Snapshot | None = None
-    """The snapshot of the question's count; None before the count. A task that failed or was enqueued since is left
-    alone, so that a run after a crash continues where the last one stopped, and never changes a task twice.
+    """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued later are
+    left alone, so that a run after a crash continues where the last one stopped and never changes a task twice.
     """
     queue: str | None = None
     task: str | None = None
@@ -58,11 +60,11 @@ class Selection:
     exception: str | None = None
     """Class of the exception, for dead letters."""
     group: str | None = None
-    """Id of a group of dead letters."""
+    """The id of a group of dead letters."""
     since: datetime | None = None
-    """Earliest time of the failure, or of the enqueue."""
+    """The earliest time at which the task failed or was enqueued."""
     until: datetime | None = None
-    """The time before which the task failed, or was enqueued."""
+    """The time before which the task failed or was enqueued."""
     status: TaskStatus | None = None
     """Status of the tasks to cancel: READY or RUNNING."""
 
@@ -74,12 +76,12 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """Return the same string for the same question: an idempotency key."""
+        """An idempotency key: the same string for the same selection."""
         return sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
 
     @property
     def as_json(self) -> dict[str, str]:
-        """The selection as the arguments of the task have it."""
+        """The selection as it is passed in the task's arguments."""
         return {name: _plain(value) for name in _NAMES if (value := getattr(self, name)) is not None}
 
     @classmethod
@@ -92,7 +94,7 @@ class Selection:
             raise InvalidArgument(f"these are not arguments of {BULK}: {error}") from error
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
-        """Count the matching tasks, up to `most`; with a `snapshot`, those of them that still match."""
+        """Count the matching tasks, up to `most`. With a `snapshot`, count those of its tasks that still match."""
         if self.action is BulkAction.CANCEL:
             return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
@@ -105,7 +107,9 @@ class Selection:
         limit: int | None = None,
         stop: Callable[[], bool] | None = None,
     ) -> int:
-        """Run the action in transactions of 500 tasks each, and return the number of changed tasks. `stop` is called between them."""
+        """Run the action in transactions of 500 tasks each, and return the number of changed tasks. `stop` is called
+        between transactions, and ends the run by returning True.
+        """
         if self.action is BulkAction.CANCEL:
             return store.cancel_all(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
@@ -131,21 +135,21 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
-    """Redrive, discard or cancel the matching tasks, and return the number of tasks that this run has changed.
+    """Redrive, discard or cancel the matching tasks, and return how many tasks this run has changed.
 
-    If the worker stops, the next run does the rest: the changes are committed in batches of 500.
+    The changes are committed in batches of 500. If the worker stops, the next run makes the remaining changes.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
-        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known what was counted")
+        raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
     changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return changed
 
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task of an outbox. It is not retried if a privilege is missing."""
+    """Return the task for an outbox. It is not retried if a privilege is missing."""
     options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
@@ -160,13 +164,13 @@ PRUNE: Final = "outboxq.prune"
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100
-"""Priority: everything else goes first."""
+"""The priority, which lets all other tasks start first."""
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:
     """Delete the tasks that ended more than `seconds` ago, as `outboxq prune` does, and return their number.
 
-    If the worker stops, the next run deletes the rest: each batch is committed separately.
+    Each batch of tasks is committed separately. If the worker stops, the next run deletes the rest.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     deleted = outbox.store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
@@ -181,7 +185,9 @@ def prune_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
-    """Return the schedule that deletes tasks once `retention` has passed since they ended. Raises InvalidArgument."""
+    """Return the schedule that deletes tasks when they have been over for longer than `retention`. Raises
+    InvalidArgument.
+    """
     age = duration(retention, "retention")
     if not is_span(age, timedelta(seconds=1)):
         raise InvalidArgument(

@@ -12,24 +12,24 @@ from .task import Task
 
 
 class TaskRegistry:
-    """The tasks of one outbox by name. Names are stored permanently, so a name always means the same task."""
+    """The tasks of one outbox by name. Names are stored permanently, so a name must always mean the same task."""
 
     def __init__(self) -> None:
         self.version = ""
-        """The version of the code that declares the tasks; "": it has none."""
+        """The version of the code that declares the tasks; "": it does not have one."""
         self.built_in: dict[str, Task[..., Any]] = {}
-        """The tasks of outboxq itself, by name: every worker knows them."""
+        """outboxq's own tasks, by name. Every worker knows them."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, tuple[object, NewSchedule]] = {}
 
     def add(self, task: Task[..., Any]) -> None:
-        """Add a task. Raises ConfigurationError for a name that is taken.
+        """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that runs again, after an import that failed half-way or for a reload, replaces its own tasks.
+        A module that is executed again, after an import failed half-way or because of a reload, replaces its own tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(
-                f"the name {task.name!r} is that of a task of outboxq itself; choose another name="
+                f"the name {task.name!r} belongs to one of outboxq's own tasks; choose another name="
             )
         known = self._tasks.get(task.name)
         if known is not None and not _is_again(known.function, task.function):
@@ -41,25 +41,26 @@ class TaskRegistry:
         self._schedules = {name: one for name, one in self._schedules.items() if one[1].task_name != task.name}
 
     def add_schedule(self, schedule: NewSchedule, declarer: object) -> None:
-        """Add a schedule that the task `declarer` declares in code. Raises ConfigurationError for a name that is taken.
+        """Add a schedule that the task `declarer` declares in code. Raises ConfigurationError if its name is already
+        taken.
 
-        A module that runs again replaces its own schedules.
+        A module that is executed again replaces its own schedules.
         """
         before, known = self._schedules.get(schedule.name, (declarer, None))
         if known is not None and (known.task_name != schedule.task_name or before is declarer):
             raise ConfigurationError(
-                f"two schedules are called {schedule.name!r}, of the tasks {known.task_name} and {schedule.task_name}; give "
+                f"two schedules are called {schedule.name!r}, for the tasks {known.task_name} and {schedule.task_name}; give "
                 "one of them another name="
             )
         self._schedules[schedule.name] = declarer, schedule
 
     @property
     def schedules(self) -> list[NewSchedule]:
-        """The schedules that are declared so far."""
+        """The schedules that have been declared so far."""
         return [schedule for _, schedule in self._schedules.values()]
 
     def get(self, name: str) -> Task[..., Any]:
-        """Return the task of this name. Raises UnknownTask if this process has not declared it."""
+        """Return the task with this name. Raises UnknownTask if this process has not declared it."""
         try:
             return self._tasks.get(name) or self.built_in[name]
         except KeyError:
@@ -71,11 +72,11 @@ class TaskRegistry:
         return name in self._tasks or name in self.built_in
 
     def queues(self) -> set[str]:
-        """Return the queues of the tasks that are declared so far, and of those of outboxq itself."""
+        """Return the queues of the tasks that have been declared so far and of outboxq's own tasks."""
         return {task.options.queue for task in (*self, *self.built_in.values())}
 
     def snapshot(self) -> TaskRegistry:
-        """Return a registry of the tasks that are declared so far."""
+        """Return a copy of the registry with the tasks that have been declared so far."""
         copy = TaskRegistry()
         vars(copy).update(vars(self), _tasks=dict(self._tasks))
         return copy
@@ -85,8 +86,8 @@ class TaskRegistry:
 
 
 def _is_again(before: Callable[..., object], now: Callable[..., object]) -> bool:
-    """Return whether both are the same function, from two runs of its module. Within one run, a namesake is on another
-    line.
+    """Return whether both are the same function, from two executions of its module. Within one execution, a function of
+    the same name is on a different line.
     """
     if not (isfunction(before) and isfunction(now)) or "<" in before.__qualname__:
         return False

@@ -43,31 +43,36 @@ class AwaitedResults(ABC):
         """The hooks; None without hooks."""
 
     def result(self, task_id: UUID | str, timeout: timedelta | float | None = None) -> Any:
-        """Wait until the task has ended, and return what its function returned, read by the return annotation.
+        """Wait until the task has ended, and return what its function returned, read according to the return
+        annotation.
 
         If this process does not know the task, the value is plain JSON. `timeout` is a timedelta or seconds. None waits
-        forever; 0 asks once. One thread polls for all waiting callers in the process, and ends when there are none.
+        forever; 0 checks once. A single thread polls for all waiting callers in the process, and stops when there are
+        no more callers.
 
-        The task that follows a batch, and each of a chain, is waited for from the first task on: `OpenBatch.then_id`,
-        `ChainHandle.task_ids`. A task that stops a chain ends the wait at once.
+        You can wait for the task that follows a batch (`OpenBatch.then_id`), and for any task in a chain
+        (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends at
+        once.
 
-        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or discarded, the
-        builtin TimeoutError when the time is up, with the reason why the task has not ended. Raises TaskNotFound for a
-        task that does not exist or was pruned, PayloadError for a result that does not fit the annotation, NotPermitted
-        for a database role that may not read results.
+        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or was discarded, and
+        the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises TaskNotFound
+        for a task that does not exist or has been pruned, PayloadError for a result that does not fit the annotation,
+        and NotPermitted if the database role may not read results.
 
-        Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that runs an event loop, and in any thread but
-        the main one of a worker process.
+        Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that is running an event loop, and in
+        any thread of a worker process except the main thread.
         """
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`; None: in a transaction that has been committed."""
+        """Return the result of a task that was enqueued at `origin`. None: its transaction has
+        already been committed.
+        """
         task_id = _identifier(task_id)
         if is_batch(task_id):
             raise InvalidArgument(
                 f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or in another "
-                "process outbox.result(then_id) of a batch and outbox.result(task_ids[-1]) of a chain"
+                "process outbox.result(then_id) for a batch or outbox.result(task_ids[-1]) for a chain"
             )
         standing = self._waited(task_id, timeout, origin).standing
         assert standing is not None
@@ -78,7 +83,7 @@ class AwaitedResults(ABC):
         return parsed_result(standing.result, name=standing.task_name)
 
     def wait_for_batch(self, batch_id: UUID, timeout: timedelta | float | None, origin: Origin | None) -> BatchCounts:
-        """Return the counts of a batch that nothing follows, once its tasks have ended."""
+        """Wait until the tasks of a batch have ended, and return its counts."""
         standing = self._waited(batch_id, timeout, origin).batch
         assert standing is not None
         return standing.counts
@@ -108,7 +113,7 @@ class AwaitedResults(ABC):
 
 
 def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
-    """Return the finished wait. Raises TimeoutError if the task or the batch has not ended."""
+    """Poll once, and return the finished wait. Raises TimeoutError if the task or the batch has not ended."""
     may_come, wait = origin is not None and origin.is_open, Wait(task_id=task_id, transaction=origin)
     Poller(store, may_pass=store.may_pass).at([wait], everything=True)
     if wait.done.is_set():
@@ -120,7 +125,7 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
         raise TimeoutError(uncommitted(wait.what))
     if not wait.is_found:
         raise wait.absence()
-    runs = "; in a test nothing runs it but drain() and inline()" if store.runs_alone else ""
+    runs = "; in a test, only drain() and inline() run it" if store.runs_alone else ""
     if wait.standing is not None:
         raise TimeoutError(
             f"task {task_id} ({wait.standing.task_name}) has not ended: it is {wait.standing.status}{runs}"
@@ -129,7 +134,7 @@ def _ask_once(store: Store, task_id: UUID, origin: Origin | None) -> Wait:
 
 
 def _why(waiter: ResultWaiter, wait: Wait) -> str:
-    """Return the reason why it has not ended, as a clause."""
+    """Return the reason why the task or the batch has not ended, as a clause."""
     if wait.trouble is not None:
         return f"the database is not responding: {sentence(wait.trouble)}"
     if not wait.is_found:
@@ -137,14 +142,14 @@ def _why(waiter: ResultWaiter, wait: Wait) -> str:
     if wait.is_ahead and wait.batch is not None:
         where = f"{wait.batch.kind} {wait.batch.link.batch_id}"
         found = waiter.explained(lambda: not_come(waiter.store, wait, explains=True))
-        return found or f"{where} goes on; outboxq batch show {wait.batch.link.batch_id}"
+        return found or f"{where} is still in progress; see outboxq batch show {wait.batch.link.batch_id}"
     standing = "" if wait.standing is None else f"it was {wait.standing.status}; "
     found = waiter.explained(lambda: waiter.store.explain(wait.task_id).sentence)
     return found or f"{standing}outboxq task explain {wait.task_id}"
 
 
 def _ensure_may_wait(wait: Wait) -> None:
-    """Raise WaitRefused if the wait would keep its own task from running, or would block an event loop."""
+    """Raise WaitRefused if the wait could keep the awaited task from running, or would block an event loop."""
     running = current.get()
     if running is not None and not running.has_ended:
         raise WaitRefused(
@@ -154,20 +159,20 @@ def _ensure_may_wait(wait: Wait) -> None:
         )
     if _has_event_loop():
         raise WaitRefused(
-            f"{wait.what} cannot be awaited here: an event loop is running in this thread, and would be blocked meanwhile; "
+            f"{wait.what} cannot be awaited here: an event loop is running in this thread and would be blocked; "
             "wait in another thread with await asyncio.to_thread(handle.result), or with anyio: "
-            "await anyio.to_thread.run_sync(handle.result); or ask with timeout=0"
+            "await anyio.to_thread.run_sync(handle.result); or call with timeout=0"
         )
     if process.is_worker and threading.current_thread() is not threading.main_thread():
         raise WaitRefused(
             f"the thread {threading.current_thread().name!r} of a worker process cannot wait for the result of {wait.what}: "
             "a handler may be waiting for this thread, and if every handler in a worker waited, none could run the tasks they "
-            "wait for; ask with timeout=0"
+            "wait for; call with timeout=0"
         )
 
 
 def _has_event_loop() -> bool:
-    """Return whether an event loop of asyncio runs in this thread. It imports nothing."""
+    """Return whether an asyncio event loop is running in this thread, without importing asyncio."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return False
@@ -184,11 +189,11 @@ def _identifier(task_id: object) -> UUID:
     try:
         return UUID(task_id if isinstance(task_id, str) else "")
     except ValueError:
-        raise InvalidArgument(f"result() takes the id of a task, a UUID or its text, not {task_id!r}") from None
+        raise InvalidArgument(f"result() takes the id of a task, as a UUID or a string, not {task_id!r}") from None
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
-    """Return the timeout in seconds. Raises InvalidArgument for one below zero."""
+    """Return the timeout in seconds. Raises InvalidArgument if it is negative."""
     if timeout is None:
         return None
     seconds = duration(timeout, "timeout").total_seconds()
@@ -198,16 +203,18 @@ def _seconds(timeout: timedelta | float | None) -> float | None:
 
 
 NAMED_UP_TO = 1000
-"""The largest batch for which an error names the first task that has not ended: finding that task reads all of them."""
+"""The size of the largest batch for which an error names the first task that has not ended. Finding that task means
+reading the whole batch.
+"""
 _ENDS: Mapping[str | None, tuple[str, str]] = {
     EventType.EXPIRED: ("expired", "expired before it was started"),
     EventType.DISCARDED: ("discarded", "failed and was discarded"),
 }
-"""The reasons and words for endings other than a cancellation."""
+"""The reason and the wording for each way to end other than a cancellation."""
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
-    """Return the error for a task that ended without completing, with words before and after the reason."""
+    """Return the error for a task that ended without completing. `before` and `after` surround its message."""
     what, end = f"{before}task {standing.id} ({standing.task_name})", standing.end
     data = {} if end is None else end.event_data
     if standing.status is TaskStatus.FAILED:
@@ -227,23 +234,24 @@ def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") ->
 
 
 def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
-    """Return the error of a wait for a task that follows a batch, if the batch has stopped or waits for a dead letter."""
+    """Return the error for a wait if the batch before the task has stopped or is waiting for a dead letter."""
     what, blocker = f"{batch.kind} {batch.link.batch_id}", batch.blocker
     waits = batch.completed_at is None and (batch.runs_then or batch.link.number == 0)
     if blocker is not None and blocker.status is TaskStatus.FAILED and waits:
-        after = f"; after outboxq failed redrive {blocker.id}, you can wait for it again"
-        return ended_otherwise(blocker, before=f"{what} waits for a dead letter: ", after=after)
+        after = f"; run outboxq failed redrive {blocker.id}, then wait for it again"
+        return ended_otherwise(blocker, before=f"{what} is waiting for a dead letter: ", after=after)
     if blocker is not None and batch.kind is BatchKind.CHAIN:
         return ended_otherwise(blocker, before=f"{what} has stopped: ")
     how, reason = "has stopped" if batch.runs_then else "was cancelled", batch.reason
-    text = f"{what} {how}, so its task {batch.link.task_id} is not enqueued{f': {reason}' if reason else ''}"
+    text = f"{what} {how}, so its task {batch.link.task_id} will not be enqueued{f': {reason}' if reason else ''}"
     return TaskCancelled(text, task_id=batch.link.task_id, reason=reason)
 
 
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
-    """Return the reason why the batch has not enqueued the awaited task, as a clause.
+    """Return the reason why the batch has not enqueued the awaited task yet, as a clause.
 
-    With `explains`, it says why the batch's first task is not running. Callers may poll, so for a large batch it only gives the number of tasks.
+    With `explains`, the reason includes why the batch's first task is not running. Because callers may poll, the reason
+    for a large batch only gives the number of tasks.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id
@@ -256,10 +264,10 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
         return counted
     task = store.first_of_batch(batch_id, TaskStatus.READY, TaskStatus.RUNNING)
     if task is None:
-        return f"{what} goes on"
+        return f"{what} is still in progress"
     named = f"task {task.id} ({task.task_name})"
     if batch.kind is BatchKind.CHAIN:
-        text = f"{what} waits for {named}, which is {task.status}"
+        text = f"{what} is waiting for {named}, which is {task.status}"
     else:
         text = f"{counted}; the first is {named}, which is {task.status}"
     return f"{text}: {store.explain(task.id).sentence}" if explains else text

@@ -1,4 +1,6 @@
-"""Schedules of an outbox: tasks that are enqueued repeatedly, by a cron expression or at an interval."""
+"""The schedules of an outbox: tasks that are enqueued repeatedly, at times given by a cron expression or at an
+interval.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ _NAMED = 5
 
 
 class ScheduleOptions(TypedDict, total=False):
-    """The options of a schedule, as callers write them. `Outbox.periodic` says what each one means."""
+    """The options of a schedule, as callers write them. `Outbox.periodic` describes them."""
 
     tz: str
     args: Sequence[Any] | Mapping[str, Any]
@@ -65,8 +67,8 @@ class Scheduling(OutboxRef, Protocol):
 class OutboxSchedules:
     """The schedules of an outbox: `outbox.schedules`.
 
-    `using` is as in `Outbox.emit`: the owner of the transaction, the outbox itself for a separate one, or left out for
-    the current transaction. Reading needs no transaction.
+    `using` has the same meaning as in `Outbox.emit`: it is the owner of the transaction, or the outbox itself for a
+    separate transaction. Leave it out to use the current transaction. Reading does not need a transaction.
     """
 
     def __init__(self, outbox: Scheduling) -> None:
@@ -83,13 +85,13 @@ class OutboxSchedules:
         using: object = CURRENT,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
-        """Store a schedule, or change the one that has this name and task. Returns the stored schedule.
+        """Store a schedule, or change the existing schedule with this name and task. Returns the stored schedule.
 
-        The options are those of `Outbox.periodic`; `task` may also be the name of one. Only the worker that runs the
-        task has to know it, not the worker that enqueues it. A schedule that is changed stays paused if it was; if
-        nothing changes, it is left as it is. Raises InvalidArgument for an option out of its range, a name that belongs
-        to a schedule of another task, and a schedule that is declared in code; InvalidCall and PayloadError for
-        arguments that do not fit the task; UnknownTask. Each is raised before anything is written.
+        The options are the same as for `Outbox.periodic`; `task` may also be a task's name. The worker that runs the
+        task has to know it, but the worker that enqueues it does not. A paused schedule remains paused when it is
+        changed. If nothing changes, the schedule is left alone. Raises InvalidArgument if an option is out of range, if
+        the name belongs to a schedule of another task, or if the schedule is declared in code; InvalidCall or
+        PayloadError if the arguments do not fit the task; and UnknownTask. Each is raised before anything is written.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
@@ -102,13 +104,15 @@ class OutboxSchedules:
             return self._outbox.store.schedules.pause(name, reason=reason, using=target)
 
     def resume(self, name: str, *, using: object = CURRENT) -> Schedule:
-        """End a pause. `catch_up` decides about the ticks missed meanwhile. Raises ScheduleNotFound."""
+        """Resume a paused schedule. `catch_up` decides what happens to the ticks that were missed during the pause.
+        Raises ScheduleNotFound.
+        """
         with self._writing(using, "resume", name) as target:
             return self._outbox.store.schedules.resume(name, using=target)
 
     def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
-        """Enqueue a task of the schedule now, in addition to its ticks, even while it is paused. `by` says who
-        requested it.
+        """Enqueue a task of the schedule now, in addition to its ticks, even if it is paused. `by` names who requested
+        it.
 
         Raises ScheduleNotFound.
         """
@@ -117,9 +121,9 @@ class OutboxSchedules:
         return handle.asking(Origin(self._outbox, target))
 
     def remove(self, name: str, *, using: object = CURRENT) -> None:
-        """Delete a schedule, and cancel its ticks that are planted and not due yet. Raises ScheduleNotFound.
+        """Delete a schedule, and cancel its planted ticks that are not due yet. Raises ScheduleNotFound.
 
-        One that the code still declares comes back when the next worker starts.
+        If the code still declares the schedule, the next worker that starts stores it again.
         """
         with self._writing(using, "remove", name) as target:
             self._outbox.store.schedules.remove(name, using=target)
@@ -127,10 +131,12 @@ class OutboxSchedules:
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = CURRENT
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` to before `end` that had none, and return these ticks.
+        """Enqueue a task for each tick from `start` (inclusive) to `end` (exclusive) that did not have one, and return
+        these ticks.
 
-        A tick never gets a second task, however often this is called. With `dry_run`, the ticks are only returned.
-        Raises ScheduleNotFound, and InvalidArgument for an end in the future or for more than 10 000 ticks.
+        A tick never gets a second task, however often this method is called. With `dry_run`, the ticks are returned,
+        but tasks are not enqueued. Raises ScheduleNotFound, and InvalidArgument if `end` is in the future or there are
+        more than 10 000 ticks.
         """
         open_target = self._reading(using) if dry_run else self._writing(using, "backfill", name)
         with open_target as target:
@@ -147,7 +153,7 @@ class OutboxSchedules:
             return self._outbox.store.schedules.get(name, using=target)
 
     def ticks(self, name: str, limit: int = 100, *, using: object = CURRENT) -> builtins.list[Tick]:
-        """Return the newest ticks that became tasks, the newest first."""
+        """Return the latest ticks that became tasks, newest first."""
         with self._reading(using) as target:
             return self._outbox.store.schedules.ticks(name, limit, using=target)
 
@@ -160,19 +166,24 @@ class OutboxSchedules:
         count: int = 5,
         after: datetime | None = None,
     ) -> builtins.list[datetime]:
-        """Return the next moments of a rule, in its time zone. Nothing is read or written.
+        """Return the next ticks of a rule, in its time zone. The database is neither read nor written.
 
-        `after`: an aware datetime; None: now, by the clock of this machine. `every` counts from there. Raises InvalidArgument
-        for what `put` would refuse.
+        `after` is an aware datetime; None: the current time of this machine. The interval `every` starts there. Raises
+        InvalidArgument for anything that `put` would refuse.
         """
-        return next_ticks(rule, every=every, tz=tz, count=count, after=after)
+        text = rule_of(rule, None if every is None else duration(every, "every"))
+        positive(count, "count")
+        after = datetime.now(UTC) if after is None else aware(after, "after")
+        check_rule(text, tz)
+        zone = zone_of(tz)
+        return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
 
     def _writing(self, using: object, method: str, name: str) -> AbstractContextManager[object]:
         return resolve_target(self._outbox, using, f"schedules.{method}({name!r})", is_option=True)
 
     @contextmanager
     def _reading(self, using: object) -> Iterator[object]:
-        """Yield the target; None if the current transaction is not known, so that the store begins its own."""
+        """Yield the target; None if the current transaction is not known, in which case the store begins its own."""
         with ExitStack() as stack:
             try:
                 target = stack.enter_context(resolve_target(self._outbox, using, "schedules", is_option=True))
@@ -183,25 +194,8 @@ class OutboxSchedules:
             yield target
 
 
-def next_ticks(
-    rule: str | None,
-    *,
-    every: timedelta | float | None = None,
-    tz: str = "UTC",
-    count: int = 5,
-    after: datetime | None = None,
-) -> list[datetime]:
-    """Return the next moments of a rule after a given one, in its time zone. `every` counts from there."""
-    text = rule_of(rule, None if every is None else duration(every, "every"))
-    positive(count, "count")
-    after = datetime.now(UTC) if after is None else aware(after, "after")
-    check_rule(text, tz)
-    zone = zone_of(tz)
-    return [tick.astimezone(zone) for tick in islice(parse_rule(text, tz, starts_at=after).ticks(after), count)]
-
-
 def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpack[ScheduleOptions]) -> NewSchedule:
-    """Return the checked schedule of a task, with the options of its declaration. Raises what `OutboxSchedules.put` raises."""
+    """Return a schedule for a task, with its options checked. Raises the same exceptions as `OutboxSchedules.put`."""
     given: dict[str, Any] = {**_OF_A_SCHEDULE, **options}
     overlap = choice(Overlap, given["overlap"], "overlap")
     given["args"] = task.call_as_json(*call_of(given["args"]))
@@ -217,7 +211,7 @@ def schedule_for(task: Task[..., Any], *, name: str, rule: str, **options: Unpac
 
 
 def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
-    """Store the schedules that these tasks declare, and pause the schedules that they no longer declare."""
+    """Store the schedules that these tasks declare, and pause stored schedules that they no longer declare."""
     schedules = tasks.schedules
     names = [task.name for task in tasks]
     if not (schedules or names):
@@ -227,12 +221,12 @@ def declare_schedules(store: Store, tasks: TaskRegistry, *, using: object = None
 
 
 def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
-    """Log which schedules keep running although this code does not declare them: another program may."""
+    """Log which schedules keep running although this code does not declare them. Another program may declare them."""
     declared = {one.name for one in tasks.schedules}
     ours = [one for one in stored if one.declared_by is not None and one.paused_at is None and one.name not in declared]
     if RETENTION in {one.name for one in ours}:
         log.info(
-            "the schedule %s deletes old tasks, although this code does not ask for it; if no other program does, remove it: "
+            "the schedule %s deletes old tasks, although this code does not set a retention; if other programs do not set it either, remove the schedule: "
             "outboxq schedule remove %s",
             RETENTION,
             RETENTION,
@@ -243,7 +237,7 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         log.info(
-            "some running schedules have tasks that this code does not declare: %s%s; if no other program declares them, "
+            "some running schedules have tasks that this code does not declare: %s%s; if other programs do not declare them either, "
             "remove each: outboxq schedule remove NAME",
             ", ".join(unknown[:_NAMED]),
             more,
@@ -271,30 +265,34 @@ class PeriodicTasks(AwaitedResults):
         """Declare a schedule of a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
         A task may have several schedules, each with its own name. Workers write them to the database when they start,
-        and so does `outboxq upgrade APP`.
+        and `outboxq upgrade APP` does the same.
 
         Args:
-            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before them is the
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before
+            them is the
                 second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
-            every: The time from one tick to the next, in whole seconds, whatever clocks show. The first one comes that
-                long after the schedule is stored, or at `starts_at`.
+            every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
+            tick comes this long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None: the task's name.
-            tz: The IANA name of the time zone that the rule is read in, such as "Europe/Berlin".
+            tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
-            overlap: What happens at a tick while an earlier one runs. "allow": they run side by side. "queue": one after the other.
-                "skip": it is cancelled, if the earlier one still runs when its `grace` ends.
-            catch_up: Which of the ticks missed while no worker was running still run: "none", "latest" (the newest one,
-                at once) or "all".
-            catch_up_limit: The number of ticks that "all" runs, the oldest. An event `schedule_skipped` counts the others.
-            grace: The time after which a tick's task is no longer started. None: it starts, however late; with
-                overlap="skip", only until the next tick.
-            jitter: The time by which a tick's task may be due later, to spread the load. Every worker computes the same delay for
-                one tick.
-            starts_at: The moment before which it does not tick. None: the moment at which the schedule is stored.
-            ends_at: The moment from which it no longer ticks. None: it never ends.
+            overlap: What happens to a tick's task while an earlier one is running. "allow": they run side by side.
+            "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still running
+            when the `grace` ends.
+            catch_up: Which ticks still run if they were missed because no worker was running: "none", "latest" (only
+            the newest one, at once) or "all".
+            catch_up_limit: The maximum number of missed ticks that "all" runs, oldest first. An event
+            `schedule_skipped` counts the others.
+            grace: The time after the tick until which its task may still be started. None: it may start however late it
+            is, or with overlap="skip" until the next tick.
+            jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the
+            same delay for the same tick.
+            starts_at: The time before which there are no ticks. None: the time at which the schedule is stored.
+            ends_at: The time from which there are no more ticks. None: the schedule never ends.
 
-        Raises ConfigurationError for anything but a task and for a name that is taken, InvalidArgument for a rule that never ticks
-        or an option out of its range, InvalidCall and PayloadError for arguments that do not fit the task.
+        Raises ConfigurationError for anything that is not a task and for a name that is already taken, InvalidArgument
+        for a rule that never ticks or an option that is out of range, and InvalidCall or PayloadError for arguments
+        that do not fit the task.
         """
         if callable(rule):
             raise ConfigurationError(
@@ -313,11 +311,12 @@ class PeriodicTasks(AwaitedResults):
 
     @property
     def schedules(self) -> OutboxSchedules:
-        """The schedules, to read and change at run time."""
+        """The schedules, which can be read and changed at run time."""
         return OutboxSchedules(self)
 
     def sync_schedules(self) -> None:
-        """Store the schedules that this process's tasks declare, and pause the schedules that the tasks no longer declare.
+        """Store the schedules that this process's tasks declare, and pause stored schedules that they no longer
+        declare.
 
         Every worker does this when it starts, and `outboxq upgrade APP` calls it. Raises InvalidArgument for a name
         that belongs to a schedule stored at run time.
@@ -325,16 +324,16 @@ class PeriodicTasks(AwaitedResults):
         declare_schedules(self.store, self.tasks)
 
     def task_of(self, task: object) -> Task[..., Any]:
-        """Return the task of this outbox that a schedule names: the task itself, or one by its name.
+        """Return the task of this outbox that was passed as a task or by its name.
 
-        Raises ConfigurationError for anything but a task of this outbox, UnknownTask for an unknown name.
+        Raises ConfigurationError for anything that is not a task of this outbox, and UnknownTask for an unknown name.
         """
         if isinstance(task, str):
             return self.tasks.get(task)
         if not isinstance(task, Task):
             what = getattr(task, "__qualname__", None) or repr(task)
             raise ConfigurationError(
-                f"{what} is not a task, and a schedule needs one; decorators apply from below, so write @outbox.periodic(…) above @outbox.task"
+                f"{what} is not a task, but a schedule needs a task; decorators apply from the bottom up, so write @outbox.periodic(…) above @outbox.task"
             )
         owner: object = task.outbox
         if owner is not self:

@@ -1,4 +1,4 @@
-"""Tasks: plain functions that an application can also enqueue, and calls to them."""
+"""Tasks, which are plain functions that an application can also enqueue, and calls of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ R = TypeVar("R")
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of one call, as callers write them. `Task.using` says what each one means."""
+    """The options of one call, as callers write them. `Task.using` describes them."""
 
     delay: timedelta | float | None
     run_after: datetime | None
@@ -62,11 +62,13 @@ _OF_A_CALL: Mapping[str, Any] = {
     "unique_until_finished": False,
     "on_conflict": OnConflict.RETURN,
 }
-"""The defaults of these options; None: as declared, or none."""
+"""The defaults of these options. None: the declared option applies, or the call does not have the option."""
 
 
 class Task(Generic[P, R]):
-    """A function that can be enqueued. Calling the task runs the function here and now, as if it were not a task."""
+    """A function that can be enqueued. Calling the task directly runs the function at once, as if
+    it were not a task.
+    """
 
     def __init__(
         self,
@@ -87,7 +89,9 @@ class Task(Generic[P, R]):
         self.retry = retry
         self.transactional = transactional
         self.timeout_action = timeout_action
-        """The fate of a handler that runs past the timeout. Read from the code that runs the task, not stored."""
+        """The action to take if the handler is still running after the timeout. It is not stored: the worker takes it
+        from its own code.
+        """
         self.outbox = outbox
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
@@ -118,36 +122,38 @@ class Task(Generic[P, R]):
     def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """Choose the transaction of the next enqueue, and its options.
 
-        A span of time is a timedelta or seconds; a moment is an aware datetime. Raises InvalidArgument for an option out of its
-        range, InvalidTarget for a `target` of None.
+        A span of time is a timedelta or a number of seconds; a point in time is an aware datetime. Raises
+        InvalidArgument if an option is out of range, and InvalidTarget if `target` is None.
 
         Args:
-            target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3
-                connection, a Django connection or alias, the context of a transactional task; or the outbox itself, for a
-                separate transaction; or a batch, to which the task is added. If left out: the current transaction, as
-                for `enqueue()`.
-            delay: The time from now until the task is due.
-            run_after: The moment at which the task is due, instead of `delay`.
-            queue: The queue in which the task waits. None: as declared.
-            priority: -100 to 100. Tasks with a higher priority start first. None: as declared.
-            max_attempts: The number of attempts, the first one included. None: the retry policy decides.
-            partition_key: A key whose tasks run one at a time, within one queue, in the order in which they were
-                enqueued.
-            concurrency_key: A key whose tasks run in any order, as many at once as the queue's limit per key allows.
-                Without such a limit they run one at a time.
-            expires: The span from now, or the moment, after which the task is no longer started.
-            idempotency_key: A key that only one task of this name can have: enqueueing with the key again finds the
-                first task.
-            unique_for: The time for which the key is taken. None: permanently.
-            unique_until_finished: Free the key when that task has ended.
-            on_conflict: The answer to a key that is taken. "return": the handle of the task that has the key. "skip": a
-                handle without a task. "replace": that task takes over these arguments and options if it is still Ready.
-                "raise": DuplicateTask is raised.
-            headers: Strings that travel with the task, such as a request id: the handler reads them in `ctx.headers`.
-                At most 8 KiB; names have 1 to 100 characters, and do not begin with `outboxq-`. Hooks may add more.
+            target: The owner of the transaction: a SQLAlchemy Session, scoped_session or Connection, a psycopg or
+            sqlite3 connection, a Django connection or alias, or the context of a transactional task. Pass the outbox
+            itself for a separate transaction, or a batch to add the task to it. If you leave it out, the current
+            transaction is used, as in `enqueue()`.
+            delay: The time after which the task is due, counted from now.
+            run_after: The time at which the task is due, instead of `delay`.
+            queue: The queue in which the task waits. None: the declared queue.
+            priority: -100 to 100. Tasks with a higher priority start first. None: the declared priority.
+            max_attempts: The maximum number of attempts, including the first. None: the retry policy decides.
+            partition_key: A key whose tasks run one at a time within each queue, in the order in which they were
+            enqueued.
+            concurrency_key: A key whose tasks run in any order, with as many running at once as the queue's limit per
+            key allows. Without such a limit, they run one at a time.
+            expires: The time after which the task is no longer started, either as a span from now or as a point in
+            time.
+            idempotency_key: A key that only one task of this name can have. Enqueueing again with the same key finds
+            the first task.
+            unique_for: The time for which the key remains taken. None: permanently.
+            unique_until_finished: True: the key is freed when its task has ended.
+            on_conflict: What happens if the key is already taken. "return": the handle of the task that has the key is
+            returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
+            arguments and options if it is still Ready. "raise": DuplicateTask is raised.
+            headers: Strings that are stored with the task, such as a request id. The handler finds them in
+            `ctx.headers`. They may take up 8 KiB in total; a name has 1 to 100 characters and must not begin with
+            `outboxq-`. Hooks can add more headers.
         """
         if target is None:
-            raise no_transaction(self.name, "using(None) names no transaction")
+            raise no_transaction(self.name, "using(None) does not name a transaction")
         batch = batch_in(target)
         if batch is not None and batch.outbox is not self.outbox:
             raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")
@@ -179,34 +185,36 @@ class Task(Generic[P, R]):
         }
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return this call of the function, checked but not enqueued: for `then=` of a batch, or for a chain.
+        """Return this call of the function, checked but not enqueued, for a batch's `then=` or for a chain.
 
-        With options: ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError as `enqueue` does.
+        To set options, write ``task.using(priority=5).call(…)``. Raises InvalidCall and PayloadError like `enqueue`.
         """
         return self.using().call(*args, **kwargs)
 
     def call_as_json(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        """Return the arguments of a call in the form in which a row stores them. Raises InvalidCall and PayloadError as
-        `enqueue` does.
+        """Return the arguments of a call as they are stored in a row. Raises InvalidCall and PayloadError like
+        `enqueue`.
         """
         if args or kwargs:
             return self.parameters.dump(tuple(args), kwargs)
-        # Without arguments, annotations need not be known yet: the module may define their names further down.
+        # Without arguments, annotations do not have to resolve yet: the module may define their names further down.
         self.parameters.check_call((), {})
         return "{}"
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a call of the function in the current transaction, with the options of the declaration.
+        """Enqueue a call of the function in the current transaction, with the declared options.
 
         The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
-        Flask-SQLAlchemy, and with `Outbox(session=…)`. Elsewhere InvalidTarget is raised: name the transaction with
-        `using()`. Raises what `BoundTask.enqueue` raises.
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised: pass the transaction to
+        `using()`. Otherwise raises the same exceptions as `BoundTask.enqueue`.
         """
         return self.using().enqueue(*args, **kwargs)
 
 
 class ContextTask(Task[P, R]):
-    """A task whose function takes the TaskContext. A direct call passes one; `enqueue()` does not: the worker adds it."""
+    """A task whose function takes the TaskContext. You pass a context in a direct call but not to `enqueue()`, because
+    the worker adds it.
+    """
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         return self.function(ctx, *args, **kwargs)
@@ -217,9 +225,9 @@ R_co = TypeVar("R_co", covariant=True)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCall(Generic[R_co]):
-    """A call of a task: its arguments, checked, and its options. `Task.call()` makes one.
+    """A call of a task: its checked arguments and its options. `Task.call()` returns one.
 
-    A batch or a chain enqueues it later. One call may be used any number of times.
+    A batch or a chain enqueues it later. The same call may be used any number of times.
     """
 
     outbox: OutboxRef = field(repr=False, compare=False)
@@ -231,12 +239,10 @@ class TaskCall(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
-            raise AttributeError(
-                f"a task call does not accept {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self
-            )
+            raise AttributeError(f"a task call has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self)
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
-        """Return a task of this call with the headers that hooks add, and with this id; None: a new one."""
+        """Return a new task for this call, with the headers that hooks add. None: it gets a new id."""
         task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task
@@ -251,7 +257,7 @@ class TaskCall(Generic[R_co]):
 
 
 def batch_in(target: object) -> BatchTarget | None:
-    """Return the batch, if the argument of `using()` is one."""
+    """Return the argument of `using()` if it is a batch, otherwise None."""
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 
@@ -265,15 +271,15 @@ class BoundTask(Generic[P, R]):
         self._options = options
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a call of the function: the arguments are typed and checked as for the function itself.
+        """Enqueue a call of the function. The arguments are typed and checked like those of the function itself.
 
-        Returns the Handle of the task. It runs when the transaction has been committed, and never if that is rolled
-        back.
+        Returns the task's Handle. The task runs after the transaction has been committed, and never runs if the
+        transaction is rolled back.
 
-        Raises InvalidCall (a TypeError) if the arguments do not fit the signature, PayloadError if one of them does not
-        match its annotated type or is not strict JSON, InvalidTarget if the target has no open transaction; each is
-        raised before anything is written. Raises SchemaOutOfDate if outboxq's tables are missing, DuplicateTask with
-        ``on_conflict="raise"``.
+        Raises InvalidCall (a TypeError) if the arguments do not match the signature, PayloadError if an argument does
+        not have its annotated type or is not strict JSON, and InvalidTarget if the target does not have an open
+        transaction. Each is raised before anything is written. Raises SchemaOutOfDate if outboxq's tables are missing,
+        and DuplicateTask if the key is taken and ``on_conflict="raise"`` is set.
         """
         tasks, hooks = [self._new(args, kwargs)], self._task.outbox.hooks
         return (self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write))[0]
@@ -283,18 +289,20 @@ class BoundTask(Generic[P, R]):
     ) -> list[Handle[R]]:
         """Enqueue one task for each call, in one statement and under one `pipeline_execution_id`.
 
-        A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has one entry for
-        each call: its key, or None. All calls are checked before any is written. Returns the handles in the order of the calls;
-        raises what `enqueue` raises.
+        A call is a sequence of positional arguments or a mapping of keyword arguments. `idempotency_keys` has one entry
+        for each call: its key, or None. All calls are checked before any of them is written. Returns the handles in the
+        order of the calls. Raises the same exceptions as `enqueue`.
         """
         if self._options["idempotency_key"] is not None:
             raise InvalidArgument(
-                "an idempotency_key names one task, and enqueue_many() writes many; give it idempotency_keys=, one for each call"
+                "an idempotency_key identifies one task, but enqueue_many() enqueues several; pass idempotency_keys=, with one key for each call"
             )
         given = [call_of(call) for call in calls]
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
-            raise InvalidArgument(f"idempotency_keys has one key, or None, for each call; give a list of {len(given)}")
+            raise InvalidArgument(
+                f"idempotency_keys must have a key or None for each call; pass a list of {len(given)}"
+            )
         dump, options = self._task.parameters.dump, {"pipeline_execution_id": uuid7(), **self._options}
         tasks = [
             NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
@@ -313,13 +321,13 @@ class BoundTask(Generic[P, R]):
             )
         if task.idempotency_key is not None or task.available_at is not None or task.expires_at is not None:
             raise InvalidCall(
-                f"a call of {task.task_name} takes no idempotency_key and no moments: it is enqueued only once, at a "
-                "time that is not known yet; give delay= and expires= as spans"
+                f"a call of {task.task_name} takes neither an idempotency_key nor points in time: it is enqueued once, at a "
+                "time that is not known yet; pass delay= and expires= as spans of time"
             )
         return TaskCall(outbox=self._task.outbox, task=task)
 
     def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
-        """Return what `enqueue` would write for this call, with the same checks. Nothing is written."""
+        """Return what `enqueue` would write for this call, after the same checks, without writing it."""
         task = self._new(args, kwargs)
         check(task)
         return task
@@ -346,7 +354,9 @@ class Origin:
     __slots__ = ("__weakref__", "_outbox", "_target", "_thread")
 
     def __init__(self, outbox: OutboxRef, target: object) -> None:
-        """Remember where the tasks were written; `target` None: in a separate transaction, which has been committed."""
+        """Remember where the tasks were written. `target` is None for a separate transaction, which
+        has been committed.
+        """
         self._outbox = outbox
         self._target: Callable[[], object] | None = None if target is None else _reference(target)
         self._thread = threading.get_ident()
@@ -354,33 +364,30 @@ class Origin:
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any:
         return self._outbox.wait_for_result(task_id, timeout, self)
 
-    def batch_result(self, batch_id: UUID, timeout: timedelta | float | None) -> Any:
-        return self._outbox.wait_for_batch(batch_id, timeout, self)
-
     def settle(self) -> None:
         """Note that the transaction has been committed."""
         self._target = None
 
     @property
     def is_committed(self) -> bool:
-        """Return whether the tasks were written in a separate, committed transaction. How a caller's transaction ended
-        is not known.
+        """Return whether the tasks were written in a separate, committed transaction. It is not known how a caller's
+        transaction ended.
         """
         return self._target is None
 
     @property
     def is_this_threads(self) -> bool:
-        """Return whether this thread has enqueued."""
+        """Return whether the tasks were enqueued in this thread."""
         return self._thread == threading.get_ident()
 
     @property
     def is_open(self) -> bool:
-        """Return whether a transaction is still open where the task was written."""
+        """Return whether the transaction in which the task was written, or a later one on its connection, is open."""
         return self._target is not None and has_transaction(self._target())
 
 
 def has_transaction(target: Any) -> bool:
-    """Return whether a transaction is open on a session or connection. It does not send anything to the database."""
+    """Return whether a transaction is open on a session or connection, without asking the database."""
     if isinstance(target, TaskContext):
         return target.inside is not None
     with suppress(Exception):  # a closed connection raises
@@ -393,17 +400,17 @@ def has_transaction(target: Any) -> bool:
 
 
 _OPEN = frozenset({1, 2, 3})
-"""psycopg's states: a command is running, a transaction is open, or it has failed."""
+"""The states in psycopg: a command is running, a transaction is open, or the transaction has failed."""
 
 
 def _reference(target: Any) -> Callable[[], object]:
-    """Return a reference that keeps no session or connection alive."""
+    """Return a reference that does not keep a session or connection alive."""
     if isinstance(target, str):
         from django.db import connections
 
         target = connections[target]
     elif type(target).__name__ == "scoped_session":
-        target = target()  # in another thread it would be another session
+        target = target()  # another thread would get another session
     try:
         return weakref.ref(target)
     except TypeError:
@@ -415,7 +422,7 @@ def name_of(function: Callable[..., object]) -> str:
     name = f"{function.__module__}.{function.__qualname__}"
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise ConfigurationError(
-            f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+            f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
         )
     return name
 
@@ -435,10 +442,10 @@ def takes_context(function: Callable[..., object]) -> bool:
 
 
 def _refuse_other_contexts(function: Callable[..., object], name: str, *, given: bool) -> None:
-    """Raise ConfigurationError for a parameter that is annotated with TaskContext, but to which no worker passes a
-    context.
+    """Raise ConfigurationError for a parameter that is annotated with TaskContext but does not receive a context from
+    the worker.
 
-    Without this, the first call would miss an argument that its caller cannot have.
+    Without this check, the first call would lack an argument that its caller cannot provide.
     """
     for parameter in list(inspect.signature(function).parameters.values())[int(given) :]:
         annotation = parameter.annotation

@@ -1,14 +1,13 @@
-"""Waiting for tasks to end: one thread in the process polls for all callers."""
+"""Waiting for tasks to end. One thread in the process polls for all callers."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from typing import Protocol
 from uuid import UUID
 
 from ..errors import BatchNotFound, TaskNotFound, WaitRefused
@@ -24,21 +23,21 @@ class Wait:
     task_id: UUID
     """The id of the task, or of the batch."""
     transaction: Origin | None = None
-    """The transaction that the task was enqueued in; None: it has already been committed."""
+    """The transaction in which the task was enqueued; None: it has already been committed."""
     is_own: bool = False
-    """True if that transaction belongs to the waiting thread, which cannot end it meanwhile."""
+    """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
     standing: Standing | None = None
-    """The standing of the task at the last poll that showed it; its final standing once that has been seen."""
+    """The standing of the task at the last poll that found it. Its final standing is not replaced."""
     link: BatchLink | None = field(init=False)
-    """The batch that the task follows, or the batch itself; None: the task does not follow any others."""
+    """The batch that the task follows, or the batch itself; None: the task does not follow a batch."""
     batch: BatchStanding | None = None
-    """The standing of that batch at the last poll that showed it."""
+    """The standing of that batch at the last poll that found it."""
     is_ahead: bool = field(init=False)
     """True while the batch is polled because the task is not enqueued yet."""
     error: BaseException | None = None
-    """The reason why the wait is over although the task has not ended."""
+    """The error that ended the wait before the task ended."""
     trouble: Exception | None = None
-    """The error from the last poll, if it failed for a temporary reason."""
+    """The error in the last poll, if the poll failed for a temporary reason."""
     done: threading.Event = field(default_factory=threading.Event)
     is_new: bool = True
     """True until the first poll."""
@@ -55,7 +54,7 @@ class Wait:
 
     @property
     def is_blocked(self) -> bool:
-        """Return whether the batch will not enqueue this task any more, or waits for a dead letter."""
+        """Return whether the batch will never enqueue this task, or is waiting for a dead letter."""
         batch = self.batch
         if batch is None or not self.is_ahead:
             return False
@@ -80,20 +79,23 @@ class Wait:
         elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
             self.fail(
                 WaitRefused(
-                    f"batch {standing.link.batch_id} is not closed, because an error left its `with` block: nothing "
-                    f"will follow it; end it: outboxq batch cancel {standing.link.batch_id}"
+                    f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error: no task "
+                    f"will follow it; cancel it: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the `with` block of the batch may still close it: its transaction is open, and sees its own rows."""
+        """Return whether the batch's `with` block may still close it: its transaction, which sees its own rows, is
+        open.
+        """
         return self.transaction is not None and self.transaction.is_open
 
     def miss(self) -> None:
-        """Note that a poll did not find the task. This ends the wait unless the task may still be committed, or follows others.
+        """Note that a poll did not find the task. This ends the wait, unless the task may still be committed or follows
+        other tasks.
 
-        A commit may have come between the poll and this call, so there is one more poll after the transaction has
+        The transaction may have been committed between the poll and this call, so there is one more poll after it has
         ended.
         """
         self.trouble = None
@@ -122,10 +124,10 @@ class Wait:
         return f"{'task' if self.link is None or self.link.number else 'batch'} {self.task_id}"
 
     def absence(self) -> TaskNotFound | BatchNotFound:
-        """Return the error for a task or a batch that does not exist and that no open transaction can still commit.
+        """Return the error for a task or batch that does not exist and that an open transaction can no longer commit.
 
-        How a caller's transaction ended is not known. That would not settle it either, because a savepoint may have
-        been rolled back.
+        It is not known how a caller's transaction ended. Knowing it would not settle the question either, because a
+        savepoint may have been rolled back.
         """
         if self.transaction is None:
             return self.not_found(f"there is no {self.what}")
@@ -136,29 +138,19 @@ class Wait:
         )
 
     def not_found(self, text: str) -> TaskNotFound | BatchNotFound:
-        """Return the error for a missing task or batch with this text."""
+        """Return the error with this message for a missing task or batch."""
         return (TaskNotFound if self.link is None or self.link.number else BatchNotFound)(text)
 
 
 def uncommitted(what: str) -> str:
-    """Return the sentence about a task or a batch that no worker can see yet."""
-    return f"{what} is not committed: the transaction that enqueued it is still open, so no worker can see it"
+    """Return the sentence about a task or batch that workers cannot see yet."""
+    return f"{what} is not committed: the transaction that enqueued it is still open, so workers cannot see it"
 
 
 RECHECK, CHECKED_AT_ONCE = 0.5, 100
-"""Seconds after which a poll also asks whether tasks still exist, and the number of tasks to check. This reads a row
-for each: checking a thousand at once took as long as ten polls.
+"""The seconds after which a poll also checks whether tasks still exist, and the number of tasks to check at once. Each
+check reads a row, and checking a thousand tasks at once took as long as ten polls.
 """
-
-
-class Reader(Protocol):
-    """The part of a Store, or of a ResultReader, that reads the tables."""
-
-    def standings(self, task_ids: Collection[UUID], *, everything: bool) -> Mapping[UUID, Standing]: ...
-
-    def batch_standings(
-        self, links: Collection[BatchLink], *, everything: bool
-    ) -> Mapping[BatchLink, BatchStanding]: ...
 
 
 class Poller:
@@ -166,14 +158,14 @@ class Poller:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Store | ResultReader,
         *,
         may_pass: Callable[[BaseException], bool],
         has_changed: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`may_pass` says whether a later poll may succeed after an error; any other error is raised. `has_changed`
-        says whether anything may have been committed since it was last called.
+        """`may_pass` returns whether a later poll may succeed after an error; any other error is raised. `has_changed`
+        returns whether anything may have been committed since it was last called.
         """
         self.count = 0
         """The number of times that the tables have been read."""
@@ -186,11 +178,11 @@ class Poller:
         """The callers of the current round of checks whose tasks have not been checked yet."""
 
     def again(self, waits: Collection[Wait]) -> bool:
-        """Ask whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
-        has.
+        """Check whether the tasks have ended, if anything has been committed since the last poll. Returns whether one
+        of them has.
 
-        From time to time it also checks whether the others still exist. A task that no poll has found yet is looked for
-        until it is committed.
+        From time to time it also checks whether the other tasks still exist. A task that has not been found yet is
+        looked up in each poll until it is committed.
         """
         if not waits or not self._may_find(waits):
             return False
@@ -201,8 +193,8 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are checked for existence now: only some of them, because a check reads a row
-        for each.
+        """Return the callers whose tasks are now checked for existence. They are only some of the callers, because each
+        check reads a row.
         """
         if not self._is_to_be_checked:
             return set()
@@ -214,16 +206,19 @@ class Poller:
 
     @property
     def _is_to_be_checked(self) -> bool:
-        """Return whether it is time to check whether tasks still exist: something was committed since the last check."""
+        """Return whether it is time to check if tasks still exist, because something has been committed since the last
+        check.
+        """
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        """Poll the tasks of these callers, and return whether one has ended. `everything`: missing tasks are noticed.
+        """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, missing tasks
+        are noticed.
 
-        For a task that is not enqueued yet, the batch that it follows is polled: one statement for all batches, beside the one
-        for all tasks.
+        For a task that is not enqueued yet, the batch that it follows is polled. There is one statement for all tasks,
+        and one for all batches.
         """
-        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads the first thing found
+        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads what was found first
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
         ahead = [wait for wait in waits if wait.is_ahead and not wait.done.is_set()]
         has_ended |= self._at_batches(ahead, everything=everything)
@@ -262,7 +257,7 @@ class Poller:
             found = self._reader.batch_standings(
                 {wait.link for wait in waits if wait.link is not None}, everything=everything
             )
-        except Exception as error:  # noqa: BLE001 - a role that may not read batches may read results: only these callers get it
+        except Exception as error:  # noqa: BLE001 - a role may be allowed to read results but not batches, so only these callers get the error
             for wait in waits:
                 if self._may_pass(error):
                     wait.trouble = error
@@ -281,7 +276,9 @@ class Poller:
         return has_ended
 
     def _may_find(self, waits: Collection[Wait]) -> bool:
-        """Return whether a poll may find anything new. Where it cannot, tasks that were missing still are."""
+        """Return whether a poll may find anything new. If it cannot, tasks that were missing before
+        are still missing.
+        """
         try:
             has_changed = self._has_changed()
         except Exception as error:  # noqa: BLE001
@@ -296,7 +293,7 @@ class Poller:
         return False
 
     def _pass_over(self, error: Exception, waits: Iterable[Wait]) -> None:
-        """Keep the error for the callers, or raise it if later polls cannot succeed."""
+        """Keep the error for the callers, or raise it if a later poll could not succeed either."""
         if not self._may_pass(error):
             raise error
         for wait in waits:
@@ -304,22 +301,23 @@ class Poller:
 
 
 FIRST_PAUSE, GROWTH, LONGEST_PAUSE = 0.005, 1.02, 0.25
-"""Seconds between polls: the first pause, the growth of each further one, and the maximum.
+"""The seconds between polls: the first pause, the factor by which each later pause grows, and the longest pause.
 
-So the end of a task is noticed within 5 ms or a fiftieth of the time waited, whichever is longer, and within 250 ms at most.
+So it takes at most 5 ms, or a fiftieth of the time waited so far if that is longer, to notice that a task has ended,
+and never more than 250 ms.
 """
 SHARE, BURST = 0.035, 0.1
-"""The share of a core that polls may use, and the seconds of processor time that they may use beyond it at a stretch:
-`python -m benchmarks.awaited`.
+"""The share of a core that polls may use, and the seconds of processor time by which they may briefly exceed it
+(`python -m benchmarks.awaited`).
 """
 EXPLAINED_WITHIN, EXPLAINED_AT_ONCE = 0.04, 4
-"""Seconds allowed for finding the reason for a timeout, and the number of reasons looked up at once."""
+"""The seconds allowed for finding the reason for a timeout, and the number of reasons that are looked up at once."""
 IDLE = 5.0
-"""Seconds without a waiting caller after which the thread ends."""
+"""The seconds without a waiting caller after which the thread ends."""
 
 
 class Backoff:
-    """The pauses between polls: they grow while no task ends, and keep the polls to a share of a core."""
+    """The pauses between polls. They grow as long as tasks do not end, and limit the polls to a share of a core."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -327,11 +325,11 @@ class Backoff:
         self._credit, self._credited_at = BURST, clock()
 
     def quicken(self) -> None:
-        """Start again with the shortest pause: there is another caller, or a task has ended."""
+        """Start again with the shortest pause, because there is a new caller or a task has ended."""
         self._step = FIRST_PAUSE
 
     def slow_down(self) -> None:
-        """Make the next pauses longer, after a poll that did not find an ended task."""
+        """Make the next pauses longer, because no task had ended at the last poll."""
         self._step = min(self._step * GROWTH, LONGEST_PAUSE)
 
     def spend(self, seconds: float) -> None:
@@ -352,8 +350,8 @@ class Backoff:
 
 
 class ResultWaiter:
-    """Waits for tasks to end in one database. Its thread starts with the first caller, and ends when there are no
-    more.
+    """Waits for tasks in one database to end. Its thread starts with the first caller, and ends when there are no more
+    callers.
     """
 
     def __init__(self, store: Store, *, idle: float = IDLE) -> None:
@@ -375,7 +373,7 @@ class ResultWaiter:
         return self._thread is not None
 
     def wait(self, wait: Wait, seconds: float | None) -> None:
-        """Return when the wait is done, or after `seconds`; None: no limit."""
+        """Return when the wait is over, or after `seconds`; None: without a time limit."""
         try:
             with self._lock:
                 self._waits[wait] = None
@@ -391,14 +389,16 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns; None if it takes too long, because the caller's time is over."""
+        """Return the reason that `find` returns, or None if finding it takes too long, since the caller's time is
+        already up.
+        """
         if not self._explaining.acquire(blocking=False):  # many calls time out at once
             return None
         found: list[str] = []
 
         def explain() -> None:
             try:
-                with suppress(Exception):  # the role may not read what it takes, or the task is pruned
+                with suppress(Exception):  # the role may lack a privilege, or the task may have been pruned
                     found.append(find())
             finally:
                 self._explaining.release()
@@ -439,7 +439,7 @@ class ResultWaiter:
             self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
-        """Return whether any caller is waiting, after giving one some time to arrive. Otherwise the thread ends."""
+        """Return whether a caller is waiting, after allowing some time for one to arrive. If not, the thread ends."""
         if self._waits:
             return True
         self._arrived.clear()
@@ -461,26 +461,28 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers not in `seen` (just polled) and not added since."""
+        """Return the callers that are not in `seen` (those were just polled) and have not been added since."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 
 
 class WaiterOfProcess:
-    """The ResultWaiter of this process for a store. A forked child gets its own: threads do not survive a fork."""
+    """This process's ResultWaiter for each store. A forked child gets its own, because threads do
+    not survive a fork.
+    """
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}
-        """Waiters by process and store. Those of parent processes are kept: it is not up to us to close their
-        connections.
+        """The waiters by process and store. Waiters of parent processes are kept, because a child must not close its
+        parent's connections.
         """
 
     def of(self, store: Store) -> ResultWaiter:
-        """Return the waiter for this store, the same in each thread."""
+        """Return the waiter for this store, which is the same in every thread."""
         process, key = os.getpid(), (os.getpid(), id(store))
         if (found := self._waiters.get(key)) is None:
-            # Threads that get here at the same time all get the first one.
+            # If several threads get here at the same time, all of them get the first waiter.
             found = self._waiters.setdefault(key, ResultWaiter(store))
             for other in [one for one in self._waiters if one[0] == process and one != key]:
-                self._waiters.pop(other, None)  # of a database that the outbox was bound to before
+                self._waiters.pop(other, None)  # for a database to which the outbox was bound before
         return found

@@ -1,4 +1,4 @@
-"""The dashboard: a WSGI application that shows the tasks in one outbox, and changes them where that is allowed."""
+"""The dashboard: a WSGI application that shows the tasks in an outbox, and can change them if that is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access to the dashboard: who may read it, who may act, and how people log in."""
+"""Access to the dashboard: who may read it, who may change things, and how people log in."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
 
 Authorize = Callable[["WSGIEnvironment"], "Viewer | str | None"]
-"""Returns the viewer of a request; "read" or "write" for a viewer without a name; None to refuse the request."""
+"""A function that returns the viewer of a request, "read" or "write" for a viewer without a name, or None to refuse the
+request.
+"""
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard only answers on its own machine, under the name localhost, because no log-in is configured. Give it a token "
+    "This dashboard is only available on its own machine, under the name localhost, because a log-in is not configured. Give it a token "
     "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )
@@ -42,16 +44,16 @@ class Grant:
 
     viewer: Viewer
     person: str = ""
-    """The session or the name to which this person's forms belong."""
+    """The session or name to which this person's forms belong."""
     session_id: str | None = None
-    """The id of the log-in, with which it can be ended."""
+    """The id of the session, with which it can be ended."""
 
 
 class Access:
-    """Finds the viewer of a request.
+    """Identifies the viewer of a request.
 
-    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of these
-    programs decides who else sees it.
+    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of those
+    programs decides who else can see it through it.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class Access:
             )
         for name, given in (("trusted_proxies", trusted_proxies), ("trusted_hosts", trusted_hosts)):
             if isinstance(given, str):
-                raise ConfigurationError(f"{name} is a list of strings; write [{given!r}]")
+                raise ConfigurationError(f"{name} must be a list of strings; write [{given!r}]")
         self.proxies = networks(trusted_proxies)
         self.sessions = None if token is None else Sessions(token)
         self._authorize = authorize
@@ -84,31 +86,35 @@ class Access:
 
     @property
     def key(self) -> bytes:
-        """The key that protects the data in browsers. Without a token it is public, and only a browser's own secret protects its data."""
+        """The key that protects the data kept in browsers. Without a token, the key is public, and a browser's data is
+        protected only by the browser's own secret.
+        """
         return b"outboxq dashboard" if self.sessions is None else self.sessions.key
 
     @property
     def is_open_to_this_machine(self) -> bool:
-        """True if nothing is configured that identifies people."""
+        """True if the dashboard is not configured to identify people."""
         return self.sessions is None and self._authorize is None and self._trust_header is None
 
     def check_host(self, client: Client) -> None:
-        """Raise BadRequest if the request names a host that is not this one, such as a foreign name that was redirected here.
+        """Raise BadRequest if the request was sent to another host name, such as a foreign name that was made to
+        resolve to this machine.
 
-        An IP address and the names of this machine are always accepted, because no name server can change them.
+        IP addresses and the loopback names of this machine are always accepted, because a name server cannot change
+        them.
         """
         if not client.host:
-            raise BadRequest("The request has no host, or an invalid one.")
+            raise BadRequest("The request does not name a host, or the host is invalid.")
         if self._hosts is None or is_ip_address(client.host) or is_loopback_name(client.host):
             return
         if host_name(client.host) not in self._hosts:
             raise BadRequest(
-                f"The dashboard does not know the host {host_name(client.host)}. If that is its name, add it: trusted_hosts=[…], in "
+                f"The dashboard does not know the host {host_name(client.host)}. If the dashboard has this name, add it to trusted_hosts=[…], in "
                 "commands --trusted-host."
             )
 
     def grant(self, request: Request, client: Client) -> Grant:
-        """Return the access of the request. Raises LoginNeeded, Forbidden, or TooManyTries."""
+        """Return the access that the request has. Raises LoginNeeded, Forbidden or TooManyTries."""
         if self._authorize is not None:
             return self._authorized(self._authorize(request.environ))
         if self._trust_header is not None and client.is_by_trusted_proxy:
@@ -134,7 +140,7 @@ class Access:
             raise LoginNeeded
         if not sessions.check(token.strip(), client):
             raise Forbidden("The token is wrong.")
-        # Programs may only read; actions are for people.
+        # Programs may only read. Actions are reserved for people.
         return Grant(viewer=replace(self._most, may_act=False), person="bearer")
 
     def _authorized(self, found: Any) -> Grant:
@@ -153,14 +159,14 @@ class Access:
                     may_see_arguments=found.may_see_arguments and self._most.may_see_arguments,
                 )
                 return Grant(viewer=viewer, person=f"name {viewer.name}")
-        # Not a ConfigurationError, which a page would show: only the log may contain the returned value.
-        raise TypeError(f'authorize returned {found!r}; it returns None, "read", "write" or a Viewer')
+        # Not a ConfigurationError, because a page would show it. Only the log may contain the returned value.
+        raise TypeError(f'authorize returned {found!r}; it must return None, "read", "write" or a Viewer')
 
 
 def _checked_host(text: str) -> str:
     name = host_name(text.lower())
     if not name:
-        raise ConfigurationError(f"{text!r} is not the name of a host; write it as tasks.example.org")
+        raise ConfigurationError(f"{text!r} is not a host name; write it like tasks.example.org")
     return name
 
 
@@ -168,22 +174,22 @@ log = logging.getLogger("outboxq.web")
 
 COOKIE: Final = "outboxq"
 SECONDS: Final = 12 * 3600
-"""Seconds for which a log-in is valid."""
+"""The seconds for which a session is valid."""
 _SHORTEST: Final = 16
-"""Minimum number of characters of a token."""
+"""The minimum number of characters in a token."""
 _MOST_ENDED: Final = 10_000
 
 
 class Sessions:
     """Checks the token, and the cookies of people who are logged in.
 
-    A cookie contains a number and its expiry, signed with a key derived from the token. So every process with this
-    token accepts it, and no process accepts it after the token has been changed. Only this process knows about a
-    log-out; the browser forgets the cookie.
+    A cookie contains a random number and an expiry time, signed with a key that is derived from the token. So every
+    process with the same token accepts the cookie, and none accepts it after the token has been changed. A log-out
+    deletes the cookie in the browser, and only this process remembers that the session has ended.
     """
 
     def __init__(self, token: str) -> None:
-        """Raises ConfigurationError for a token that can be guessed or cannot be typed."""
+        """Raises ConfigurationError if the token could be guessed or could not be typed."""
         if token != token.strip():
             raise ConfigurationError("the dashboard's token begins or ends with a space or a line break; remove it")
         if len(token) < _SHORTEST:
@@ -193,20 +199,20 @@ class Sessions:
             )
         self._token = token
         self.key = derived(token.encode(), "outboxq dashboard")
-        """The key that protects the data in browsers."""
+        """The key that protects the data kept in browsers."""
         self._tries = LoginTries()
         self._lock = threading.Lock()
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def check(self, token: str, client: Client) -> bool:
-        """Return whether the token is right. Raises TooManyTries after too many wrong tokens from this address, or from
-        all addresses.
+        """Return whether the token is right. Raises TooManyTries if too many wrong tokens have been given from this
+        address, or from all addresses together.
         """
         wait = self._tries.begin(client.network)
         if wait is not None:
             raise TooManyTries(wait)
         if not matches(token, self._token):
-            log.warning("a wrong token was given from %s", client.address or "an unknown address")
+            log.warning("somebody at %s gave a wrong token", client.address or "an unknown address")
             return False
         self._tries.succeed(client.network)
         return True
@@ -217,7 +223,7 @@ class Sessions:
         return session_id, sealed(self.key, session_id, seconds=SECONDS)
 
     def find(self, cookies: Mapping[str, str], client: Client) -> str | None:
-        """Return the id of the browser's session. None: it has no session, or its session is over."""
+        """Return the id of the browser's session. None: the browser has no session, or its session is over."""
         session_id = opened(self.key, cookies.get(client.cookie(COOKIE), ""))
         with self._lock:
             return None if session_id in self._ended else session_id
@@ -240,15 +246,15 @@ class TooManyTries(Exception):
 
 
 EACH: Final = 5
-"""Maximum number of wrong tokens per minute from one address, or from one IPv6 network."""
+"""The maximum number of wrong tokens per minute from one address, or from one IPv6 network."""
 ALL: Final = 50
-"""Maximum number of wrong tokens per minute from all addresses. It also limits memory use."""
+"""The maximum number of wrong tokens per minute from all addresses together. It also limits memory use."""
 PERIOD: Final = 60.0
 
 
 class LoginTries:
-    """Counts this process's attempts in the last minute. An attempt counts from its beginning, so that parallel
-    attempts are limited too.
+    """Counts the attempts to log in to this process during the last minute. An attempt counts as soon as it begins, so
+    that parallel attempts are limited too.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -258,7 +264,7 @@ class LoginTries:
 
     def begin(self, address: str) -> float | None:
         """Count an attempt from this address. Return None if it is allowed, otherwise the seconds after which it may be
-        repeated.
+        made again.
         """
         with self._lock:
             now = self._clock()
@@ -273,6 +279,6 @@ class LoginTries:
             return None
 
     def succeed(self, address: str) -> None:
-        """Forget the attempts from an address that has the right token."""
+        """Forget the attempts from an address that has sent the right token."""
         with self._lock:
             self._tries = deque((at, one) for at, one in self._tries if one != address)

@@ -1,4 +1,4 @@
-"""Responses made from pages: HTML, JSON, redirects, the log-in, and errors."""
+"""The dashboard's responses: pages as HTML or JSON, redirects, the log-in, and errors."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ..outbox import Outbox
 
 LOG_OUT: Final = "log_out"
-"""The name of the route that ends a log-in."""
+"""The name of the route that logs a person out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """One request, with its sender."""
+    """A request with its sender."""
 
     request: Request
     grant: Grant
@@ -49,7 +49,7 @@ class Visit:
 
 
 class Answers:
-    """Makes answers from pages."""
+    """Turns pages into responses."""
 
     def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness) -> None:
         self._outbox, self._static, self._freshness = outbox, static, freshness
@@ -60,7 +60,7 @@ class Answers:
     def visit(
         self, request: Request, grant: Grant, browser: Browser, urls: MapAdapter, path: Mapping[str, Any]
     ) -> Visit:
-        """Return the visit, which contains the request for the page's function."""
+        """Return the visit, including the request that is passed to the page's function."""
         refresh = Refresh.of(request, browser.client)
         asked = PageRequest(
             outbox=self._outbox,
@@ -90,7 +90,7 @@ class Answers:
         else:
             text, status = self._freshness.shared((mark, shown), make)
             if text is None:
-                raise NotFound("This page has no JSON.")
+                raise NotFound("This page is not available as JSON.")
             response = Response(text, status=status, mimetype="application/json")
         response.set_etag(tag)
         return response
@@ -100,7 +100,7 @@ class Answers:
         request, browser = visit.request, visit.browser
         notice = browser.notice(request)
         if notice is not None:
-            self._freshness.forget()  # another process may have changed what this process keeps
+            self._freshness.forget()  # another process may have changed the data that this process has kept
         grant = visit.grant
         shown = (
             route.name,
@@ -125,12 +125,12 @@ class Answers:
         return response
 
     def result(self, visit: Visit, route: Route, view: View) -> Response:
-        """Return the page that an action shows instead of a redirect."""
+        """Return the page that an action shows instead of redirecting."""
         text, status = self._rendered(visit, route, view)
         return self._html(text, status, form_token=visit.browser.form_token)
 
     def redirect(self, answer: Redirect, browser: Browser) -> Response:
-        """Return the redirect after a form; the next page shows its notice."""
+        """Return the redirect that follows a form. The next page shows its notice."""
         response = redirect(answer.url, code=303, Response=Response)
         browser.leave_notice(response, answer)
         return response
@@ -143,7 +143,7 @@ class Answers:
         return self._html(text, status, form_token=form_token)
 
     def problem(self, request: Request, problem: Problem) -> Response:
-        """Return a page about an error, or JSON for programs."""
+        """Return a page about the error, or JSON for programs."""
         if request.path.startswith(PREFIX):
             text = json.dumps({"error": problem.sentence or problem.title})
             response = Response(text, status=problem.status, mimetype="application/json")
@@ -182,7 +182,7 @@ class Answers:
 def _view(route: Route, asked: PageRequest) -> View:
     found = route.answer(asked)
     if isinstance(found, Redirect):
-        raise TypeError(f"the page {route.name} returned a redirect; only an action does")
+        raise TypeError(f"the page {route.name} returned a redirect, which only an action may do")
     return found
 
 
@@ -190,12 +190,12 @@ PREFIX: Final = "/api/"
 
 
 def path_of(page: str) -> str:
-    """Return the path of the JSON of the page with this path."""
+    """Return the path of a page's JSON, given the page's path."""
     return f"{PREFIX}{page.strip('/') or 'overview'}.json"
 
 
 def document(data: object, *, may_see_arguments: bool) -> str:
-    """Return the JSON of a page's data. Arguments, results and headers are null for viewers who may not see them.
+    """Return a page's data as JSON. Arguments, results and headers are null if the viewer may not see them.
 
     All non-ASCII characters are escaped, and large numbers keep their digits.
     """
@@ -213,7 +213,7 @@ def document(data: object, *, may_see_arguments: bool) -> str:
 log = logging.getLogger("outboxq.web")
 
 LOG_IN: Final = "log_in"
-"""The name of the route of the page."""
+"""The name of the log-in page's route."""
 
 _NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
 
@@ -225,7 +225,7 @@ class Login:
         self._sessions, self._answers = sessions, answers
 
     def answer(self, request: Request, client: Client, urls: MapAdapter) -> Response:
-        """Return the log-in page, or the answer to the token that was sent with it."""
+        """Return the log-in page, or the response to the token that was sent from it."""
         browser = Browser.of(request, client, self._sessions.key, person="log-in")
         if request.method != "POST":
             return self._page(request, browser, urls, request.args.get("next", ""))
@@ -243,7 +243,7 @@ class Login:
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
         """Return a redirect to the log-in page, for a request without a valid log-in."""
-        if request.headers.get("HX-Request"):  # the page reloads itself, and then comes here
+        if request.headers.get("HX-Request"):  # makes the page reload itself, which leads to the log-in page
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
@@ -274,7 +274,9 @@ class Login:
 
 
 def local_path(wanted: str) -> str:
-    """Return the path inside the dashboard to continue with: the wanted path, or the first page if it leads elsewhere."""
+    """Return the path inside the dashboard at which to continue: the wanted path, or the first page if that path leads
+    elsewhere.
+    """
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or "\\" in wanted or not wanted.isprintable():
         return "/"
     try:
@@ -285,19 +287,19 @@ def local_path(wanted: str) -> str:
 
 
 _TITLES = {
-    400: "The request cannot be understood",
+    400: "The request is invalid",
     403: "Not permitted",
     404: "Not found",
-    405: "Not possible this way",
+    405: "Method not allowed",
     413: "Too much at once",
-    415: "Not understood",
+    415: "Unsupported format",
     429: "Too many attempts",
     500: "The dashboard failed",
     503: "The database is not responding",
 }
 _SENTENCES = {
     404: "This page does not exist.",
-    405: "This address does not take that method: GET reads a page, and a form is sent with POST.",
+    405: "This address does not support that method: use GET to read a page, and POST to send a form.",
     413: "The form is larger than 64 kB, or has too many fields.",
     415: "A form must be sent as application/x-www-form-urlencoded.",
 }
@@ -305,7 +307,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """An error as a page shows it."""
+    """An error in the form in which a page shows it."""
 
     status: int
     title: str
@@ -314,7 +316,7 @@ class Problem:
 
 
 class Problems:
-    """Turns exceptions into problems, and logs them for the operator."""
+    """Turns exceptions into problems to show, and logs them for the operator."""
 
     def __init__(self) -> None:
         self._outage = FailureLog(log)
@@ -322,13 +324,13 @@ class Problems:
         self._locks = FailureLog(log)
 
     def worked(self) -> None:
-        """Note that a page was made, so an outage is over."""
+        """Note that a page could be made, so any outage is over."""
         self._outage.worked("the dashboard can reach the database again")
-        self._locks.worked("the dashboard no longer waits for a lock")
+        self._locks.worked("the dashboard is no longer waiting for a lock")
 
     def problem(self, error: Exception, path: str) -> Problem:
         """Return the problem to show for an error. An unexpected error is logged with its traceback."""
-        soon, refused = {"Retry-After": "5"}, "the database refuses what the dashboard asks"
+        soon, refused = {"Retry-After": "5"}, "the database refuses the dashboard's statements"
         match error:
             case HTTPException():
                 status, own = error.code or 500, type(error).description
@@ -343,20 +345,20 @@ class Problems:
                 | DBAPIError(connection_invalidated=True)
             ):
                 self._outage.failed("the dashboard cannot reach the database", error)
-                return _problem(503, "The log of the dashboard says why. Load the page again in a moment.", soon)
+                return _problem(503, "The dashboard's log gives the reason. Load the page again in a moment.", soon)
             case errors.NotPermitted():
                 self._refusals.failed(refused, error)
                 return _problem(403, f"{error}.", title="The database does not permit that")
             case DBAPIError() if _takes_no_writes(error):
                 self._refusals.failed(refused, error)
-                sentence = "It only follows another server. Start the dashboard with the URL of the primary server."
+                sentence = "It is a standby server. Start the dashboard with the URL of the primary server."
                 return _problem(503, sentence, title="The database does not accept writes")
             case errors.FileUnusable() | errors.ConfigurationError():
                 self._outage.failed("the dashboard cannot read the database", error)
                 return _problem(503, str(error), soon, title="The database cannot be used")
             case errors.TablesLocked():
-                self._locks.failed("the dashboard waits for a lock", error)
-                return _problem(503, f"The database answers, but {error}.", soon, title="The tables are locked")
+                self._locks.failed("the dashboard is waiting for a lock", error)
+                return _problem(503, f"The database is responding, but {error}.", soon, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
@@ -365,7 +367,7 @@ class Problems:
             case errors.OutboxqError():
                 return _problem(400, str(error))
         log.error("the dashboard failed at %r", path, exc_info=error)
-        return _problem(500, "The log of the dashboard says why.")
+        return _problem(500, "The dashboard's log gives the reason.")
 
 
 def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = None, *, title: str = "") -> Problem:
@@ -374,6 +376,6 @@ def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = Non
 
 
 def _takes_no_writes(error: DBAPIError) -> bool:
-    """Return whether a standby refused a write. It answers "not supported" at the beginning of a writing transaction."""
+    """Return whether a standby server refused a write. It reports "not supported" when a writing transaction begins."""
     state = getattr(error.orig, "sqlstate", None)
     return state == "25006" or (state == "0A000" and (error.statement or "").startswith("BEGIN"))

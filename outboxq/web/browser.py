@@ -1,4 +1,4 @@
-"""The browser that asks: its address, what it keeps in cookies, the forms that it sends, and how often its page asks again."""
+"""The requesting browser: its address, its cookies, the forms that it sends, and how often its page is refreshed."""
 
 from __future__ import annotations
 
@@ -26,28 +26,20 @@ from ..errors import ConfigurationError
 from .request import Redirect
 
 FIELD: Final = "csrf"
-"""The hidden field of each form."""
+"""The name of the hidden field in each form."""
 _COOKIE: Final = "outboxq-browser"
 _NOTICE: Final = "outboxq-notice"
 _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
-"""Maximum number of characters of a notice: a cookie has 4 kB."""
+"""The maximum number of characters in a notice, since a cookie can hold 4 kB."""
 _SECRET_LENGTH: Final = 43
-"""Number of characters of the secret that a browser keeps."""
+"""The number of characters in the secret that a browser keeps."""
 _MOST_FIELDS: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
-    """A sentence about what a form has done."""
-
-    text: str
-    is_warning: bool
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Browser:
-    """A browser, identified by the secret in its cookie, and the person who is logged in there."""
+    """A browser, identified by the secret in its cookie, with the person who is logged in there."""
 
     client: Client
     secret: str
@@ -56,47 +48,48 @@ class Browser:
 
     @classmethod
     def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
-        """Return the browser that sent the request. `is_renewed`: it gets a new secret, as after a log-in."""
+        """Return the browser that sent the request. With `is_renewed`, it gets a new secret, for example after a
+        log-in.
+        """
         kept = request.cookies.get(client.cookie(_COOKIE), "")
         secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)
         return cls(client=client, secret=secret, key=derived(key, "browser", secret, person))
 
     @property
     def form_token(self) -> str:
-        """The value of the hidden field in each form of this browser and this person."""
+        """The value of the hidden field in each form that is shown to this person in this browser."""
         return derived(self.key, "form").hex()
 
     def remember(self, request: Request, response: Response) -> None:
-        """Store the secret in the browser, unless it is there already."""
+        """Store the secret in the browser if it is not there yet."""
         if request.cookies.get(self.client.cookie(_COOKIE)) != self.secret:
             self.client.set_cookie(response, _COOKIE, self.secret)
 
     def accepts(self, form: Mapping[str, str]) -> bool:
-        """Return whether the form comes from a page of this browser and this person."""
+        """Return whether the form comes from a page that was shown to this person in this browser."""
         return matches(form.get(FIELD, ""), self.form_token)
 
     def leave_notice(self, response: Response, redirect: Redirect) -> None:
-        """Make the next page show the notice of the redirect."""
+        """Have the next page show the redirect's notice."""
         if redirect.notice:
             text = redirect.notice[:_LONGEST_NOTICE]
             value = sealed(derived(self.key, "notice"), [text, redirect.is_warning], seconds=_NOTICE_SECONDS)
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
-    def notice(self, request: Request) -> Notice | None:
-        """Return the notice for the page. None: there is no notice, or it was forged."""
-        value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
-        return None if value is None else Notice(text=value[0], is_warning=value[1])
+    def notice(self, request: Request) -> tuple[str, bool] | None:
+        """Return the notice for the page, and whether it is a warning. None: there is no notice, or it was forged."""
+        return opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))  # type: ignore[no-any-return]
 
     def forget_notice(self, request: Request, response: Response) -> None:
-        """Make the browser forget the notice after a page has shown it."""
+        """Delete the notice from the browser after a page has shown it."""
         if self.client.cookie(_NOTICE) in request.cookies:
             self.client.delete_cookie(response, _NOTICE)
 
 
 def check_form(request: Request, browser: Browser) -> None:
-    """Raise an HTTPException unless a page of the dashboard sent the form, from this browser and person."""
+    """Raise an HTTPException unless this person sent the form from a page of the dashboard in this browser."""
     if not is_from_here(request, browser.client):
-        raise Forbidden("Another site has sent this form.")
+        raise Forbidden("This form was sent from another site.")
     if request.mimetype != "application/x-www-form-urlencoded":
         raise UnsupportedMediaType
     if sum(len(values) for _, values in request.form.lists()) > _MOST_FIELDS:
@@ -104,11 +97,13 @@ def check_form(request: Request, browser: Browser) -> None:
     if any("\0" in value for _, value in request.form.items(multi=True)):
         raise BadRequest("A field of the form contains NUL.")
     if not browser.accepts(request.form):
-        raise Forbidden("This form is too old, or belongs to another person. Load its page again and resend the form.")
+        raise Forbidden("This form is too old, or belongs to another person. Reload its page and send the form again.")
 
 
 def is_from_here(request: Request, client: Client) -> bool:
-    """Return whether a page of this host sent the request, by the browser's headers. Every current browser sends them."""
+    """Return whether the request was sent from a page of this host, according to headers that every current browser
+    sends.
+    """
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None:
         return site == "same-origin"
@@ -132,18 +127,20 @@ _FORWARDED: Final = (
     "True-Client-IP",
     "CF-Connecting-IP",
 )
-"""Headers of proxies, in addition to those that begin with X-Forwarded. With one of them, the sender is not the browser."""
+"""Headers set by proxies, in addition to those that begin with X-Forwarded. If a request has one of them, its sender is
+not the browser itself.
+"""
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError for a string that is
-    neither.
+    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a
+    string is neither.
     """
     try:
         return tuple(ip_network(text.strip(), strict=False) for text in texts)
     except ValueError as error:
-        raise ConfigurationError(f"{error}; write a network as 10.0.0.0/8, or one address") from None
+        raise ConfigurationError(f"{error}; write a network like 10.0.0.0/8, or a single address") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,21 +148,23 @@ class Client:
     """The sender of one request."""
 
     address: str
-    """Its IP address. "": unknown, as behind a Unix socket."""
+    """Its IP address. "": the address is unknown, for example behind a Unix socket."""
     host: str
-    """The requested host in lower case, with its port if that was given. "": there is no valid host."""
+    """The requested host in lower case, with the port if one was given. "": the request does not have a valid host."""
     is_secure: bool
-    """True if it came by HTTPS."""
+    """True if the request was sent over HTTPS."""
     is_local: bool
-    """True if a program on this machine requested a name of this machine, without a proxy."""
+    """True if a program on this machine sent the request to a loopback name, without a proxy."""
     is_by_trusted_proxy: bool
-    """True if one of the trusted proxies passed the request on."""
+    """True if the request was passed on by a trusted proxy."""
     root: str
-    """The path at which the dashboard is mounted; "": at the top."""
+    """The path at which the dashboard is mounted; "": at the root."""
 
     @classmethod
     def of(cls, request: Request, trusted_proxies: Sequence[Network]) -> Self:
-        """Return the sender of the request. The headers about address and HTTPS are only used from trusted proxies."""
+        """Return the sender of the request. Headers about the address and HTTPS are only used if they come from a
+        trusted proxy.
+        """
         environ = request.environ
         address = _address(environ.get("REMOTE_ADDR") or "")
         is_proxied = _is_in(address, trusted_proxies)
@@ -177,7 +176,8 @@ class Client:
             and is_loopback_name(host)
             and not any(request.headers.get(name) for name in _FORWARDED)
             and not any(name.startswith("HTTP_X_FORWARDED") and value for name, value in environ.items())
-            # HTTP/1.0 comes from nginx in its default configuration, which adds none of these headers, and not from a browser.
+            # Browsers do not use HTTP/1.0. nginx uses it in its default configuration, which does not add any of these
+            # headers.
             and environ.get("SERVER_PROTOCOL") != "HTTP/1.0"
         )
         if is_proxied:
@@ -196,23 +196,25 @@ class Client:
 
     @property
     def network(self) -> str:
-        """The address under which attempts are counted; for IPv6, the network of one customer."""
+        """The address for which attempts are counted. For IPv6, it is the network of one customer."""
         if not self.address:
             return ""
         found = ip_address(self.address)
         return str(ip_network((found, 64), strict=False)) if isinstance(found, IPv6Address) else str(found)
 
     def cookie(self, name: str) -> str:
-        """Return the full name of a cookie. Over HTTPS its prefix prevents neighbouring hosts from setting it.
+        """Return the full name of a cookie. Over HTTPS, a prefix prevents neighbouring hosts from setting the cookie.
 
-        Dashboards on other ports and paths of the host have separate cookies.
+        Dashboards on other ports or paths of the same host have separate cookies.
         """
         if self.is_secure:
             return f"__Host-{name}{_mark(self.root)}" if self.root else f"__Host-{name}"
         return f"{name}{_mark(self.host + self.root)}"
 
     def set_cookie(self, response: Response, name: str, value: str, *, seconds: int | None = None) -> None:
-        """Store a cookie that scripts cannot read and other sites cannot send. `seconds` None: until the browser ends."""
+        """Store a cookie that scripts cannot read and that is not sent with requests from other sites. If `seconds` is
+        None, the cookie is kept until the browser is closed.
+        """
         response.set_cookie(
             self.cookie(name), value, max_age=seconds, secure=self.is_secure, httponly=True, samesite="Strict", path="/"
         )
@@ -223,19 +225,19 @@ class Client:
 
 
 def host_name(host: str) -> str:
-    """Return a host without its port and its final dot."""
+    """Return a host without its port and without a final dot."""
     found = _HOST.fullmatch(host)
     return found[1].removesuffix(".") if found is not None else ""
 
 
 def is_loopback_name(host: str) -> bool:
-    """Return whether the host is this machine, whatever a name server says."""
+    """Return whether the host is this machine, regardless of what a name server says."""
     name = host_name(host)
     return name == "localhost" or name.endswith(".localhost") or _is_loopback(_address(name.strip("[]")))
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether the host is an IP address, and not a name that a name server controls."""
+    """Return whether the host is an IP address and not a name, which a name server controls."""
     return _address(host_name(host).strip("[]")) != ""
 
 
@@ -244,7 +246,7 @@ def _mark(text: str) -> str:
 
 
 def _address(text: str) -> str:
-    """Return the IP address, with a mapped IPv4 address as IPv4; "" for any other text."""
+    """Return the IP address, or "" for any other string. A mapped IPv4 address is returned as IPv4."""
     try:
         found = ip_address(text.partition("%")[0])
     except ValueError:
@@ -275,7 +277,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refresh:
-    """The refresh period that a browser has chosen, in the URL's parameter or in a cookie."""
+    """The refresh period that was chosen in a browser, taken from the URL's parameter or from a cookie."""
 
     client: Client
     choice: str
@@ -283,7 +285,7 @@ class Refresh:
 
     @classmethod
     def of(cls, request: Request, client: Client) -> Self:
-        """Return the choice of the request."""
+        """Return the choice that applies to the request."""
         now = request.args.get(_PARAMETER, "")
         kept = request.cookies.get(client.cookie(_REFRESH_COOKIE), "")
         choice = next((one for one in (now, kept) if one in _CHOICES), _DEFAULT)
@@ -295,17 +297,17 @@ class Refresh:
         return _CHOICES[self.choice][1]
 
     def remember(self, response: Response) -> None:
-        """Store the choice in the browser if this request made it."""
+        """Store the choice in the browser if it was made with this request."""
         if self.is_chosen_now:
             self.client.set_cookie(response, _REFRESH_COOKIE, self.choice, seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, str, bool]]:
-        """Return for each choice the URL of the same page, its words, and whether it is the current choice."""
+        """Return, for each choice, the URL of the same page, the label, and whether it is the current choice."""
         return [(_path(request, name), words, name == self.choice) for name, (words, _) in _CHOICES.items()]
 
 
 def without_refresh(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the parameters of the page, without the refresh period."""
+    """Return the page's parameters without the refresh period."""
     return MultiDict([(name, value) for name, value in query.items(multi=True) if name != _PARAMETER])
 
 
@@ -323,12 +325,14 @@ def _path(request: Request, choice: str | None) -> str:
 
 
 def quoted(path: str) -> str:
-    """Return a path quoted for a URL. It begins with exactly one slash, so it never leads to another host."""
+    """Return the path quoted for a URL. It begins with exactly one slash, so that it never leads to another host."""
     return "/" + quote(path.lstrip("/\\"), safe="/:@!$&'()*+,;=~")
 
 
 def derived(key: bytes, *parts: str) -> bytes:
-    """Return a key for one purpose, which reveals nothing about `key`. Different lists of parts give different keys."""
+    """Return a key for one purpose, which does not reveal anything about `key`. Different lists of parts give different
+    keys.
+    """
     return hmac.digest(key, "".join(f"{len(part)}:{part}" for part in parts).encode(), "sha256")
 
 
@@ -338,13 +342,15 @@ def matches(given: str, right: str) -> bool:
 
 
 def sealed(key: bytes, value: object, *, seconds: int) -> str:
-    """Return the value as text for a cookie, which `opened` accepts for this number of seconds."""
+    """Return the value as a string for a cookie, which `opened` accepts for this number of seconds."""
     content = json.dumps([int(time.time()) + seconds, value]).encode()
     return f"{_encoded(content)}.{_encoded(hmac.digest(key, content, 'sha256'))}"
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that was passed to `sealed`. None: the string was changed, is too old, or has another key."""
+    """Return the value that was passed to `sealed`. None: the string was changed, has expired, or was sealed with
+    another key.
+    """
     first, _, second = text.partition(".")
     try:
         content, signature = _decoded(first), _decoded(second)

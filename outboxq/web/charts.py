@@ -1,7 +1,7 @@
-"""The charts of the dashboard: their range of time, and what the templates draw as SVG, in numbers and words.
+"""The dashboard's charts: their time ranges, and the numbers and words that the templates draw as SVG.
 
-A plot is `WIDTH` by `HEIGHT` units. The page stretches the plot to its own width. The labels are outside the plot and
-are not stretched.
+A plot is `WIDTH` by `HEIGHT` units, and the page stretches it to its own width. The labels are outside the plot and are
+not stretched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..model.wording import grouped, span
 from ..store import Trends
@@ -19,37 +19,28 @@ from .request import PageRequest
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 NOTHING = (
-    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they run tasks, and samples about "
+    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they are running tasks, and samples about "
     "every 15 seconds."
 )
-"""The text in place of a chart without any value."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
-    """A range of time that ends now, its steps, and the time between two labels."""
-
-    words: str
-    steps: int
-    step: timedelta
-    tick: timedelta
+"""The text that is shown in place of a chart without any values."""
 
 
 RANGES: Final = {
-    "1h": Range(words="1 hour", steps=60, step=_MINUTE, tick=15 * _MINUTE),
-    "6h": Range(words="6 hours", steps=72, step=5 * _MINUTE, tick=_HOUR),
-    "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
-    "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
+    "1h": ("1 hour", 60, _MINUTE, 15 * _MINUTE),
+    "6h": ("6 hours", 72, 5 * _MINUTE, _HOUR),
+    "24h": ("24 hours", 96, 15 * _MINUTE, 4 * _HOUR),
+    "7d": ("7 days", 84, 2 * _HOUR, 24 * _HOUR),
 }
-"""The ranges by the value of `range=` in the URL. A page shows the first one by default."""
+"""The ranges by the value of `range=` in the URL: the label, followed by the number of steps, the step and the tick of
+the axis. The first range is the default.
+"""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
-    """The values of one thing, one for each step of the chart."""
+class Series(NamedTuple):
+    """A series with one value for each step of the chart."""
 
     name: str
-    """The word in the legend, and for its colour in the style sheet: completed, p95, …"""
+    """The word in the legend, which is also the name of the colour in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
     """None: the value is unknown."""
 
@@ -68,43 +59,34 @@ class Axis:
     def until(self) -> datetime:
         return self.since + self.steps * self.step
 
-    @property
-    def moments(self) -> list[datetime]:
-        """The beginnings of the steps."""
-        return [self.since + number * self.step for number in range(self.steps)]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """A label of an axis."""
 
     at: float
-    """The position: units from the top for a value, percent from the left for a time."""
+    """The position: for a value, the number of units from the top; for a time, the percentage from the left."""
     words: str
     anchor: str = "middle"
     """SVG's `text-anchor`."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
-    """One step of a chart: its position, and the text that the pointer shows there."""
+class Step(NamedTuple):
+    """One step of a chart: its position, and the text that is shown when the pointer is over it."""
 
     x: float
     width: float
     title: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
-    """A line, or all bars of one colour, as an SVG path. A line has a gap where a value is unknown."""
+class Shape(NamedTuple):
+    """A line, or all bars of one colour, as an SVG path. A line has a gap wherever a value is unknown."""
 
     kind: str
     path: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Legend:
-    """A series in the legend: its name, and the number that matters."""
+class Legend(NamedTuple):
+    """An entry in the legend: the name of a series, and its most important number."""
 
     name: str
     words: str
@@ -117,24 +99,27 @@ class Chart:
     title: str
     label: str
     """A sentence that describes the chart to people who cannot see it."""
-    values: tuple[Tick, ...]
-    times: tuple[Tick, ...]
-    steps: tuple[Step, ...]
-    lines: tuple[Shape, ...]
-    bars: tuple[Shape, ...]
-    legend: tuple[Legend, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """The numbers as a table: for each step with values its beginning in UTC, and the values in the order of `legend`."""
+    values: Sequence[Tick]
+    times: Sequence[Tick]
+    steps: Sequence[Step]
+    lines: Sequence[Shape]
+    bars: Sequence[Shape]
+    legend: Sequence[Legend]
+    rows: Sequence[tuple[str, Sequence[str]]]
+    """The numbers as a table. Each step with values has a row, with its beginning in UTC and its values in the order of
+    `legend`.
+    """
     is_empty: bool
-    """True if no value is known, or all values of a stacked chart are 0."""
+    """True if there are no known values, or all values of a stacked chart are 0."""
 
 
 def trends_of(
     request: PageRequest, page: str, now: datetime, *, held_keys: int | None = None, **queue: str
 ) -> tuple[Trends, dict[str, Any]]:
-    """Return the trends in the range that the URL names, and the values of a page's template with their charts.
+    """Return the trends for the range in the URL, and the values that a page's template needs to show their charts.
 
-    An unknown range is the first one. `queue` is the page's parameter `name`, if the page shows one queue.
+    An unknown range is replaced by the first one. `queue` contains the page's parameter `name` if the page shows one
+    queue.
     """
     here = request.query.get("range", "")
     here = here if here in RANGES else next(iter(RANGES))
@@ -142,19 +127,19 @@ def trends_of(
     trends = request.store.trends(
         since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
     )
-    ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
+    ranges = [(words, request.url(page, **queue, range=one), None, one == here) for one, (words, *_) in RANGES.items()]
     return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
 
 
 def axis_of(name: str, now: datetime) -> Axis:
-    """Return the axis of a range. The steps begin at round times, and the last step contains `now`."""
-    one = RANGES[name]
-    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // one.step * one.step
-    return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
+    """Return the axis for a range. The steps begin at round times, and the last step contains `now`."""
+    _, steps, step, tick = RANGES[name]
+    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // step * step
+    return Axis(since=last - (steps - 1) * step, step=step, steps=steps, tick=tick)
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
-    """Return the charts of ended tasks, of waiting tasks, and of how long tasks wait and run."""
+    """Return the charts for ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
@@ -168,7 +153,9 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
 
 
 def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> list[Series]:
-    """Return the values of these attributes, one for each step; None for a step without a point. Spans are in seconds."""
+    """Return a series for each of these attributes, with one value for each step. The value is None if a step does not
+    have a point. Spans are in seconds.
+    """
     found: dict[str, list[float | None]] = {name: [None] * axis.steps for name in names}
     for at, point in points:
         index = (at - axis.since) // axis.step
@@ -182,9 +169,9 @@ def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) 
 WIDTH: Final = 1000
 HEIGHT: Final = 150
 _TOP, _ZERO = 8, HEIGHT - 8
-"""The positions of the highest tick and of zero, from the top."""
+"""The positions of the highest tick and of zero, measured from the top."""
 _MOST_INTERVALS = 4
-"""Maximum number of intervals between the ticks of the value axis."""
+"""The maximum number of intervals between the ticks on the value axis."""
 _SPANS = (
     *(unit * factor for unit in (0.001, 0.01, 0.1) for factor in (1, 2, 5)),
     *(1, 2, 5, 10, 15, 30),
@@ -197,7 +184,7 @@ _TIMES = ((" d", 86_400.0), (" h", 3_600.0), (" min", 60.0), (" s", 1.0), (" ms"
 
 
 def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
-    """Return a chart of counts. They are stacked in the order of `series`, from the bottom."""
+    """Return a chart of counts, which are stacked from the bottom in the order of `series`."""
     columns = [[_known(value) or 0.0 for value in one.values] for one in series]
     values = _value_ticks(max(map(sum, zip(*columns, strict=True)), default=0.0), _whole)
     scale = _scale(values)
@@ -207,55 +194,37 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
         bars.append(Shape(kind=one.name, path=_bars([*map(scale, bases)], [*map(scale, tops)])))
         bases = tops
     totals = [_number(sum(column)) for column in columns]
-    rows = [any(values) for values in zip(*columns, strict=True)]
-    return Chart(
-        title=title,
-        label=_label(title, axis, ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))),
-        values=_labelled(values, scale, _NUMBERS),
-        times=time_ticks(axis),
-        steps=_steps(axis, series, columns, _number),
-        lines=(),
-        bars=tuple(bars),
-        legend=tuple(Legend(name=one.name, words=total) for one, total in zip(series, totals, strict=True)),
-        rows=_rows(axis, columns, rows, _number),
-        is_empty=not any(rows),
-    )
+    summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
+    shown = [any(values) for values in zip(*columns, strict=True)]
+    ticks = _labelled(values, scale, _NUMBERS)
+    return _chart(title, axis, series, totals, summary, columns=columns, ticks=ticks, shown=shown, bars=bars)
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
-    """Return a chart of lines, with gaps where values are unknown. `of_time`: the values are seconds."""
+    """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds."""
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
     highest = max((value for column in columns for value in column if value is not None), default=0.0)
     values = _value_ticks(highest, _round_span if of_time else _whole)
     scale = _scale(values)
-    rows = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
+    shown = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
+    paths = [Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)]
     legend, summary = [], []
     for one, column in zip(series, columns, strict=True):
         known = [value for value in column if value is not None]
         last = words(known[-1]) if known else "–"
-        is_recent = not known or any(
-            value is not None for value in column[-2:]
-        )  # the last step may have only just begun
-        legend.append(Legend(name=one.name, words=last if is_recent else f"– (last {last})"))
-        extremes = f"{last} at the end, {words(max(known))} at most" if known else "unknown"
-        summary.append(f"{one.name} {extremes}")
-    return Chart(
-        title=title,
-        label=_label(title, axis, "; ".join(summary)),
-        values=_labelled(values, scale, _TIMES if of_time else _NUMBERS),
-        times=time_ticks(axis),
-        steps=_steps(axis, series, columns, words),
-        bars=(),
-        lines=tuple(Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)),
-        legend=tuple(legend),
-        rows=_rows(axis, columns, rows, words),
-        is_empty=not any(rows),
-    )
+        # The last step may have only just begun.
+        is_recent = not known or any(value is not None for value in column[-2:])
+        legend.append(last if is_recent else f"– (last {last})")
+        summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
+    more: dict[str, Any] = {"ticks": _labelled(values, scale, _TIMES if of_time else _NUMBERS), "words": words}
+    return _chart(title, axis, series, legend, "; ".join(summary), columns=columns, shown=shown, lines=paths, **more)
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: its line, and the area below it. None: fewer than two values are known."""
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None: fewer than two
+    values are known.
+    """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:
         return None
@@ -270,7 +239,7 @@ def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
 
 
 def time_ticks(axis: Axis) -> tuple[Tick, ...]:
-    """Return the labels of the time axis: round times, and a date at midnight."""
+    """Return the labels on the time axis: round times, and the date at midnight."""
     whole = axis.until - axis.since
     moment = _EPOCH + math.ceil((axis.since - _EPOCH) / axis.tick) * axis.tick
     found = []
@@ -289,7 +258,7 @@ def _known(value: float | None) -> float | None:
 
 
 def _value_ticks(highest: float, round_up: Callable[[float], float]) -> list[float]:
-    """Return the values of the ticks, from 0 to the first one that is not below the highest value."""
+    """Return the values of the ticks, from 0 to the first tick that is not below the highest value."""
     between = round_up(highest / _MOST_INTERVALS)
     return [between * index for index in range(max(1, math.ceil(highest / between)) + 1)]
 
@@ -314,7 +283,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
 def _labelled(
     values: Sequence[float], scale: Callable[[float], float], units: Sequence[tuple[str, float]]
 ) -> tuple[Tick, ...]:
-    """Return the labels of the value axis, each in the largest unit: 0, 500, 2k, 1.5M, 50 ms, 90 min."""
+    """Return the labels on the value axis, each in the largest suitable unit: 0, 500, 2k, 1.5M, 50 ms, 90 min."""
     found = []
     for value in values:
         unit, size = next((one for one in units if value >= one[1]), ("", 1.0))
@@ -323,7 +292,7 @@ def _labelled(
 
 
 def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> str:
-    """Return the path through the middles of the steps. A value between two gaps is a dot."""
+    """Return the path through the middles of the steps. A value between two gaps is drawn as a dot."""
     width = WIDTH / len(column)
     parts, is_open, alone = [], False, False
     for index, value in enumerate([*column, None]):
@@ -338,7 +307,7 @@ def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> st
 
 
 def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
-    """Return the path around the bars of one colour. A tenth of each step is free on either side."""
+    """Return the path around the bars of one colour. On each side, a tenth of the step is left free."""
     width, parts = WIDTH / len(tops), []
     for index, (bottom, top) in enumerate(zip(bottoms, tops, strict=True)):
         if bottom > top:
@@ -347,39 +316,46 @@ def _bars(bottoms: Sequence[float], tops: Sequence[float]) -> str:
     return "".join(parts)
 
 
-def _steps(
-    axis: Axis, series: Sequence[Series], columns: Sequence[Sequence[float | None]], words: Callable[[float], str]
-) -> tuple[Step, ...]:
-    width, found = WIDTH / axis.steps, []
-    for index, moment in enumerate(axis.moments):
-        values = [(one.name, column[index]) for one, column in zip(series, columns, strict=True)]
-        known = ", ".join(f"{name} {words(value)}" for name, value in values if value is not None)
-        title = f"{_begin(axis, moment)} to {moment + axis.step:%H:%M}: {known or 'unknown'}"
-        found.append(Step(x=_rounded(index * width), width=_rounded(width), title=title))
-    return tuple(found)
-
-
-def _rows(
-    axis: Axis, columns: Sequence[Sequence[float | None]], shown: Sequence[bool], words: Callable[[float], str]
-) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return the rows of the table for the steps that are `shown`, newest first."""
-    steps = zip(axis.moments, zip(*columns, strict=True), shown, strict=True)
-    found = [
-        (_begin(axis, moment), tuple("–" if value is None else words(value) for value in values))
-        for moment, values, is_shown in steps
-        if is_shown
-    ]
-    return tuple(reversed(found))
-
-
-def _label(title: str, axis: Axis, summary: str) -> str:
-    return f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}."
-
-
-def _begin(axis: Axis, moment: datetime) -> str:
-    """Return the beginning of a step: 14:05, or with the day in a chart of more than one day."""
-    is_of_a_day = axis.until - axis.since <= timedelta(days=1)
-    return f"{moment:%H:%M}" if is_of_a_day else f"{moment.day} {moment:%b %H:%M}"
+def _chart(
+    title: str,
+    axis: Axis,
+    series: Sequence[Series],
+    legend: Sequence[str],
+    summary: str,
+    *,
+    columns: Sequence[Sequence[float | None]],
+    ticks: Sequence[Tick],
+    shown: Sequence[bool],
+    lines: Sequence[Shape] = (),
+    bars: Sequence[Shape] = (),
+    words: Callable[[float], str] | None = None,
+) -> Chart:
+    """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
+    words = words or _number
+    # In a chart of more than one day, each step names its day.
+    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
+    width, steps, rows = WIDTH / axis.steps, [], []
+    for index, (values, is_shown) in enumerate(zip(zip(*columns, strict=True), shown, strict=True)):
+        begin = axis.since + index * axis.step
+        written = [None if value is None else words(value) for value in values]
+        known = ", ".join(f"{one.name} {text}" for one, text in zip(series, written, strict=True) if text is not None)
+        name = form.format(begin)
+        text = f"{name} to {begin + axis.step:%H:%M}: {known or 'unknown'}"
+        steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=text))
+        if is_shown:
+            rows.append((name, ["–" if text is None else text for text in written]))
+    return Chart(
+        title=title,
+        label=f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}.",
+        values=ticks,
+        times=time_ticks(axis),
+        steps=steps,
+        lines=lines,
+        bars=bars,
+        legend=[Legend(name=one.name, words=text) for one, text in zip(series, legend, strict=True)],
+        rows=rows[::-1],
+        is_empty=not rows,
+    )
 
 
 def _number(value: float) -> str:

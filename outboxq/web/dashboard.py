@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.web")
 
 _LARGEST_FORM: Final = 64 * 1024
-"""Bytes of a form."""
+"""The maximum size of a form in bytes."""
 _PATIENCE: Final = 1.0
-"""Seconds of retries while the database is not responding. A worker waits longer; here, waiting would keep a thread
-from others.
+"""The seconds for which a statement is retried while the database is not responding. A worker waits longer; here,
+waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
-"""Maximum time of a statement, as for all statements that read single tasks."""
+"""The maximum time for a statement, as for all statements that read single tasks."""
 _LONGEST_TEXT: Final = 500
-"""Maximum number of characters of one part of a log line."""
+"""The maximum number of characters in one part of a log line."""
 _LOG_IN_PATH: Final = "/log-in"
 _API: Final = "api:"
-"""The beginning of the endpoints of the pages' JSON."""
+"""The prefix of the endpoints that return pages as JSON."""
 _HEALTH: Final = "health"
 _METRICS: Final = "metrics"
 
@@ -67,21 +67,24 @@ def application(
     trusted_proxies: Sequence[str] = (),
     trusted_hosts: Sequence[str] | None = None,
 ) -> Dashboard:
-    """Return the dashboard of an outbox, for a WSGI server or for mounting in an application.
+    """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
     Without `token`, `authorize` and `trust_header`, only programs on this machine can see it.
 
     Args:
         outbox: The outbox whose tasks are shown.
-        allow_actions: True: the dashboard changes tasks, queues and schedules too.
-        show_arguments: True: it shows arguments, results and headers of tasks; values of secret names stay hidden.
-        token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and may only read.
-        authorize: Function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
-        trust_header: Header in which a proxy names the person, such as `X-Forwarded-User`.
-        trusted_proxies: Networks of the proxies whose headers about the person, the address and HTTPS are trusted.
-        trusted_hosts: Names by which browsers reach the dashboard; other names are refused. None: any name, if people log in.
+        allow_actions: True: the dashboard can also change tasks, queues and schedules.
+        show_arguments: True: the dashboard shows the arguments, results and headers of tasks. Values with secret names
+        remain hidden.
+        token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
+        only read.
+        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
+        trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
+        trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
+        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None: any name
+        is accepted if people have to log in.
 
-    Raises ConfigurationError if these options contradict each other, or the token is too short.
+    Raises ConfigurationError if these options contradict each other or the token is too short.
     """
     access = Access(
         allow_actions=allow_actions,
@@ -112,7 +115,7 @@ class Dashboard:
 
     @property
     def is_open_to_this_machine(self) -> bool:
-        """True if no way to log in is configured, so that other machines are refused."""
+        """True if people cannot be identified, so that requests from other machines are refused."""
         return self._access.is_open_to_this_machine
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -155,11 +158,11 @@ class Dashboard:
         try:
             return self._known(self._answers.visit(request, grant, browser, urls, path), name, urls)
         except DBAPIError as error:
-            # Only here, because only viewers of the dashboard may learn who holds the lock.
+            # This is only done here, because only viewers of the dashboard may learn who holds the lock.
             raise self._outbox.store.why_locked(error) or error from error
 
     def _for_everyone(self, request: Request) -> Response | None:
-        """Return the response to a request that everyone may make; None for any other request."""
+        """Return the response to a request that anyone may make; None for any other request."""
         is_read = request.method in {"GET", "HEAD"}
         if request.path.startswith(STATIC):
             if not is_read:
@@ -168,8 +171,8 @@ class Dashboard:
         return self._probes.health() if request.path == HEALTH and is_read and "deep" not in request.args else None
 
     def _known(self, visit: Visit, name: str, urls: MapAdapter) -> Response:
-        """Return the answer of a route to a viewer who may see the dashboard."""
-        self._outbox.store.ensure_file()  # a connection would make an empty file
+        """Return a route's response to a viewer who may see the dashboard."""
+        self._outbox.store.ensure_file()  # a connection would create an empty file
         if name == _HEALTH:
             return self._probes.deep_health()
         if name == _METRICS:
@@ -187,13 +190,15 @@ class Dashboard:
         return response
 
     def _mark(self) -> str:
-        """Return the mark of the tables. The outbox may be bound to its database only after the dashboard is made."""
+        """Return the mark of the tables. It is read through the outbox, which may be bound to its database after the
+        dashboard is created.
+        """
         return self._outbox.store.change_mark()
 
     def _action(self, visit: Visit, route: Route) -> Response:
         asked = visit.asked
         if not asked.viewer.may_act:
-            raise Forbidden("You may read this dashboard, but not change anything.")
+            raise Forbidden("You can read this dashboard, but you are not allowed to change anything.")
         try:
             answer = route.answer(asked)
         except Exception as error:
@@ -215,7 +220,7 @@ def _log_action(visit: Visit, route: Route, outcome: str) -> None:
 
 
 def one_line(value: object) -> str:
-    """Return the text for one line of a log: line breaks and invisible characters are written out."""
+    """Return the value as text for one line of a log, with line breaks and invisible characters written as escapes."""
     return plain(str(value)[:_LONGEST_TEXT])
 
 
@@ -230,11 +235,15 @@ HEADERS: Final[Mapping[str, str]] = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""Limits for browsers: run only the dashboard's scripts, show no page in a frame, and pass nothing to another site."""
+"""Restrictions for browsers: only the dashboard's own scripts run, pages are not shown in frames, and data is not
+passed to other sites.
+"""
 
 
 def secure(response: Response) -> None:
-    """Add the headers. By default, caches must not keep a page, since it may show what only this viewer may see."""
+    """Add the security headers. By default, caches must not keep a page, because it may contain what only this viewer
+    may see.
+    """
     response.headers.update(HEADERS)
     response.headers.setdefault("Cache-Control", "no-store")
 
@@ -252,10 +261,10 @@ class Probes:
         self._registry: CollectorRegistry | None = None
 
     def health(self) -> Response:
-        """Return 200 if the database is responding, otherwise 503; and whether tables are locked. Everyone may ask, so
-        it says no more.
+        """Return 200 if the database is responding, otherwise 503, and report whether the tables are locked. Anyone may
+        request this, so it does not report anything else.
 
-        It uses its own connection, and does not wait for a lock.
+        It uses its own connection and does not wait for locks.
         """
         try:
             locked = self._freshness.shared("healthz", self._look)
@@ -263,15 +272,15 @@ class Probes:
             self._outage.failed("the dashboard cannot reach the database", error)
             return _text("the database is not responding\n", status=503)
         self._outage.worked("the dashboard can reach the database again")
-        return _text("ok, but another session has locked the tables: no page can be shown\n" if locked else "ok\n")
+        return _text("ok, but another session has locked the tables, so pages cannot be shown\n" if locked else "ok\n")
 
     def _look(self) -> bool:
-        """Return whether the tables are locked; raises if the database is not responding."""
+        """Return whether the tables are locked. Raises an exception if the database is not responding."""
         store = self._outbox.store
-        store.ensure_file()  # a connection would make an empty file
+        store.ensure_file()  # a connection would create an empty file
         try:
             alone = store.reserved(threading.Event())
-        except ConfigurationError:  # one connection serves all threads, in a test
+        except ConfigurationError:  # in a test, one connection serves all threads
             return store.tables_are_locked()
         try:
             alone.now()
@@ -280,13 +289,13 @@ class Probes:
             alone.bound_engine.dispose()
 
     def deep_health(self) -> Response:
-        """Return 200, or 503 with one line of JSON for each problem that `outboxq check` finds."""
+        """Return 200, or 503 with a line of JSON for each problem that `outboxq check` finds."""
         problems: list[Any] = self._freshness.shared("health", self._outbox.store.health)
         lines = "".join(f"{json.dumps(as_json(one))}\n" for one in problems)
         return Response(lines, status=503 if problems else 200, mimetype="application/x-ndjson")
 
     def metrics(self, request: Request) -> Response:
-        """Return the gauges of the database in Prometheus's format."""
+        """Return the database's gauges in Prometheus's format."""
         try:
             from prometheus_client import CollectorRegistry
             from prometheus_client.exposition import choose_encoder
@@ -309,7 +318,7 @@ def _text(text: str, *, status: int = 200) -> Response:
 
 @cache
 def _urls(routes: tuple[Route, ...], *, has_login: bool) -> Map:
-    """Return the addresses, which all dashboards of a process share: compiling their rules takes 40 ms."""
+    """Return the URL map, which all dashboards in a process share because compiling its rules takes 40 ms."""
     rules = [
         *((one.path, one.name, "POST" if one.is_action else "GET") for one in routes),
         *((path_of(one.path), f"{_API}{one.name}", "GET") for one in routes if not one.is_action),

@@ -1,4 +1,4 @@
-"""A short memory of pages, so that an unchanged page is neither rendered nor sent again."""
+"""A short-lived cache of pages, so that an unchanged page is neither rendered nor sent again."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
-"""Seconds for which a single read of the mark, and a single rendered page, serve all requests."""
+"""The seconds for which a mark that was read, or a page that was rendered, serves all requests."""
 AGES: Final = 30
-"""Seconds after which a page is rendered again although the tables are unchanged, because it shows ages."""
+"""The seconds after which a page is rendered again even if the tables have not changed, because it shows ages."""
 LONGEST_WAIT: Final = 5.0
-"""Seconds for which a thread waits for the value that another thread makes."""
+"""The seconds for which a thread waits for a value that another thread is making."""
 _MOST_KEPT: Final = 64
 
 T = TypeVar("T")
 
 
 class TooSlow(TimeoutError):
-    """Another thread has taken longer than `LONGEST_WAIT` for the same value: the database is stuck, or overloaded."""
+    """Another thread has been making the same value for longer than `LONGEST_WAIT`, so the database is stuck or
+    overloaded.
+    """
 
 
 class _Making:
-    """A value that one thread makes while others wait for it."""
+    """A value that one thread is making while others wait for it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.waiting = 0
         self.error: Exception | None = None
-        """The error with which it failed. The waiting threads raise it too, because each would only wait and fail again."""
+        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise wait
+        and fail again.
+        """
 
 
 class Freshness:
-    """Keeps the mark of the tables and the rendered pages for two seconds. Several threads may use it."""
+    """Keeps the mark of the tables and the rendered pages for two seconds. It can be used by several threads."""
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class Freshness:
         *,
         longest_wait: float = LONGEST_WAIT,
     ) -> None:
-        """`read_mark` reads the tables, and returns a different string after each change."""
+        """`read_mark` reads the tables and returns a different string after each change."""
         self._read_mark, self._clock, self._longest_wait = read_mark, clock, longest_wait
         self._lock = threading.Lock()
         self._making: dict[Hashable, _Making] = {}
@@ -58,13 +62,14 @@ class Freshness:
             self._kept.clear()
 
     def mark(self) -> str:
-        """Return the mark of the tables, at most 2 s old, and of the time, in steps of 30 s."""
+        """Return a mark that combines the mark of the tables, at most 2 s old, with the time in steps of 30 s."""
         return f"{self.shared('mark', self._read_mark)} {int(time.time()) // AGES}"
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the result of `make`, or its result for this key from the last 2 s. One thread calls it while the others wait.
+        """Return the result of `make`, or its result for the same key if it is less than 2 s old. One thread calls it
+        while others wait.
 
-        Raises the exceptions of `make`, and TooSlow.
+        Raises whatever `make` raises, and TooSlow.
         """
         with self._lock:
             changes, found = self._changes, self._find(key)
@@ -76,7 +81,7 @@ class Freshness:
             else:
                 making.waiting += 1
         if not making.lock.acquire(timeout=self._longest_wait):
-            raise TooSlow(f"another request has waited for the same for {self._longest_wait:g} s")
+            raise TooSlow(f"another request has been waiting for the same page for {self._longest_wait:g} s")
         try:
             if making.error is not None:
                 raise making.error
@@ -98,7 +103,7 @@ class Freshness:
             with self._lock:
                 self._making.pop(key, None)
         with self._lock:
-            if changes == self._changes:  # otherwise it may be older than the change
+            if changes == self._changes:  # otherwise the value may be older than the change
                 self._kept[key] = (self._clock() + SHARED, made)
                 while len(self._kept) > _MOST_KEPT:
                     self._kept.popitem(last=False)
@@ -113,5 +118,5 @@ class Freshness:
 
 
 def etag(*parts: object) -> str:
-    """Return the ETag of a page with this content."""
+    """Return the ETag for a page with this content."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]

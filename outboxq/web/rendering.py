@@ -1,4 +1,4 @@
-"""The templates of the dashboard, their filters, and its static files."""
+"""The dashboard's templates with their filters, and its static files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Request, Response
 
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
-from .browser import Notice, hidden_field
+from .browser import hidden_field
 
 NAVIGATION: Final = (
     ("overview", "Overview"),
@@ -30,12 +30,14 @@ NAVIGATION: Final = (
     ("schedules", "Schedules"),
     ("system", "System"),
 )
-"""The entries of the navigation: the name of a route, and its words."""
+"""The navigation entries: the name of each route, and its label."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """Random marks in a rendered page for the parts that differ between browsers. No stored text can contain one."""
+    """Random placeholders in a rendered page for the parts that differ between browsers. Stored text cannot contain
+    them.
+    """
 
     form_token: str
     notice: str
@@ -43,7 +45,9 @@ class Marks:
 
 
 class Templates:
-    """Renders pages. One rendering serves all of a viewer's browsers; the parts that differ are filled in afterwards."""
+    """Renders pages. A rendered page serves all of a viewer's browsers; the parts that differ are
+    filled in afterwards.
+    """
 
     def __init__(self) -> None:
         self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
@@ -51,21 +55,22 @@ class Templates:
         self._environment.globals["csrf_field"] = hidden_field(self._marks.form_token)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
-        """Return the page with its marks."""
+        """Return the page with its placeholders."""
         places = {"notice_place": self._marks.notice, "etag_place": self._marks.etag}
         return self._environment.get_template(template).render({**values, **places})
 
-    def fill(self, text: str, *, form_token: str, notice: Notice | None, etag: str) -> str:
+    def fill(self, text: str, *, form_token: str, notice: tuple[str, bool] | None, etag: str) -> str:
         """Return the page for one browser."""
-        shown = "" if notice is None else self._environment.get_template("notice.html").render(notice=notice)
+        words, is_warning = notice or ("", False)
+        shown = self._environment.get_template("notice.html").render(text=words, is_warning=is_warning) if words else ""
         text = text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
         return text.replace(self._marks.notice, shown)
 
 
 def environment() -> Environment:
-    """Return the environment of the templates.
+    """Return the environment for the templates.
 
-    All text is escaped, invisible characters are written out, and a missing variable is an error.
+    All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
     found = Environment(
         loader=PackageLoader("outboxq.web"),
@@ -81,27 +86,31 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return the output of a value in a template: nothing for None, otherwise `plain_text`."""
+    """Return what a template outputs for a value: an empty string for None, otherwise `plain_text`."""
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else plain_text(value)
 
 
 _LONGEST_PART = 24
-"""Maximum number of characters of a name without a possible line break."""
+"""The maximum number of characters in a name without a possible line break."""
 
 
 def moment(value: datetime | None) -> Markup | str:
-    """Return a `<time>` element with the time in UTC, to the second; the exact time is in its attribute. None: nothing."""
+    """Return a `<time>` element with the time in UTC, to the second. Its attribute contains the exact time. For None,
+    the result is empty.
+    """
     if value is None:
         return ""
     exact = value.astimezone(UTC)
-    # Markup.format would take ten times as long, and the numbers of a chart have hundreds of moments.
+    # Markup.format would take ten times as long, and the table of a chart contains hundreds of times.
     return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
-    """Return a short `<time>` element: without the day if it is today, and without the year if it is the current one."""
+    """Return a short `<time>` element, without the date if it is today and without the year if it
+    is the current year.
+    """
     if value is None:
         return ""
     at, today = value.astimezone(UTC), now.astimezone(UTC)
@@ -112,14 +121,16 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
 
 
 def age(value: datetime | None, now: datetime) -> str:
-    """Return the time since a moment, or until it: 3 min 5 s ago, in 2 h. None: nothing."""
+    """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty."""
     if value is None:
         return ""
     return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
 
 
 def lately(value: datetime | None, now: datetime) -> Markup | str:
-    """Return the `clock` time of a moment and its `age`, without seconds above ten minutes. None: nothing."""
+    """Return the `clock` form of a time and its `age`, which does not include seconds if it is above ten minutes. For
+    None, the result is empty.
+    """
     if value is None:
         return ""
     seconds = (now - value).total_seconds()
@@ -128,7 +139,7 @@ def lately(value: datetime | None, now: datetime) -> Markup | str:
 
 
 def number(value: int | None) -> Markup | str:
-    """Return a whole number with thin spaces between thousands. None: nothing.
+    """Return a whole number with thin spaces between groups of three digits. For None, the result is empty.
 
     It is markup, because `plain_text` would escape the thin spaces.
     """
@@ -136,10 +147,11 @@ def number(value: int | None) -> Markup | str:
 
 
 def breakable(value: object) -> Markup:
-    """Return `plain_text` that a browser may break after dots, slashes, dashes, colons and underscores, and every 24 characters.
+    """Return `plain_text` that a browser may break after dots, slashes, dashes, colons and underscores, and otherwise
+    after every 24 characters.
 
-    The style sheet does not break names anywhere else. An invisible name is replaced by a description, so that its link
-    can be found.
+    The style sheet does not allow other line breaks in names. An invisible name is replaced by a description, so that
+    its link can be seen.
     """
     text = plain_text(value)
     if value is not None and not text.strip():
@@ -150,7 +162,7 @@ def breakable(value: object) -> Markup:
 
 
 def _optional(words: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return the function with "" as its result for None."""
+    """Return a function that returns "" for None and otherwise calls the given one."""
     return lambda value: "" if value is None else words(value)
 
 
@@ -170,7 +182,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 
 PREFIX: Final = "/static/"
-"""The beginning of their paths below the dashboard."""
+"""The beginning of the paths of static files."""
 
 _FOR_EVER: Final = "public, max-age=31536000, immutable"
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
@@ -178,7 +190,7 @@ _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/sv
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StaticFile:
-    """One file: its bytes, its media type, and the beginning of its hash."""
+    """A static file: its bytes, its media type, and the beginning of its hash."""
 
     content: bytes
     media_type: str
@@ -186,17 +198,21 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Answers requests for the files. They are found by name in memory, so no path leads out of the package."""
+    """Serves the static files. They are looked up by name in memory, so a path cannot lead out of the package."""
 
     def __init__(self) -> None:
         self._files = _read()
 
     def path(self, name: str) -> str:
-        """Return the path of the file in the dashboard. It changes with the content, so that browsers may cache the file."""
+        """Return the path of a file within the dashboard. It changes with the file's content, so that browsers may
+        cache the file.
+        """
         return f"{PREFIX}{self._files[name].version}/{name}"
 
     def answer(self, request: Request) -> Response:
-        """Return the file that the path names. A path with another version belongs to another release, and is not cached."""
+        """Return the file with this path. A path with another version belongs to another release, and its response is
+        not cached.
+        """
         version, _, name = request.path.removeprefix(PREFIX).partition("/")
         found = self._files.get(name)
         if found is None:

@@ -1,4 +1,4 @@
-"""The request for a page of the dashboard, and the answer."""
+"""The request for a page of the dashboard, and its result."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ class Viewer:
     """The person who requests a page."""
 
     name: str = ""
-    """Name for the task's history and the log; "" if the dashboard does not know it."""
+    """The person's name, for the history of tasks and for the log; "" if it is unknown."""
     may_act: bool = False
-    """True if the person may change tasks and queues."""
+    """True if the person may change tasks, queues and schedules."""
     may_see_arguments: bool = False
-    """True if pages show arguments, results and headers, without the values of secret names."""
+    """True if pages show arguments, results and headers to the person, except values with secret names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
-    """A request for a page, after its access has been checked."""
+    """A request for a page, after access has been checked."""
 
     outbox: Outbox
     store: Store
     viewer: Viewer
     path: Mapping[str, Any]
-    """The variable parts of the URL's path, by name."""
+    """The variable parts of the path in the URL, by name."""
     query: MultiDict[str, str]
-    """The parameters in the URL's query."""
+    """The query parameters in the URL."""
     form: MultiDict[str, str]
     """The fields of the form; empty unless the method is POST."""
     url: Callable[..., str]
     """Returns the URL of a page by the name of its route: ``url("task", task_id=…, tab="events")``."""
 
     def typed(self, *command: str) -> str:
-        """Return a command as a person types it in a shell."""
+        """Return a command as it is typed in a shell."""
         return self.outbox.integration.front_end.typed(command)
 
 
@@ -57,13 +57,13 @@ class View:
     title: str
     values: Mapping[str, Any] = field(default_factory=dict)
     data: object = None
-    """The same data as records for `/api/….json`: dataclasses, lists and mappings. None: the page has no JSON."""
+    """The same data as dataclasses, lists and mappings, for `/api/….json`. None: the page is not available as JSON."""
     status: int = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redirect:
-    """The answer to a form: another page, with a sentence that says what happened."""
+    """The response to a form: another page to show, with a sentence about what happened."""
 
     url: str
     notice: str
@@ -71,9 +71,9 @@ class Redirect:
 
 
 PAYLOAD: Final = ("args", "headers", "result")
-"""Fields of a task that hold the application's JSON."""
+"""The fields of a task that contain the application's JSON."""
 
 
 def without(record: object, *names: str) -> dict[str, Any]:
-    """Return the fields of a record in their JSON form, without these."""
+    """Return the fields of a record in JSON form, without the named ones."""
     return {name: value for name, value in as_json(record).items() if name not in names}

@@ -222,7 +222,7 @@ def test_a_dead_letter_ends_a_wait_that_goes_on_and_a_wait_after_its_redrive_goe
         waits_for(app.waiter, 3)
         app.run()
         for one, before in zip(waits, waited, strict=True):
-            with pytest.raises(TaskFailed, match=f"{one.id} waits for a dead letter: task .* no such book; after"):
+            with pytest.raises(TaskFailed, match=f"{one.id} is waiting for a dead letter: task .* no such book; run"):
                 before.result(PATIENCE)
         app.broken = False
         assert app.outbox.store.dead_letters.redrive_all() == 3
@@ -286,7 +286,7 @@ def test_a_batch_that_is_cancelled_ends_the_wait(app: App) -> None:
         for one in (batch, alone):
             app.outbox.store.batches.cancel(one.id, reason="the file was wrong")
         with pytest.raises(
-            TaskCancelled, match="was cancelled, so its task .* is not enqueued: the file was"
+            TaskCancelled, match="was cancelled, so its task .* will not be enqueued: the file was"
         ) as raised:
             waited[0].result(PATIENCE)
         assert (raised.value.task_id, raised.value.reason) == (batch.then_id, "the file was wrong")
@@ -297,7 +297,7 @@ def test_a_batch_that_is_cancelled_ends_the_wait(app: App) -> None:
     with pytest.raises(TimeoutError, match=r"\(fetch\), which is Running"):
         running.result(timeout=0)
     app.outbox.store.complete(claim, "1")
-    with pytest.raises(TaskCancelled, match="was cancelled, so its task .* is not enqueued$"):
+    with pytest.raises(TaskCancelled, match="was cancelled, so its task .* will not be enqueued$"):
         running.result(timeout=PATIENCE)
 
 
@@ -306,7 +306,9 @@ def test_the_reason_of_a_task_that_was_cancelled_before_its_batch_is_none_of_the
         first, _ = app.fetch.using(batch).enqueue_many([(1,), (2,)])
     app.outbox.store.cancel(first.id, reason="a duplicate")
     app.outbox.store.batches.cancel(batch.id, reason="the file was wrong")
-    with pytest.raises(TaskCancelled, match=f"was cancelled, so its task {batch.then_id} is not enqueued$") as raised:
+    with pytest.raises(
+        TaskCancelled, match=f"was cancelled, so its task {batch.then_id} will not be enqueued$"
+    ) as raised:
         batch.result(timeout=0)
     assert raised.value.reason == ""
 
@@ -345,7 +347,7 @@ def test_a_chain_that_has_ended_and_whose_dead_letter_was_redriven_has_stopped(a
     app.outbox.store.redrive(chain.task_ids[0])
     app.run()
     with pytest.raises(
-        TaskCancelled, match=f"^chain {chain.id} has stopped, so its task {chain.task_ids[1]} is not enqueued$"
+        TaskCancelled, match=f"^chain {chain.id} has stopped, so its task {chain.task_ids[1]} will not be enqueued$"
     ):
         chain.result(timeout)
 
@@ -410,7 +412,10 @@ def test_the_time_is_over_and_the_error_names_the_task_that_is_waited_for(
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.using(batch, delay=3600).enqueue_many([(1,), (2,)])
     app.run(most=1)
-    last, named = chain.task_ids[-1], rf"chain {chain.id} waits for task {chain.task_ids[1]} \(double\), which is Ready"
+    last, named = (
+        chain.task_ids[-1],
+        rf"chain {chain.id} is waiting for task {chain.task_ids[1]} \(double\), which is Ready",
+    )
     with pytest.raises(TimeoutError, match=f"^task {last} has not ended: {named}$"):
         chain.result(timeout=0)
     with pytest.raises(TimeoutError, match=f"^task {last} has not ended within 0.1 s: {named}: no live worker"):
@@ -449,14 +454,16 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
     chain = app.chain(app.fetch.call(4), app.double.call())
     monkeypatch.setattr(waiting.ResultWaiter, "explained", lambda *_: None)
     wait_until_found(monkeypatch)
-    with pytest.raises(TimeoutError, match=f": chain {chain.id} goes on; outboxq batch show {chain.id}$"):
+    with pytest.raises(
+        TimeoutError, match=f": chain {chain.id} is still in progress; see outboxq batch show {chain.id}$"
+    ):
         chain.result(timeout=0.1)
 
 
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
     batch = unclosed(app.outbox, app.database, then=app.report.call())
-    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, because an error left its `with` block"):
+    with pytest.raises(WaitRefused, match=f"batch {batch.id} is not closed, because its `with` block raised an error"):
         batch.result(timeout)
     app.outbox.store.batches.cancel(batch.id)
     with pytest.raises(TaskCancelled):
@@ -677,15 +684,15 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
     with pytest.raises(InvalidTarget, match="is made by a `with` block: write `with outbox.batch") as raised:
         app.fetch.using(block)
     assert "task.using(batch)" in str(raised.value)
-    for name in ("result", "then_id", "id"):
+    for name in ("then_id", "id"):
         with pytest.raises(AttributeError, match=f"the batch has no '{name}' yet: it is made by a `with` block"):
             getattr(block, name)
+    with pytest.raises(AttributeError, match="the batch has no 'then_id' yet: it is made by a `with` block"):
+        block.result(timeout=0)
     with block as batch:
         app.fetch.using(batch).enqueue(1)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} is closed: its `with` block has ended"):
         app.fetch.using(batch)
-    with pytest.raises(InvalidTarget, match="is made by a `with` block"):
-        app.fetch.using(block)
     with pytest.raises(InvalidTarget, match=f"batch {batch.id} has already been made: write `with outbox.batch"), block:
         pass
 
@@ -705,12 +712,12 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
     chain = outbox.chain(app.fetch.call(1))
     with outbox.batch(using=outbox) as batch:
         with pytest.raises(
-            InvalidTarget, match=r"emit\('order.paid'\): .* takes tasks only, by task.using\(batch\)"
+            InvalidTarget, match=r"emit\('order.paid'\): .* only takes tasks, with task.using\(batch\)"
         ) as raised:
             outbox.emit("order.paid", 1, using=batch)
         assert "using=session" in str(raised.value)
         for made in (chain.using(batch).enqueue, outbox.batch(using=batch).__enter__):
-            with pytest.raises(InvalidTarget, match=r"cannot be part of <OpenBatch .*make it separately") as raised:
+            with pytest.raises(InvalidTarget, match=r"cannot be part of <OpenBatch .*create it separately") as raised:
                 made()
             errors.append(str(raised.value))
     assert [error.partition(" cannot")[0] for error in errors] == ["a chain", "a batch"]
@@ -731,11 +738,11 @@ def test_a_chain_has_calls_and_no_batch(app: App) -> None:
     with outbox.batch(using=outbox) as batch:
         wrong: list[Any] = [batch, outbox.batch(using=outbox), outbox.chain(app.fetch.call(1))]
     for one in wrong:
-        with pytest.raises(
-            InvalidCall, match=rf"chain\(\) takes calls of tasks, not {type(one).__name__}; let a task of"
-        ):
+        with pytest.raises(InvalidCall, match=rf"chain\(\) takes task calls, not {type(one).__name__}; let a task in"):
             outbox.chain(app.fetch.call(1), one)
-        with pytest.raises(InvalidCall, match="then= takes calls .*; let the task that follows make the next batch or"):
+        with pytest.raises(
+            InvalidCall, match="then= takes task calls, .*; let the task that follows create the next batch or"
+        ):
             outbox.batch(using=outbox, then=one)
     with pytest.raises(InvalidArgument, match=f"a chain has at most {LONGEST_CHAIN} calls, and this one has"):
         outbox.chain(*[app.fetch.call(1)] * (LONGEST_CHAIN + 1))

@@ -136,7 +136,7 @@ def test_previous_is_of_the_first_task_and_not_of_one_that_it_added(
     run()
     assert seen == ["first"]
     assert [error.partition(") ")[2] for error in errors] == [
-        "has no task before it: another task added it to its chain; pass what it needs as an argument"
+        "has no previous task: another task added it to its chain; pass what it needs as an argument"
     ]
 
 
@@ -177,8 +177,8 @@ def test_previous_is_refused_where_there_is_none(outbox: Outbox, run: Callable[[
         look.using(batch).enqueue()
     run()
     assert sorted(error.partition(") ")[2] for error in errors) == [
-        "has no task before it: it is in a batch, not a chain",
-        "has no task before it: it is the first of its chain",
+        "has no previous task: it is in a batch, not a chain",
+        "has no previous task: it is the first task in its chain",
         "is not in a batch or a chain",
     ]
 

@@ -57,7 +57,7 @@ def test_the_tasks_that_have_not_completed_are_listed_the_failed_ones_first(
     assert first.split("\t")[2:] == ["Failed", "line 7 has no price"]
     assert second.split("\t")[2] == "Ready"
     assert said(database, "cancel", str(batch.id), "--yes").stdout.endswith(
-        "1 task was cancelled or asked to stop, and nothing follows it\n"
+        "1 task was cancelled or asked to stop, and no task follows it\n"
     )
 
 
@@ -116,7 +116,7 @@ def test_a_batch_is_cancelled_after_a_question(database: Database, batch: NewBat
     done = said(database, "cancel", str(batch.id), "--yes", "--reason", "wrong file")
     assert (
         done.stdout
-        == f"the batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and nothing follows it\n"
+        == f"the batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and no task follows it\n"
     )
     assert database.store.batches.get(batch.id).status is BatchStatus.CANCELLED
 

@@ -260,7 +260,7 @@ def test_a_mistyped_queue_is_pointed_out(sqlite):
     """A mistyped queue would have no problems for ever."""
     database = sqlite
     database.add(database.store, queue="mail")
-    hint = "there is no queue 'mial': no task, setting, declaration or live worker names it; did you mean 'mail'?"
+    hint = "there is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?"
     for words in (("check", "-q", "mial"), ("check", "-q", "mail", "-q", "mial", "--json"), ("queue", "show", "mial")):
         result = outboxq(database, *words, exit_code=3)
         assert (result.stdout, result.stderr) == ("", f"outboxq: {hint}\n")

@@ -470,7 +470,7 @@ BAD: dict[str, dict[str, object]] = {
     "topic NUL": {"topic": "a\0b"},
     "topic surrogate": {"topic": "\ud800"},
     "exact topic": {"topic": "order.*"},
-    "topic is text": {"topic": 7},
+    "topic must be a string": {"topic": 7},
     "partition_key": {"partition_key": ""},
     "idempotency_key": {"idempotency_key": "k" * 201},
     "delay": {"delay": timedelta(seconds=-1)},

@@ -122,7 +122,9 @@ def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.Mo
 def test_no_transaction_was_named(hello) -> None:
     unknown = f"shop.hello: it is not known which transaction this belongs to; {TRANSACTION}"
     refused(InvalidTarget, unknown, lambda: hello.enqueue(7))
-    refused(InvalidTarget, f"shop.hello: using(None) names no transaction; {TRANSACTION}", lambda: hello.using(None))
+    refused(
+        InvalidTarget, f"shop.hello: using(None) does not name a transaction; {TRANSACTION}", lambda: hello.using(None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ def test_a_session_of_another_database(hello, tmp_path: Path) -> None:
                 "| None"
             ),
         ),
-        ((7, User()), "when: User is not JSON: use an id, or a dataclass that the annotation names"),
+        ((7, User()), "when: User is not JSON: pass an id, or annotate the parameter with a dataclass"),
         (
             (7, datetime(2026, 1, 1)),  # noqa: DTZ001
             "when: datetime is not JSON: annotate the parameter as datetime, or pass a string",
@@ -235,7 +237,7 @@ def test_a_call_that_does_not_fit(hello, outbox, args, options, misfit: str) -> 
 def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) -> None:
     task = outbox.task(name="shop.hello")(shape)
     with pytest.raises(
-        InvalidCall, match=re.escape("; where ctx is the task's context, make the first parameter ctx: TaskContext")
+        InvalidCall, match=re.escape("; if ctx is the task's context, annotate the first parameter as ctx: TaskContext")
     ):
         task.using(outbox).enqueue(n=7)
     known = outbox.task(name="shop.other")(lambda n, ctx: None)
@@ -244,7 +246,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
 
 def test_a_call_that_is_enqueued(hello) -> None:
     sentence = (
-        "a task call does not accept 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
+        "a task call has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "
         "write task.using(session).enqueue(…)"
     )
     refused(AttributeError, sentence, lambda: hello.call(7).enqueue())
@@ -294,7 +296,7 @@ def of_main() -> Callable[[], None]:
     ids=["lambda", "nested", "main"],
 )
 def test_a_function_without_a_lasting_name(outbox, function: Callable[..., Any], name: str) -> None:
-    sentence = f"{name} is not a name that a worker could find again; give the task one: @outbox.task(name='…')"
+    sentence = f"{name} is not a name under which a worker could find the function; give the task a name: @outbox.task(name='…')"
     refused(ConfigurationError, sentence, lambda: outbox.task(function))
 
 

@@ -438,7 +438,7 @@ def test_an_exception_of_one_changes_nothing_and_is_logged_once(database, notes,
         assert len([note for note in notes if note == f"{name} sees ValueError"]) == (3 if fails else 0)
     [line] = said(caplog)
     assert line.startswith("hook tests.contract.test_hooks.Broken: its ")
-    assert line.endswith("is passed over: OSError: no")
+    assert line.endswith("is skipped: OSError: no")
     assert place.split()[-1] in line
 
 
@@ -463,7 +463,7 @@ def test_headers_of_one_that_cannot_be_stored_are_left_out(make, notes, caplog, 
     handle = outbox.task(name="t")(lambda: None).using(outbox, headers={"c": "3"}).enqueue()
     assert outbox.store.get(handle.id).headers == '{"c":"3","a":"1","b":"2"}'
     [line] = said(caplog)
-    assert line.startswith("hook tests.contract.test_hooks.Noting: the headers of its sending() were left out")
+    assert line.startswith("hook tests.contract.test_hooks.Noting: the headers from its sending() were left out")
 
 
 @pytest.mark.in_turn

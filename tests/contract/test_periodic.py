@@ -129,7 +129,7 @@ def test_a_schedule_whose_task_went_with_it_goes_on_and_is_told(database, caplog
     with caplog.at_level(logging.INFO):
         new.sync_schedules()
         assert (
-            "some running schedules have tasks that this code does not declare: report; if no other program"
+            "some running schedules have tasks that this code does not declare: report; if other programs"
             in caplog.text
         )
         assert new.schedules.get("report").paused_at is None
@@ -185,13 +185,13 @@ def test_the_wrong_order_of_decorators_is_refused_with_a_sentence():
 
 
 def test_an_unknown_option_is_refused_by_name():
-    with pytest.raises(InvalidCall, match="no option 'crontab'; write the rule as first argument"):
+    with pytest.raises(InvalidCall, match="no option 'crontab'; write the rule as the first argument"):
         Outbox().periodic(crontab="@daily")
 
 
 BAD = [
     ({"rule": "61 * * * *"}, InvalidArgument, "minute is wrong"),
-    ({"rule": "0 0 31 2 *"}, InvalidArgument, "has no moment"),
+    ({"rule": "0 0 31 2 *"}, InvalidArgument, "never ticks"),
     ({"rule": None}, InvalidArgument, "needs a rule"),
     ({"every": HOUR}, InvalidArgument, "not both"),
     ({"rule": None, "every": -1}, InvalidArgument, "every must be"),
@@ -315,7 +315,7 @@ def test_the_next_moments_of_a_rule():
     assert [str(moment) for moment in found] == ["2026-10-25 02:30:00+02:00", "2026-10-26 02:30:00+01:00"]
     assert Outbox().schedules.next(every=60, count=1, after=noon) == [noon + timedelta(minutes=1)]
     assert Outbox().schedules.next("@hourly")[0] > datetime.now(UTC)
-    with pytest.raises(InvalidArgument, match="has no moment"):
+    with pytest.raises(InvalidArgument, match="never ticks"):
         Outbox().schedules.next("0 0 31 2 *")
     with pytest.raises(InvalidArgument, match="count"):
         Outbox().schedules.next("@daily", count=0)
@@ -354,7 +354,7 @@ def test_a_retention_that_the_code_gave_up_goes_on_and_is_told(database, caplog)
     without.task(name="report")(report)
     with caplog.at_level(logging.INFO):
         without.sync_schedules()
-    assert "deletes old tasks, although this code does not ask for it" in caplog.text
+    assert "deletes old tasks, although this code does not set a retention" in caplog.text
     assert without.schedules.get("outboxq.retention").paused_at is None
     without.schedules.pause("outboxq.retention", using=without)
     caplog.clear()

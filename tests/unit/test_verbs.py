@@ -81,8 +81,8 @@ def test_no_state_offers_a_verb_and_its_opposite(noun: Noun):
 def test_the_sentence_about_many_has_the_verb_in_its_plural():
     outcome = Outcome(subject="task 1", predicate="was discarded", record=None, answer="")
     assert (outcome.sentence, outcome.of_many) == ("task 1 was discarded", "were discarded")
-    already = Outcome(subject="task 1", predicate="had the priority 5 already", record=None, answer="")
-    assert already.of_many == "had the priority 5 already"
+    already = Outcome(subject="task 1", predicate="already had priority 5", record=None, answer="")
+    assert already.of_many == "already had priority 5"
 
 
 def test_a_form_is_read_as_the_options_of_the_command_are():

@@ -1,4 +1,4 @@
-"""The pages of the dashboard by name, path and function."""
+"""The dashboard's pages by name, path and function."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from . import actions, batches, bulk, failures, schedules, task, tasks, watching
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Route:
-    """A page or an action: its name, its path as Werkzeug's rules are written, and its function."""
+    """A page or an action: its name, its path in the syntax of Werkzeug's rules, and its function."""
 
     name: str
     path: str
     answer: Callable[[PageRequest], View | Redirect]
     is_action: bool = False
-    """True: it changes something, takes POST only, and needs a viewer who may act."""
+    """True: it changes something, only accepts POST, and requires a viewer who may act."""
     section: str = ""
-    """The entry of the navigation that is marked on the page: the name of another route; "": its own."""
+    """The name of the route whose navigation entry is marked as current; "": this route's own."""
 
 
-# Names of queues and schedules can be any string, so they are in the query: as a part of the path, browsers and proxies
-# would change "..", "a//b" and "%2F".
+# A queue or schedule can have any name, so names are passed in the query. In a path, browsers and proxies would change
+# "..", "a//b" and "%2F".
 _OF_ONE: Final = {
     Noun.TASK: "/tasks/<uuid:task_id>",
     Noun.BATCH: "/batches/<uuid:batch_id>",
@@ -61,7 +61,7 @@ ACTIONS: Final = tuple(
     )
     for verb in VERBS
 )
-"""An action for each verb."""
+"""The actions, one for each verb."""
 
 ROUTES: Final = (*PAGES, *ACTIONS)
 """All pages and actions. The navigation lists some of them, see `rendering.NAVIGATION`."""

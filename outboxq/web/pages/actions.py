@@ -1,11 +1,13 @@
-"""The verbs as actions in the dashboard, the responses to their forms, and the cures for problems as pages offer them."""
+"""The dashboard's actions, which are made from the verbs, the responses to their forms, and the cures that pages offer
+for problems.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 from uuid import UUID
 
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
@@ -15,9 +17,11 @@ from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
 _LONGEST_REASON: Final = 500
-"""Maximum number of characters of a reason that a person types."""
+"""The maximum number of characters in a reason that a person types."""
 _KEYS: Final = {Noun.TASK: "task_id", Noun.BATCH: "batch_id", Noun.QUEUE: "name", Noun.SCHEDULE: "name"}
-"""The part of the URL that names a thing. The names of queues and schedules are in the query: a path would change some characters."""
+"""The part of the URL that identifies the target. The names of queues and schedules are in the query, because a path
+would change some characters.
+"""
 _LISTS: Final = {Noun.TASK: "tasks", Noun.BATCH: "batches", Noun.QUEUE: "queues", Noun.SCHEDULE: "schedules"}
 
 
@@ -31,7 +35,7 @@ class Action:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields of the form. A form that only asks for a reason is shown only if the verb cannot be undone."""
+        """The fields of the form. A form that only asks for a reason is not shown unless the verb cannot be undone."""
         asked = [one for one in self.verb.fields if one.in_form]
         return asked if self.verb.is_final or asked != [REASON] else []
 
@@ -48,7 +52,9 @@ def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> d
 
 
 def act(verb: Verb, request: PageRequest) -> Redirect:
-    """Do what the form asks for, and return to its page. A refusal, or a second click, is a notice there."""
+    """Carry out the verb, and return to the page of its form. If the verb is refused, or the button was clicked twice,
+    the page shows a notice.
+    """
     key = _KEYS[verb.noun]
     target: Target = request.path[key] if key in request.path else request.query.get(key, "")
     is_warning = True
@@ -59,32 +65,32 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         outcome = verb.do(request.store, target, by=by(request), **values)
         notice, is_warning = sentence(outcome.sentence), False
     except DuplicateTask as error:
-        notice = f"Nothing was changed: {error}. Its page can take the key back."
+        notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
     except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
-        # The refusal to cancel a batch already says that nothing was cancelled.
+        # The error for a batch that cannot be cancelled already says that nothing was cancelled.
         notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
     return Redirect(url=_page_of(request, verb.noun, target), notice=f"{notice}.", is_warning=is_warning)
 
 
 def by(request: PageRequest) -> str:
-    """Return the words for the history: the person, and the dashboard."""
+    """Return the words that the history records: the person's name, and that they used the dashboard."""
     return f"by {request.viewer.name} in the dashboard" if request.viewer.name else "in the dashboard"
 
 
 def reason_of(request: PageRequest) -> str:
-    """Return the reason for the history of many tasks: the typed text, and the person."""
+    """Return the reason that the history of each changed task records: what the person typed, and their name."""
     typed = request.form.get("reason", "").strip()[:_LONGEST_REASON]
     return f"{typed} ({by(request)})" if typed else by(request)
 
 
 def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
-    """Return the URL of the page to continue with: the page of the thing, or the list if the thing is gone."""
+    """Return the URL of the page to show next: the target's page, or the list if the target is gone."""
     match noun:
         case Noun.TASK:
-            with suppress(ValueError):  # the form may be on the page of another task, which waits for this one
+            with suppress(ValueError):  # the form may be on the page of another task that waits for this one
                 target = UUID(request.form.get("back", ""))
         case Noun.QUEUE if not request.store.queues.is_known(str(target)):
             return request.url("queues")
@@ -93,26 +99,11 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
     return request.url(noun, **{_KEYS[noun]: target})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
-    """A cure on a page: a button or a link if the dashboard can help, and always the command."""
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[dict[str, Any]]:
+    """Return these cures as a page offers them: always as a command to copy and, if the dashboard can help, as a link
+    or a button.
 
-    purpose: str
-    command: str
-    """The line to type in a shell."""
-    href: str | None = None
-    """The page on which a person can do it. None: there is no such page, or it is the current one."""
-    action: str | None = None
-    """The URL to which the button's form is sent. None: the cure is not a button, or the viewer may not act."""
-    fields: Mapping[str, str] = field(default_factory=dict)
-    """The hidden fields of that form."""
-    is_final: bool = False
-    """True if the cure cannot be undone."""
-
-
-def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that cannot be undone is a button only `with_final`; otherwise it is a
-    link.
+    A cure that cannot be undone is a button only `with_final`; otherwise it is a link.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
@@ -121,17 +112,17 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
         action: str | None = None
         is_final = verb is not None and verb.is_final
         may = request.viewer.may_act and (with_final or not is_final)
-        # The verbs of a batch have a page and no button.
+        # A batch has its own page for its verbs, so there is no button.
         if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
             action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])
-        offer = Offer(
-            purpose=cure.purpose,
-            command=request.typed(*cure.command),
-            href=None if href == here else href,
-            action=action,
-            fields={"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
-            is_final=is_final,
-        )
+        offer = {
+            "purpose": cure.purpose,
+            "command": request.typed(*cure.command),
+            "href": None if href == here else href,
+            "action": action,
+            "fields": {"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
+            "is_final": is_final,
+        }
         found.append(offer)
     return found
 
@@ -143,20 +134,20 @@ def unfound(
     task_id: UUID | None = None,
     several: Sequence[UUID] = (),
     first: UUID | None = None,
-    offered: Sequence[Offer] = (),
+    offered: Sequence[Mapping[str, Any]] = (),
     data: object = None,
     status: int = 404,
 ) -> View:
-    """Return the page for something that does not exist.
+    """Return the page that is shown for something that does not exist.
 
-    `several`: the tasks that the person may mean. `first`: the task to deal with first.
+    `several` are the tasks that the person may mean. `first` is the task to deal with first.
     """
     values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
     return View(template="unfound.html", title=title, values=values, data=data, status=status)
 
 
 def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
-    """Return the URL of the page with which a command's work can be done; None if the dashboard has none."""
+    """Return the URL of the page that can do the same as a command; None if the dashboard does not have one."""
     match group, words:
         case "queue" | "schedule", (_, name, *_):
             return request.url(group, name=name)

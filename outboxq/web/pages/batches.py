@@ -1,4 +1,4 @@
-"""The pages of batches and chains: the newest ones, and one with its tasks."""
+"""The pages about batches and chains: the newest ones, and a single one with its tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..request import PageRequest, View
 from .actions import offered
 
 _MOST = 100
-"""Maximum number of batches, or of tasks of a batch, on a page."""
+"""The maximum number of batches, or of tasks in a batch, on a page."""
 _SHOWN_FIRST = (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.READY, TaskStatus.CANCELLED)
 
 
@@ -29,7 +29,9 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show a batch: its counts, the tasks that follow it, and its tasks that have not completed. Raises NotFound."""
+    """Show a batch with its counts, the tasks that follow it, and its tasks that have not
+    completed. Raises NotFound.
+    """
     batch_id = request.path["batch_id"]
     try:
         found = request.store.batches.get(batch_id)
@@ -51,5 +53,5 @@ def one_page(request: PageRequest) -> View:
 
 
 def _record(one: Batch) -> dict[str, Any]:
-    """Return the record of a batch with the numbers that follow from its counts."""
+    """Return the record of a batch, including the values that are derived from its counts."""
     return {**asdict(one), "pending": one.pending, "awaited": one.awaited, "status": one.status}

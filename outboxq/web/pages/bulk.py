@@ -1,4 +1,4 @@
-"""Changes of many tasks: a page that says how many tasks would change, and the form that changes them."""
+"""Changing many tasks: a page that shows how many tasks would change, and the form that changes them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from ..request import PageRequest, Redirect, View
 from .actions import reason_of, unfound
 
 _AT_ONCE = 500
-"""Maximum number of tasks that a request changes itself, in one transaction. A task changes more."""
+"""The maximum number of tasks that a request changes itself, in one transaction. A larger number is
+changed by a task.
+"""
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
-"""The filters that compare a name, which may begin and end with spaces."""
+"""The filters that compare names. A name may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state"}
 _DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
 _GONE = {
@@ -31,7 +33,7 @@ _CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStat
 
 
 def page(request: PageRequest) -> View:
-    """Show how many tasks would change, and ask."""
+    """Show how many tasks would change, and ask for confirmation."""
     try:
         # An empty field of a form is not a filter.
         given = {name: value for name, value in _asked(request).items() if value}
@@ -56,7 +58,9 @@ def page(request: PageRequest) -> View:
 
 
 def start(request: PageRequest) -> Redirect | View:
-    """Change up to 500 tasks here and now, and more by a task. A second click finds nothing left to change, or that task."""
+    """Change up to 500 tasks immediately, or enqueue a task that changes more. A second click finds nothing left to
+    change, or finds that task.
+    """
     try:
         given = _asked(request)
         if empty := sorted(name for name, value in given.items() if not value):
@@ -83,24 +87,27 @@ def start(request: PageRequest) -> Redirect | View:
 
 
 def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
-    """Return a sentence about the changed tasks, of the number in the question. `left`: the number of tasks that still match."""
+    """Return a sentence about how many of the tasks were changed. `asked` is the number that was shown to the person,
+    and `left` the number of tasks that still match.
+    """
     if not changed and not left:
-        return "Nothing was done: there are no longer any matches."
+        return "Nothing was changed: there are no longer any matching tasks."
     how = "; running tasks were asked to stop" if action is BulkAction.CANCEL else ""
     of = f" of {number(asked)}" if changed < asked else ""
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
-        why = "other tasks have their idempotency keys by now" if action is BulkAction.REDRIVE else "they have moved on"
+        why = "other tasks now have their idempotency keys" if action is BulkAction.REDRIVE else "they have moved on"
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
     if (gone := asked - changed - max(0, left)) > 0:
-        sentences.append(f"{number(gone)} had {_GONE[action]} meanwhile.")
+        sentences.append(f"{number(gone)} had {_GONE[action]} in the meantime.")
     return " ".join(sentences)
 
 
 def _asked(request: PageRequest) -> dict[str, str]:
-    """Return the filters of the URL as they were typed, by name. Raises InvalidArgument for a filter that would be ignored.
+    """Return the filters in the URL as they were typed, by name. Raises InvalidArgument for a filter that would be
+    ignored.
 
-    The URL of the action contains them too, because a form field changes line breaks and invisible characters.
+    The action's URL contains them too, because form fields would change line breaks and invisible characters.
     """
     for name, values in request.query.lists():
         if name not in _FILTERS and name != "action":
@@ -112,7 +119,7 @@ def _asked(request: PageRequest) -> dict[str, str]:
 
 
 def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection:
-    """Return the person's selection. Raises InvalidArgument."""
+    """Return the selection that these filters describe. Raises InvalidArgument."""
     if action not in set(BulkAction):
         raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
@@ -120,7 +127,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         found[name] = read_utc(found[name], name)
     is_cancel = action == BulkAction.CANCEL
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
-        raise InvalidArgument(f"{action} takes no filter {', '.join(sorted(wrong))}")
+        raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")
     if is_cancel and (state := given.get("state")):
         if state not in _CANCELLABLE:
             raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
@@ -132,7 +139,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
 
 
 def in_number(count: Count) -> str:
-    """Return a count as text: ``1 234``, or ``100 000 or more``."""
+    """Return a count in words: ``1 234``, or ``100 000 or more``."""
     return number(count.number) + (" or more" if count.at_least else "")
 
 
@@ -161,7 +168,7 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
 
 
 def _group_of(request: PageRequest, wanted: Selection) -> str:
-    """Return the selected group in words; "" if no group is selected."""
+    """Return the selected group in words, or "" if a group is not selected."""
     narrowed: dict[str, Any] = {"group": wanted.group, "task": wanted.task, "exception": wanted.exception}
     found = [] if wanted.group is None else request.store.dead_letters.groups(limit=1, **narrowed).groups
     for one in found:
@@ -170,7 +177,7 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
 
 
 def _has_worker(request: PageRequest) -> bool:
-    """Return whether a live worker would take the task that makes a bulk change."""
+    """Return whether a live worker would claim the task that makes a bulk change."""
     workers = request.store.workers.list()
     return any(one.works_on(BULK_QUEUE) and one.takes(None) and BULK in one.task_names for one in workers)
 

@@ -1,4 +1,4 @@
-"""The pages of dead letters: the groups by task, exception and message, and one group."""
+"""The pages about dead letters: all groups by task, exception and message, and a single group."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of dead letters that a page groups. 10 000 take about 100 ms, so a page groups them only if it must."""
+"""The numbers of newest dead letters that a page groups. Grouping 10 000 takes about 100 ms, so it is only done on
+request, or if a group is not found otherwise.
+"""
 
 
 def page(request: PageRequest) -> View:
-    """Show the groups, the one with the latest failure first."""
+    """Show the groups, latest failure first."""
     filters: dict[str, Any] = {name: value for name in ("queue", "task") if (value := request.query.get(name, ""))}
     most = _MANY if request.query.get("look") == "far" else _FEW
     found = request.store.dead_letters.groups(limit=_GROUPS, most=most, **filters)
@@ -38,14 +40,14 @@ def page(request: PageRequest) -> View:
 
 
 def group(request: PageRequest) -> View:
-    """Show the dead letters of one group, newest first, with the traceback of the newest one."""
+    """Show the dead letters in one group, newest first, with the traceback of the newest."""
     group_id = request.path["group"]
     for most in (_FEW, _MANY):
         found = request.store.dead_letters.groups(limit=1, most=most, group=group_id)
         if found.groups:
             break
     else:
-        gone = "This group no longer has a dead letter, or has none among the newest 10 000."
+        gone = "This group no longer has any dead letters, or does not have any among the newest 10 000."
         return unfound("No such failures", gone)
     one = found.groups[0]
     listed = request.store.dead_letters.list(limit=_ROWS + 1, after=_place(request), **selection_of(one))
@@ -71,15 +73,17 @@ def group(request: PageRequest) -> View:
 
 
 def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
-    """Return the filters of a group. With the group's task and exception, only few errors have to be compared one by
-    one.
+    """Return the filters that select a group. They include its task and exception, so that few errors have to be
+    compared one by one.
     """
     exception = {} if group.exception is None else {"exception": group.exception}
     return {"group": group.id, "task": group.task_name, **exception}
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
-    """Return the place after which the page begins. Raises InvalidArgument for a place that no page has linked."""
+    """Return the position after which the page begins. Raises InvalidArgument for a position that a page cannot have
+    linked to.
+    """
     text = request.query.get("after")
     if not text:
         return None

@@ -1,11 +1,11 @@
-"""The pages of schedules: all schedules, and one with its ticks."""
+"""The pages about schedules: all schedules, and a single schedule with its ticks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any
 
 from werkzeug.exceptions import NotFound
 
@@ -17,41 +17,28 @@ from ..request import PageRequest, View
 from .actions import offered
 
 _NEXT, _LAST = 5, 20
-"""Numbers of ticks on a page: the next ones, and the last ones."""
+"""The numbers of next ticks and last ticks on a page."""
 _OVERDUE = timedelta(minutes=1)
-"""The time after which a tick that no worker has planted is overdue."""
+"""The time after which a tick that has not been planted is overdue."""
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule, in the order of the list."""
+    """The state of a schedule. The list is sorted in this order."""
 
     OVERDUE = "overdue"
-    """No worker has planted a tick that is past."""
+    """A tick has passed without being planted by a worker."""
     AHEAD = "ahead"
-    """A clock that was ahead has planted it. Workers plant it by the present clock."""
+    """It was planted by a clock that was running fast. Workers will plant it again by the current clock."""
     UNREADABLE = "unreadable"
-    """Its rule cannot be read here, such as the rule of a later release."""
+    """Its rule cannot be read here, perhaps because a later release wrote it."""
     ACTIVE = "active"
     PAUSED = "paused"
     ENDED = "ended"
-    """It has no further tick."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upcoming:
-    """A schedule as a list shows it."""
-
-    schedule: Schedule
-    state: ScheduleState
-    sentence: str
-    """The rule in words."""
-    next_tick: datetime | None
-    overdue_since: datetime | None = None
-    """The first tick that should have been planted and was not. None: there is no such tick."""
+    """It has no more ticks."""
 
 
 def page(request: PageRequest) -> View:
-    """Show all schedules, those in trouble first, then in the order of their next ticks."""
+    """Show all schedules: first those with problems, then the others in the order of their next ticks."""
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
@@ -59,7 +46,7 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show one schedule with its next ticks and the outcomes of its last ones. Raises NotFound."""
+    """Show a schedule with its next ticks and the outcomes of its last ticks. Raises NotFound."""
     name = request.query.get("name", "")
     try:
         schedule = request.store.schedules.get(name)
@@ -82,8 +69,10 @@ def one_page(request: PageRequest) -> View:
     return View(template="schedule.html", title=schedule.name, values=values, data=data)
 
 
-def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
-    """Return the state of a schedule and its next tick."""
+def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> dict[str, Any]:
+    """Return a schedule as a list shows it. `overdue_since`: the first tick that should have been
+    planted but was not.
+    """
     tick, overdue = next(iter(following), None), None
     if schedule.paused_at is not None:
         state, tick = ScheduleState.PAUSED, None
@@ -97,8 +86,8 @@ def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) 
             state = ScheduleState.AHEAD
         else:
             state = ScheduleState.ENDED if tick is None else ScheduleState.ACTIVE
-    sentence = sentence_of(schedule)
-    return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=tick, overdue_since=overdue)
+    named = {"state": state, "sentence": sentence_of(schedule), "next_tick": tick, "overdue_since": overdue}
+    return {"schedule": schedule, **named}
 
 
 def _is_readable(schedule: Schedule) -> bool:
@@ -109,13 +98,13 @@ def _is_readable(schedule: Schedule) -> bool:
     return True
 
 
-def _order(one: Upcoming) -> tuple[int, float, str]:
-    tick = one.next_tick.timestamp() if one.next_tick else 0.0
-    return list(ScheduleState).index(one.state), tick, one.schedule.name
+def _order(one: dict[str, Any]) -> tuple[int, float, str]:
+    tick = one["next_tick"].timestamp() if one["next_tick"] else 0.0
+    return list(ScheduleState).index(one["state"]), tick, one["schedule"].name
 
 
 def _local(moment: datetime, tz: str) -> str:
-    """Return the time as clocks in the schedule's zone show it; "" for an unknown zone."""
+    """Return the time in the schedule's time zone, or "" if the zone is unknown."""
     try:
         return f"{moment.astimezone(zone_of(tz)):%a %Y-%m-%d %H:%M:%S %Z}"
     except InvalidArgument:

@@ -1,6 +1,6 @@
-"""The page of one task: why it is not running, what helps, its fields, its history and its attempts.
+"""The page about a task: why it is not running, what can be done about it, its fields, its history and its attempts.
 
-All times of the history are those of the events.
+All times in the history are the times of the events.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -18,11 +17,11 @@ from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExec
 from ...model.batches import is_batch, link_of
 from ...model.display import redacted
 from ...model.history import summed_up
-from ...model.running import Progress, Step, progress_of
+from ...model.running import progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import span
 from ...operating.verbs import REDRIVE, Noun, State, verb_of
-from ...store import Attempt, Reason, TaskDetail
+from ...store import Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...store.tasks.tasks import attempts_of
 from ...task.built_in import BULK, Selection
@@ -31,57 +30,15 @@ from .actions import Action, offered, offers, unfound
 from .bulk import in_number, in_words
 
 _FEW, _MANY = 100, 5_000
-"""Maximum number of events on the page, by default and with `events=all`."""
+"""The maximum number of events on the page, by default and with `events=all`."""
 _LOGS = 5
-"""Maximum number of attempts whose handler logs the page shows."""
+"""The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ShownStep:
-    """A step of a task as the page shows it."""
-
-    step: Step
-    result: str | None
-    """Its result as text without secrets. None: the step has no result, or the result is hidden."""
-    sleeps: bool
-    """True if it is a sleep that is not over."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Moment:
-    """An event of a task as one entry of its timeline."""
-
-    at: datetime
-    words: str
-    tone: str
-    """The word for its colour in the style sheet."""
-    due_at: datetime | None
-    """Time from which the task may start, by the event. None: it was due at once, or the event does not say."""
-    progress: Progress | None
-    """Progress that the handler had reported when the attempt ended."""
-    reason: str
-    error: str
-    worker_id: UUID | None
-    worker: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimedAttempt:
-    """An attempt, the time that it waited after it was due, and the time that it ran."""
-
-    attempt: Attempt
-    waited: timedelta | None
-    """None: the events do not include its beginning."""
-    ran: timedelta | None
-    worker: str
-    ends_as: str
-    """The end in words; "" while it runs."""
-
-
 def page(request: PageRequest) -> View:
-    """Show one task by its id, or by the beginning of its id."""
+    """Show the task with this id, or whose id begins with these digits."""
     given = request.path["task_id"]
     try:
         task_id = request.store.find(given)
@@ -111,7 +68,7 @@ def page(request: PageRequest) -> View:
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
         "attempts": attempts,
-        "logged": [one for one in attempts if one.attempt.log][:_LOGS],
+        "logged": [one for one in attempts if one["attempt"].log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
@@ -129,28 +86,34 @@ def page(request: PageRequest) -> View:
         "due_at": detail.due_at,
         "task": without(task, *PAYLOAD),
         "attempts": attempts,
-        "steps": [without(one.step, "result") for one in steps],
+        "steps": [without(one["step"], "result") for one in steps],
     }
     return View(template="task.html", title=task.task_name, values=values, data=data)
 
 
-def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the steps of the task. They are not read if the events show no step."""
+def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
+    """Return the steps of the task, each with its result unless that is hidden, and with whether it is a sleep that is
+    not over yet.
+
+    The steps are not read if the events do not show any.
+    """
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
     return [
-        ShownStep(
-            step=step,
-            result=redacted(step.result) if may_see and step.result is not None else None,
-            sleeps=step.due_at is not None and step.due_at > detail.at,
-        )
+        {
+            "step": step,
+            "result": redacted(step.result) if may_see and step.result is not None else None,
+            "sleeps": step.due_at is not None and step.due_at > detail.at,
+        }
         for step in request.store.steps.list(detail.task.id)
     ]
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page of a task that will follow a batch or another task of a chain. None: the id is not that of such a task."""
+    """Return the page about a task that will follow a batch or another task in a chain. None: the id does not belong to
+    such a task.
+    """
     try:
         why = request.store.explain(UUID(given))
     except (ValueError, TaskNotFound):
@@ -172,7 +135,9 @@ def _cures_of(given: str) -> tuple[Any, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers beside the cures. Only a redrive on this page can take a lost key back."""
+    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, they include a
+    redrive, which can take the key back.
+    """
     task = detail.task
     state = State(
         status=task.status,
@@ -185,7 +150,9 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
 
 
 def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | None:
-    """Return the progress of a task that changes many others. None: the dashboard did not write its arguments."""
+    """Return the progress of a task that changes many other tasks. None: its arguments were not written by the
+    dashboard.
+    """
     try:
         wanted = Selection.of_json(json.loads(task.args)["selection"])
     except (InvalidArgument, ValueError, TypeError, LookupError):
@@ -196,14 +163,18 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that also waits for another reason. The sentence about its state does not include it."""
+    """Return the due time of a task that is also waiting for another reason, because the sentence about its state does
+    not mention the due time.
+    """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None
     return detail.due_at
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return the wait that the retry policy chose after the last failure. None: the task is not waiting for a retry."""
+    """Return how long the retry policy made the task wait after its last failure. None: the task is not waiting for a
+    retry.
+    """
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:
         return None
     last = detail.events[-1]
@@ -232,9 +203,9 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.CLAIMED: ("running", "Started", ""),
     EventType.COMPLETED: ("completed", "Completed", "completed"),
     EventType.FAILED: ("failed", "Failed for good", "failed"),
-    EventType.ABANDONED: ("failed", "Given up: its workers died again and again", "worker lost, given up"),
+    EventType.ABANDONED: ("failed", "Given up: its workers died repeatedly", "worker lost, given up"),
     EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
-    EventType.RETRY_SCHEDULED: ("delayed", "Given another time", "failed, to be retried"),
+    EventType.RETRY_SCHEDULED: ("delayed", "Rescheduled", "failed, to be retried"),
     EventType.SNOOZED: ("delayed", "Postponed by its handler", "snoozed"),
     EventType.RELEASED: ("", "Given back unfinished", "given back"),
     EventType.CANCELLED: ("", "Cancelled", "cancelled"),
@@ -242,32 +213,36 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.EXPIRED: ("", "Expired before it was started", ""),
     EventType.DISCARDED: ("", "Discarded as a dead letter", ""),
     EventType.REPLACED: ("", "Given new arguments by a later enqueue with the same idempotency key", ""),
-    EventType.REQUEUED: ("ready", "Redriven, to run from its first attempt", ""),
+    EventType.REQUEUED: ("ready", "Redriven: runs again from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
-"""The colour of an event, its words, and the words for the end of an attempt."""
+"""The colour and the words for an event, and the words for an attempt that it ended."""
 
 
-def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
-    """Return the attempts in the events, newest first."""
+def _timed_attempts(detail: TaskDetail) -> list[dict[str, Any]]:
+    """Return the attempts in the events, newest first, each with how long it waited after it was due, how long it ran,
+    its worker, and how it ended in words ("" while it is running).
+    """
     due = _due_at_claims(detail.events)
     found = []
     for one in attempts_of(detail.events):
         since = due.get(one.lease_token)
         found.append(
-            TimedAttempt(
-                attempt=one,
-                waited=None if since is None else max(one.started_at - since, timedelta(0)),
-                ran=None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
-                worker=_label(one.worker_id, detail),
-                ends_as="" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
-            )
+            {
+                "attempt": one,
+                "waited": None if since is None else max(one.started_at - since, timedelta(0)),
+                "ran": None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
+                "worker": _label(one.worker_id, detail),
+                "ends_as": "" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
+            }
         )
     return found[::-1]
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return for each claim the time from which it was possible: when the task existed and was due, by the event before."""
+    """Return, for each claim, the time from which the task existed and was due, according to the event before the
+    claim.
+    """
     found, since = dict[int, datetime](), None
     for event in events:
         if event.event_type is EventType.CLAIMED:
@@ -283,28 +258,29 @@ def _aware(value: Any) -> datetime | None:
     """Return the aware datetime in an event's data; None for any other value."""
     try:
         found = datetime.fromisoformat(value)
-    except (TypeError, ValueError):  # written by another release or by another program
+    except (TypeError, ValueError):  # another release or another program wrote it
         return None
     return found if found.tzinfo is not None else None
 
 
-def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> Moment:
+def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> dict[str, Any]:
+    """Return an event as an entry in the timeline. Its tone is the name of its colour in the style sheet."""
     data = event.event_data
     due = _aware(data.get("available_at"))
     words = _words(event, detail)
     if len(run) > 1:
         words += f", {len(run)} times within {span(event.created_at - run[0].created_at)}"
-    return Moment(
-        at=event.created_at,
-        words=words,
-        tone=_KINDS.get(event.event_type, ("",))[0],
-        due_at=due if due is not None and due > event.created_at else None,
-        progress=progress_of(data.get("progress")),
-        reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
-        error=_text(data, "error"),
-        worker_id=event.worker_id,
-        worker=_label(event.worker_id, detail),
-    )
+    return {
+        "at": event.created_at,
+        "words": words,
+        "tone": _KINDS.get(event.event_type, ("",))[0],
+        "due_at": due if due is not None and due > event.created_at else None,
+        "progress": progress_of(data.get("progress")),
+        "reason": _text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
+        "error": _text(data, "error"),
+        "worker_id": event.worker_id,
+        "worker": _label(event.worker_id, detail),
+    }
 
 
 def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
@@ -318,7 +294,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.RETRY_SCHEDULED if event.lease_token is not None:
             return f"Failed; attempt {attempt} follows" if attempt else "Failed; another attempt follows"
         case EventType.RETRY_SCHEDULED if attempt:
-            return f"Given another time, as attempt {attempt}"
+            return f"Rescheduled as attempt {attempt}"
         case EventType.RELEASED if data.get("reason") == UNKNOWN_TASK:
             return "Given back: the worker does not know the task"
         case EventType.RESCHEDULED if data.get("priority") is not None:

@@ -1,4 +1,4 @@
-"""The list of tasks by state, page by page, with filters in the URL."""
+"""The list of tasks by state, in pages, with filters in the URL."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ..request import PAYLOAD, PageRequest, View, without
 _ROWS: Final = 50
 _STATES: Final[Mapping[str, TaskStatus]] = {status.lower(): status for status in TaskStatus}
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
-"""The reasons that say no more than the state."""
+"""The reasons that do not add anything to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic")
-"""The filters that compare a name, which may begin and end with spaces."""
+"""The filters that compare names. A name may begin and end with spaces."""
 _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
 
 
@@ -39,7 +39,10 @@ def page(request: PageRequest) -> View:
         else:
             found = _listed(request, state, given)
     except AmbiguousTask as error:
-        several, problem = error.task_ids, "Several ids begin with that. Write more of it, or choose one."
+        several, problem = (
+            error.task_ids,
+            "Several ids begin with these characters. Enter more of the id, or choose a task.",
+        )
     except (InvalidArgument, TaskNotFound) as error:
         problem = f"{sentence(str(error))}."
     of_state = {"state": state} if state else {}
@@ -48,7 +51,7 @@ def page(request: PageRequest) -> View:
     tabs += [
         (str(one), request.url("tasks", state=name, **given), None, name == state) for name, one in _STATES.items()
     ]
-    # A button that would cancel no task, or all tasks, is not shown.
+    # The button is not shown if it would cancel all tasks or could not cancel any.
     may_cancel = request.viewer.may_act and not (filters["worker"] or filters["batch"])
     may_cancel = may_cancel and bool(given) and state in {"", "ready", "running"} and not problem and not searched
     values = {
@@ -76,7 +79,7 @@ def page(request: PageRequest) -> View:
 
 
 def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskPage:
-    """Return the page that the URL names. Raises InvalidArgument."""
+    """Return the page of tasks that the URL specifies. Raises InvalidArgument."""
     if state and state not in _STATES:
         raise InvalidArgument(f"there is no state {state!r}: write {', '.join(_STATES)}")
     beside = {name: request.query[name] for name in ("before", "after") if request.query.get(name)}
@@ -88,5 +91,5 @@ def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskP
             try:
                 wanted[name] = UUID(text)
             except ValueError:
-                raise InvalidArgument(f"{name} takes a whole id, not {text!r}") from None
+                raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
     return request.store.task_page(status=_STATES.get(state), **wanted, limit=_ROWS)

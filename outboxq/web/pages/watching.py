@@ -25,17 +25,19 @@ from ..request import PageRequest, View
 from .actions import offered, offers
 
 LIMITS = HealthLimits(queue_paused=True)
-"""The limits of the rules on a page, which shows a paused queue as a problem too."""
+"""The limits for the health rules on a page, which also shows a paused queue as a problem."""
 _KEYS = 50
-"""Maximum number of held keys on a page."""
+"""The maximum number of held keys on a page."""
 _RUNNING = 100
-"""Maximum number of running tasks on a page, and of tasks that other workers took back."""
+"""The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
 _LOOKED_UP = 5
-"""Maximum number of silent workers whose last tasks the page of all workers shows: the workers that started last."""
+"""The maximum number of silent workers for which the page of all workers shows their last tasks. They are the workers
+that started last.
+"""
 
 
 def overview(request: PageRequest) -> View:
-    """Show the problems first, then the numbers of all queues together, charts, and the queues by urgency."""
+    """Show the problems first, then the totals for all queues, the charts, and the queues by urgency."""
     found = request.store.overview(LIMITS)
     problems = _once(found.problems)
     trends, charts = trends_of(request, "overview", found.at)
@@ -65,7 +67,9 @@ def queues(request: PageRequest) -> View:
 
 
 def queue(request: PageRequest) -> View:
-    """Show one queue. A queue that is declared or had tasks, and has nothing now, has the default settings. Raises NotFound."""
+    """Show one queue. A queue that is only declared, or whose tasks are gone, is shown with the default settings.
+    Raises NotFound.
+    """
     name = request.query.get("name", "")
     found = request.store.overview(LIMITS)
     names = [one.queue for one in found.queues]
@@ -94,8 +98,8 @@ def queue(request: PageRequest) -> View:
 
 
 def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without those that follow from others: old tasks in a queue without workers, and a pause that
-    is already named.
+    """Return the problems without those that result from others: old tasks in a queue without workers, and a pause that
+    another problem already mentions.
     """
     unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
     kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
@@ -105,15 +109,16 @@ def _once(problems: Sequence[Problem]) -> list[Problem]:
 
 def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
     """Return the queues by their most urgent problem, then by the due time of their oldest task, then by name."""
-    rules = list(dict.fromkeys(one.rule for one in problems))  # the most urgent first
+    rules = list(dict.fromkeys(one.rule for one in problems))  # most urgent first
     worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule not in OF_SCHEDULES}
     return sorted(queues, key=lambda one: (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue))
 
 
 def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:
-    """Return the number of tasks in a state by the last full counts, and the time of the oldest of these counts.
+    """Return the number of tasks in a state according to the last full counts, and the time of the oldest of these
+    counts.
 
-    None: the numbers beside it are exact, or there are no full counts.
+    None: the current numbers are exact, or there are no full counts.
     """
     samples = [one.sample for one in queues if one.sample is not None]
     if not samples or not any(getattr(one, f"{state}_at_least") for one in queues):
@@ -143,7 +148,7 @@ def system(request: PageRequest) -> View:
 
 
 def workers(request: PageRequest) -> View:
-    """Show the live workers, and the workers that fell silent within a day."""
+    """Show the live workers, and the workers that have fallen silent within the last day."""
     presence = request.store.workers.presence(KEPT)
     live = [one for one in presence.workers if _is_live(one, presence.at)]
     silent = [one for one in presence.workers if not _is_live(one, presence.at)]
@@ -166,7 +171,7 @@ def worker(request: PageRequest) -> View:
     presence = request.store.workers.presence(KEPT)
     now, found = presence.at, next((one for one in presence.workers if one.id == worker_id), None)
     if found is None:
-        fate = "A stopped worker is forgotten at once, a killed one after a day."
+        fate = "A worker that has stopped is forgotten at once, and a worker that was killed after a day."
         raise NotFound(f"There is no worker {worker_id}. {fate}")
     is_live = _is_live(found, now)
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
@@ -184,7 +189,9 @@ def worker(request: PageRequest) -> View:
 
 
 def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
-    """Return the number of tasks that a silent worker still holds by its leases, and the tasks that others took back from it."""
+    """Return the number of tasks that a silent worker still holds through its leases, and the tasks that other workers
+    have taken back from it.
+    """
     held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     return len(held), request.store.workers.taken_back(worker_id, limit=_RUNNING)
 
@@ -194,7 +201,7 @@ def _is_live(worker: LiveWorker, now: datetime) -> bool:
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Return the versions and the releases that differ between live workers, each with its number of workers."""
+    """Return the versions and the releases if they differ between live workers, each with its number of workers."""
     found = []
     for words, name in (("versions of the application", "version"), ("releases of outboxq", "release")):
         counts = Counter(value for one in live if (value := getattr(one, name)) is not None)
@@ -204,7 +211,7 @@ def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]
 
 
 def _outdated(live: Sequence[LiveWorker]) -> set[UUID]:
-    """Return the ids of the workers that run an older version or release than another live one."""
+    """Return the ids of the workers that are running an older version or release than another live worker."""
     found = set()
     for name in ("version", "release"):
         others = {getattr(one, name) for one in live} - {None}

@@ -44,7 +44,7 @@ def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, 
     reader.words(f"/batches/{batch.id}")
     notice = reader.press(f"/batches/{batch.id}/cancel", reason="the file was wrong")
     assert (
-        notice == f"The batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and nothing follows it."
+        notice == f"The batch {batch.id} is cancelled: 2 tasks were cancelled or asked to stop, and no task follows it."
     )
     assert "Cancelled" in reader.words(f"/batches/{batch.id}")
     assert "There are no unfinished batches." in reader.words("/batches", state="open")
@@ -67,7 +67,7 @@ def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatc
     assert "Tasks 3, of which 1 has not ended" in reader.words(f"/batches/{batch.id}")
     notice = reader.press(f"/batches/{batch.id}/cancel")
     assert (
-        notice == f"The batch {batch.id} is cancelled: 1 task was cancelled or asked to stop, and nothing follows it."
+        notice == f"The batch {batch.id} is cancelled: 1 task was cancelled or asked to stop, and no task follows it."
     )
 
 
@@ -91,7 +91,7 @@ def test_the_list_of_tasks_is_filtered_by_a_batch(reader: Reader, database: Data
     found = reader.get(f"/api/tasks.json?batch={batch.id}").get_json()
     assert {one["pipeline_execution_id"] for one in found["tasks"]} == {str(batch.id)}
     assert len(found["tasks"]) == 3
-    assert "Batch takes a whole id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
+    assert "Batch takes a complete id, not &#39;81&#39;." in reader.get("/tasks?batch=81").text
 
 
 def test_what_follows_has_a_page_before_it_is_enqueued(reader: Reader, database: Database, batch: NewBatch) -> None:
@@ -114,7 +114,10 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
     (claim,) = database.claim(store=database.store)
     database.store.fail(claim, "line 7 has no price")
     words = reader.words(f"/batches/{batch.id}")
-    assert "It waits for 1 dead letter: redrive or discard it. A discard lets the batch continue without it." in words
+    assert (
+        "It is waiting for 1 dead letter: redrive or discard it. Discarding a dead letter lets the batch go on without it."
+        in words
+    )
     assert f"the batch {batch.id} is waiting for it" in reader.words(f"/tasks/{claim.id}")
 
 

@@ -96,7 +96,7 @@ def test_a_task_whose_transaction_commits_after_the_question_is_left_alone(stage
         late.commit()
     stage.store.cancel(mine[0])
     stage.visitor.press("Cancel 3", tick=True)
-    assert "2 of 3 were cancelled; running tasks were asked to stop. 1 had ended meanwhile." in stage.visitor.text
+    assert "2 of 3 were cancelled; running tasks were asked to stop. 1 had ended in the meantime." in stage.visitor.text
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert stage.status(later) is TaskStatus.READY
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_undone_is_not_done_before_the_box_is_ticked(stage):
 def test_a_second_click_on_a_small_change_finds_nothing(stage):
     failed(stage, 2)
     stage.visitor.go("/bulk?action=redrive").again("Redrive 2")
-    assert "Nothing was done: there are no longer any matches." in stage.visitor.text
+    assert "Nothing was changed: there are no longer any matching tasks." in stage.visitor.text
 
 
 def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
@@ -152,7 +152,7 @@ def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
         ("action=cancel", "cancel needs a filter here"),
         ("action=discard", "discard needs a filter here"),
         ("action=delete&queue=a", "there is no action 'delete'"),
-        ("action=cancel&queue=a&exception=E", "cancel takes no filter exception"),
+        ("action=cancel&queue=a&exception=E", "cancel does not support the filter exception"),
         ("action=cancel&queue=a&state=failed", "only ready and running tasks can be cancelled"),
         ("action=redrive&since=soon", "since is not a time"),
         ("action=redrive&group=7", "16 hexadecimal digits"),

@@ -131,7 +131,7 @@ def test_a_locked_table_is_no_dead_database_and_viewers_are_told_who_has_the_loc
     assert "is not responding" not in page.text + caplog.text
     assert "cannot reach" not in caplog.text
     assert visitor.get("/").status_code == 200
-    assert "the dashboard no longer waits for a lock" in caplog.text
+    assert "the dashboard is no longer waiting for a lock" in caplog.text
 
 
 def test_who_may_not_see_the_dashboard_is_not_told_who_has_a_lock(postgresql):

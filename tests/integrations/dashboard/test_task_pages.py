@@ -76,8 +76,8 @@ def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
     ("query", "sentence"),
     [
         ("since=soon", "Since is not a time"),
-        ("worker=7", "Worker takes a whole id"),
-        ("before=7", "Before takes a whole id"),
+        ("worker=7", "Worker takes a complete id"),
+        ("before=7", "Before takes a complete id"),
         ("state=lost", "There is no state 'lost'"),
         ("id=zz", "'zz' is not the id of a task"),
     ],
@@ -95,7 +95,7 @@ def test_a_task_is_found_by_the_beginning_of_its_id(stage):
     assert str(one)[:8] in stage.visitor.text
     assert listed(stage, f"/tasks?id={one}") == [str(one)]
     assert set(listed(stage, f"/tasks?id={str(one)[:8]}")) >= {str(one), str(other)}
-    assert "Several ids begin with that" in stage.visitor.text
+    assert "Several ids begin with these characters" in stage.visitor.text
     assert "what it does" not in stage.visitor.go(f"/tasks/{uuid4()}").text.lower()
     assert stage.visitor.status == 404
 
@@ -184,7 +184,7 @@ def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stag
     stage.visitor.go("/failures")
     assert "the newest 2 dead letters" in stage.visitor.text
     assert "rare" not in stage.visitor.text
-    stage.visitor.follow("Look at 10 000")
+    stage.visitor.follow("Group the newest 10 000")
     assert "rare" in stage.visitor.text
     groups = {one.message: one for one in stage.store.dead_letters.groups().groups}
     stage.visitor.go(f"/failures/{groups['ValueError: rare'].id}")

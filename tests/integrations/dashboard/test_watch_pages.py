@@ -93,7 +93,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
-    assert "Nothing deletes old tasks by itself." in reader.words("/system")
+    assert "Old tasks are not deleted automatically." in reader.words("/system")
     assert "No live worker serves this queue." in reader.words("/queue", name="default")
 
 
@@ -115,7 +115,7 @@ def test_an_idle_system_is_neither_new_nor_calm_without_a_worker(database, reade
     database.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED)])
     words = reader.words("/")
     assert "There are no tasks yet" not in words
-    assert "no worker is live: the next task would wait. outboxq worker APP" in words
+    assert "no worker is live: the next task would have to wait. outboxq worker APP" in words
     assert "Nothing needs attention." not in words
     worker(database)
     assert "Nothing needs attention." in reader.words("/")
@@ -202,7 +202,8 @@ def test_an_unknown_queue_has_no_page_and_no_buttons(database, reader):
     database.add(database.store, queue="mail")
     words = reader.words("/queue", status=404, name="mial")
     assert (
-        "There is no queue 'mial': no task, setting, declaration or live worker names it; did you mean 'mail'?" in words
+        "There is no queue 'mial': it is not used by any task, setting, declaration or live worker; did you mean 'mail'?"
+        in words
     )
     assert reader.forms() == {}
     reader.words("/queue", name="mail")
@@ -314,7 +315,7 @@ def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
     for _ in range(3):
         database.add(database.store, queue="ledger", partition_key="account:7")
     words = reader.words("/queue", name="ledger")
-    held = words.partition("Keys that dead letters hold")[2]
+    held = words.partition("Keys held by dead letters")[2]
     assert re.search(r"account:7 \S+…\S+ .* 3 Live workers", held), held
     assert f'/tasks/{letter}"' in reader.page.text
 
@@ -411,7 +412,7 @@ def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(
     words = reader.words("/workers")
     assert "web-3:1" not in words
     assert "Not seen lately" not in words
-    assert "A stopped worker is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+    assert "A worker that has stopped is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
 
 
 def nightly(database, **fields):
@@ -430,7 +431,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     assert "Paused since" in onlooker.words("/schedule", name="nightly")
     assert onlooker.forms() == {}
     assert "outboxq schedule resume nightly" in onlooker.words("/schedule", name="nightly")
-    assert "was triggered: its task " in reader.press("/schedule/trigger")
+    assert "was triggered: task " in reader.press("/schedule/trigger")
     (task,) = database.store.tasks()
     assert "is resumed" in reader.press("/schedule/resume")
     assert database.store.schedules.get("nightly").paused_at is None
@@ -466,7 +467,7 @@ def test_a_schedule_that_a_clock_ahead_has_planted_says_so_and_names_what_comes(
     database.clock.now = now
     assert "early ahead" in reader.words("/schedules")
     words = reader.words("/schedule", name="early")
-    assert "A clock that was ahead has planted it until" in words
+    assert "A clock that was running fast has planted it until" in words
     database.frozen.schedules.plant()
     assert "early active" in reader.words("/schedules")
 
@@ -518,7 +519,7 @@ def test_the_next_release_says_on_todays_schema_that_it_works_and_how_to_upgrade
     following = f"{int(REVISION) + 1:04}"
     monkeypatch.setattr(watching, "REVISION", following)
     words = reader.words("/system")
-    assert f"The schema is {REVISION}; this release knows {following} and works on both" in words
+    assert f"The schema is at revision {REVISION}. This release knows revision {following} and works with both" in words
     assert "outboxq upgrade" in words
 
 
