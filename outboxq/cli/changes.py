@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from select import select
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,15 +24,13 @@ from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
-from .parameters import TASK_ID, Read
+from .parameters import TASK_ID, Add, Read, stacked
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
     from ..store import Count, Store
-
-C = TypeVar("C", bound=Callable[..., Any])
 
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
@@ -57,9 +55,8 @@ yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask. Require
 _dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing. Print the number, and the first few.")
 
 
-def confirmation_options(command: C) -> C:
-    """Add `--yes` and `--dry-run`."""
-    return yes_option(_dry_run_option(command))
+confirmation_options = stacked(yes_option, _dry_run_option)
+"""Adds `--yes` and `--dry-run`."""
 
 
 def confirmed(
@@ -315,15 +312,9 @@ def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], N
             group.add_command(_command_of(verb, show))
 
 
-def with_fields(*fields: Field) -> Callable[[C], C]:
+def with_fields(*fields: Field) -> Add[Any]:
     """Add the options of these fields to a command. It gets the values by the names of the fields."""
-
-    def add(command: C) -> C:
-        for field in reversed(fields):
-            command = _parameter_of(field)(command)
-        return command
-
-    return add
+    return stacked(*map(_parameter_of, fields))
 
 
 def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Command:
@@ -338,7 +329,7 @@ def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Com
     return click.command(verb.name, help=verb.help)(command)
 
 
-def _parameter_of(field: Field) -> Callable[[C], C]:
+def _parameter_of(field: Field) -> Add[Any]:
     read = field.read
     if read is None:
         return click.option(field.option, field.name, is_flag=True, help=field.help)

@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import span_option
+from .parameters import span_option, stacked
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -56,20 +56,15 @@ app_option = click.option(
 )
 
 
-def rounds_options(command: C) -> C:
-    """Add `--lock-timeout` and `--wait` to a command that locks whole tables. The command gets both as spans of time."""
-    for option in (
-        span_option("--wait", help="Time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
-        span_option(
-            "--lock-timeout",
-            help="Maximum time of one attempt, during which others wait (PostgreSQL).",
-            default="900ms",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
+rounds_options = stacked(
+    span_option(
+        "--lock-timeout",
+        help="Maximum time of one attempt, during which others wait (PostgreSQL).",
+        default="900ms",
+    ),
+    span_option("--wait", help="Time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
+)
+"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. The command gets both as spans of time."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +16,12 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, choice_option, number_option, span_option
+from .parameters import INSTANT, choice_option, number_option, span_option, stacked
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
-
-C = TypeVar("C", bound=Callable[..., Any])
 
 _MOST = 1_000_000
 """Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
@@ -53,7 +51,7 @@ def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, 
     return read
 
 
-_OF_BOTH = (
+_options_of_both = stacked(
     span_option("--delay", help="Time span from now until it is due, e.g. 10m."),
     click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
     span_option("--expires", help="Time span from now after which it must not start."),
@@ -65,12 +63,6 @@ _OF_BOTH = (
     ),
     click.option("--dry-run", is_flag=True, help="Check everything, print the result, and write nothing."),
 )
-
-
-def _options_of_both(command: C) -> C:
-    for option in reversed(_OF_BOTH):
-        command = option(command)
-    return command
 
 
 class OfTask(click.Command):

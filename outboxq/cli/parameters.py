@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import wraps
+from functools import reduce, wraps
 from string import hexdigits
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -74,7 +74,12 @@ SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
 MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
 
 Add = Callable[[C], C]
-"""A decorator that adds an option to a command."""
+"""A decorator that adds options to a command."""
+
+
+def stacked(*options: Add[Any]) -> Add[Any]:
+    """Return one decorator for several, which are applied as if they were written one below the other."""
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def number_option(
@@ -124,10 +129,8 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
     """Add these filter options. The command gets the given filters as `wanted`. Spans become times before the database's now."""
 
     def add(command: Command) -> Command:
-        bare: Command = lambda: None  # noqa: E731 - only to find the parameters of the options
-        for option in options:
-            bare = option(bare)
-        names = [str(one.name) for one in bare.__click_params__]  # type: ignore[attr-defined]
+        bare = stacked(*options)(lambda: None)  # only to find the parameters of the options
+        names = [str(one.name) for one in bare.__click_params__]
 
         @wraps(command)
         def wrapped(*, store: Store, **given: Any) -> None:
@@ -138,9 +141,7 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
                 wanted |= {name: now - value for name, value in spans.items()}
             command(store=store, wanted=wanted, **given)
 
-        filtering: Command = wrapped
-        for option in reversed(options):
-            filtering = option(filtering)
+        filtering: Command = stacked(*options)(wrapped)
         return filtering
 
     return add

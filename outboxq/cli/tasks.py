@@ -34,7 +34,7 @@ from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option, stacked
 from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
@@ -332,17 +332,19 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             dry_run=dry_run,
         )
 
-    command = database_options_after_ids(filtered(*OF_DEAD_LETTERS)(act))
-    for option in (
-        confirmation_options,
-        with_fields(*verb.fields),
-        number_option("--limit", help="Maximum number of dead letters, oldest first."),
-        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids or filters."),
+    found: click.Command = stacked(
+        click.command(
+            verb.name, help=f"{sentence}\n\nGive the ids of tasks, or filters, or --all. One id needs no question."
+        ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
-    ):
-        command = option(command)
-    words = f"{sentence}\n\nGive the ids of tasks, or filters, or --all. One id needs no question."
-    return click.command(verb.name, help=words)(command)
+        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids or filters."),
+        number_option("--limit", help="Maximum number of dead letters, oldest first."),
+        with_fields(*verb.fields),
+        confirmation_options,
+        database_options_after_ids,
+        filtered(*OF_DEAD_LETTERS),
+    )(act)
+    return found
 
 
 failed.add_command(

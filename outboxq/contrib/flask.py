@@ -333,14 +333,10 @@ def _upgrade() -> None:
         click.echo(upgraded(outbox), err=True)
 
 
-def _store() -> Store:
-    _enter()
-    return _outbox().store
-
-
 @with_appcontext
-def _enter() -> None:
-    """Push the application's context, which stays until the command ends."""
+def _store() -> Store:
+    """Push the application's context, which stays until the command ends, and return its Store."""
+    return _outbox().store
 
 
 def _outbox_with_tasks() -> Outboxq:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,7 +24,7 @@ from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from ..parameters import number_option, span_option
+from ..parameters import number_option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -81,23 +81,14 @@ class Rerunnable(click.Command):
         return own + super().shell_complete(ctx, incomplete)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 DEFAULTS = WorkerSettings()
-
-
-def worker_options(command: F) -> F:
-    """Add the options of a worker to a command. Options that `WorkerOptions` names are passed on to `Outbox.worker()`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     return value or None
 
 
-_OPTIONS = (
+_worker_options = stacked(
     click.option(
         "--database-url",
         "database_urls",
@@ -202,12 +193,13 @@ _OPTIONS = (
     click.option("--live/--no-live", default=None, help="Show a line with the throughput. Default: on a terminal."),
     click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor."),
 )
+"""Adds the options of a worker. Options that `WorkerOptions` names are passed on to `Outbox.worker()`."""
 
 
 @click.command(cls=Rerunnable, epilog=EPILOG)
 @app_argument
 @app_option
-@worker_options
+@_worker_options
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
