@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,12 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, choice_option, number_option, span_option, stacked
+from .parameters import INSTANT, choice_option, json_reader, number_option, span_option, stacked
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
-
-_MOST = 1_000_000
-"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
 
 
 def _headers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
@@ -33,22 +29,6 @@ def _headers(_context: click.Context, _option: click.Parameter, values: tuple[st
     if not all(between for _, between, _ in found):
         raise click.BadParameter("write it as name=text")
     return {name: text for name, _, text in found} or None
-
-
-def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, str], object]:
-    """Return a click callback that reads JSON, from standard input if the option is `-`."""
-
-    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
-        if text is None:
-            return None
-        if text == "-":
-            text = sys.stdin.read(_MOST)
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):  # its message may quote the text
-            raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input") from None
-
-    return read
 
 
 _options_of_both = stacked(
@@ -83,7 +63,7 @@ class OfTask(click.Command):
     "--args",
     "arguments",
     default="{}",
-    callback=_json("an object", '{"order": 7}'),
+    callback=json_reader("an object", '{"order": 7}', dict),
     metavar="JSON",
     help="Arguments of the task by name, as a JSON object; - reads standard input.",
 )
@@ -95,7 +75,7 @@ class OfTask(click.Command):
 @choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="Reaction to a taken idempotency key.")
 @_options_of_both
 @database_options
-def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **options: Any) -> None:
+def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: bool, **options: Any) -> None:
     """Enqueue a task, and print its id.
 
     TASK is written module:function, e.g. shop.tasks:send_receipt, or is the name of a task of APP. The arguments are
@@ -104,8 +84,6 @@ def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **opt
     outbox = present_outbox()
     if outbox is None:
         fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
-    if not isinstance(arguments, Mapping):
-        raise click.BadParameter("it takes an object", param_hint="--args")
     known = _task(outbox, place)
     known.parameters.check_call((), arguments)
     values = known.parameters.load(json.dumps(arguments))
@@ -145,7 +123,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 @click.argument("topic")
 @click.option(
     "--payload",
-    callback=_json("a value", '{"order": 7}'),
+    callback=json_reader("a value", '{"order": 7}'),
     metavar="JSON",
     help="Payload of the event as JSON; - reads standard input. Default: null.",
 )

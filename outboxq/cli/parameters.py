@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import reduce, wraps
@@ -21,7 +24,23 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Command = Callable[..., None]
+_MOST: Final = 1_000_000
+"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
 C = TypeVar("C", bound=Callable[..., Any])
+
+
+def json_reader(kind: str, example: str, types: type = object) -> Callable[..., object]:
+    """Return a click callback that reads JSON of these types, from standard input if the option is `-`."""
+
+    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
+        if text is None:
+            return None
+        with suppress(ValueError, RecursionError):  # its message may quote the text
+            if isinstance(found := json.loads(sys.stdin.read(_MOST) if text == "-" else text), types):
+                return found
+        raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input")
+
+    return read
 
 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3

@@ -86,7 +86,7 @@ def show_(store: Store, name: str) -> None:
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
     if keys:
-        rows = [(one.partition_key, one.dead_letter, one.failed_at, _with_plus(one.waiting)) for one in keys]
+        rows = [(one.partition_key, one.dead_letter, one.failed_at, with_plus(one.waiting)) for one in keys]
         click.echo()
         table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
     if live:
@@ -128,8 +128,9 @@ def number(one: Statistics, name: str) -> object:
     return f"{found}+" if getattr(one, f"{name}_at_least", False) else found
 
 
-def _with_plus(count: Count) -> str:
-    return f"{count.number}{'+' if count.at_least else ''}"
+def with_plus(count: Count | int) -> str:
+    """Return a count, with a + if there are more."""
+    return str(count) if isinstance(count, int) else f"{count.number}{'+' if count.at_least else ''}"
 
 
 @click.group(cls=Group)

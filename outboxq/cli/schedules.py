@@ -23,7 +23,7 @@ from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read, choice_option, number_option, span_option
+from .parameters import SPAN, Read, choice_option, json_reader, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -132,7 +132,13 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.argument("task")
 @click.argument("rule", type=RULE)
 @tz_option
-@click.option("--args", default="{}", metavar="JSON", help='Arguments of each task, as a JSON object: {"days": 7}.')
+@click.option(
+    "--args",
+    default="{}",
+    callback=json_reader("an object", '{"days": 7}', dict),
+    metavar="JSON",
+    help="Arguments of each task by name, as a JSON object; - reads standard input.",
+)
 @click.option("-q", "--queue", help="Queue of the tasks.")
 @number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
@@ -244,7 +250,7 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
     from ..payload.parameters import dump_arguments
     from ..task.schedules import schedule_for
 
-    tz, args = options.pop("tz"), _object(options.pop("args"))
+    tz, args = options.pop("tz"), options.pop("args")
     options |= {"overlap": Overlap(options["overlap"]), "catch_up": CatchUp(options["catch_up"])}
     options |= {one: _in_zone(options[one], tz) for one in ("starts_at", "ends_at") if options[one] is not None}
     of_task = {one: options.pop(one) for one in ("queue", "priority", "max_attempts", "timeout")}
@@ -256,16 +262,6 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
     known.parameters.check_call((), args)
     arguments = known.parameters.load(json.dumps(args))
     return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):  # its message may quote the text
-        found = None
-    if not isinstance(found, dict):
-        raise click.BadParameter('--args takes a JSON object such as {"days": 7}')
-    return found
 
 
 def _in_zone(moment: datetime, tz: str) -> datetime:

@@ -21,7 +21,7 @@ from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, wri
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import SPAN, Read, span_option
-from .queues import number
+from .queues import number, with_plus
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
@@ -255,7 +255,8 @@ class View:
 
     def head(self, overview: Overview, width: int) -> list[str]:
         """Return the lines above the tables: the numbers of all queues, and the problems."""
-        numbers = [_count(overview, name) for name in ("ready", "delayed", "running", "failed")]
+        names = ("ready", "delayed", "running", "failed")
+        numbers = [f"{with_plus(getattr(overview, name))} {name}" for name in names]
         live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
         first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
         troubles = [f"! {one.sentence}" for one in overview.problems[:_PROBLEMS]]
@@ -312,13 +313,6 @@ def cut(text: str, width: int) -> str:
     """Return the text in one line of the terminal."""
     known = plain(text)
     return known if len(known) <= width else f"{known[: width - 1]}…"
-
-
-def _count(overview: Overview, name: str) -> str:
-    found: Any = getattr(overview, name)
-    if isinstance(found, int):
-        return f"{found} {name}"
-    return f"{found.number}{'+' if found.at_least else ''} {name}"
 
 
 EXIT_PROBLEM = 1

@@ -161,9 +161,9 @@ def test_retention_is_a_schedule_like_any_other(database):
 @pytest.mark.parametrize(
     ("options", "code", "sentence"),
     [
-        (["--args", "[7]"], 2, "takes a JSON object"),
-        (["--args", "{"], 2, "takes a JSON object"),
-        (["--args", "[" * 5000], 2, "takes a JSON object"),
+        (["--args", "[7]"], 2, "it takes an object as JSON"),
+        (["--args", "{"], 2, "it takes an object as JSON"),
+        (["--args", "[" * 5000], 2, "it takes an object as JSON"),
         (["--args", '{"a": NaN}'], 1, "arguments.a"),
         (["--starts-at", "9999-12-31"], 2, "is not in the years"),
         (["--grace", "-1s"], 2, "write it as 90d"),
