@@ -1,7 +1,7 @@
 """outboxq: a transactional outbox and task queue in your own database.
 
-Each name is imported when it is first used: a process that only enqueues does not pay for importing the worker, and
-`outboxq --help` does not import SQLAlchemy.
+Each name is imported when it is first used, so a process that only enqueues does not import the worker, and `outboxq
+--help` does not import SQLAlchemy.
 """
 
 from __future__ import annotations

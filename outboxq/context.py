@@ -50,13 +50,13 @@ class UnitOfWork(Protocol):
         """Flush the session's pending writes before the completion is written."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an external error, judging by `error`, ended this transaction: the attempt is then not
+        """Return whether `error` shows that something external ended this transaction. If so, the attempt is not
         counted.
         """
 
     def abandon(self) -> None:
-        """Release what would keep the attempt from ending. Called by another thread if the handler is still running
-        after that.
+        """Release whatever keeps the attempt from ending. Another thread calls this if the handler is still running
+        after its timeout grace.
         """
 
 
@@ -91,7 +91,7 @@ class TaskBatch(BatchTarget, Protocol):
 
     @property
     def size(self) -> int:
-        """The number of its tasks, without the tasks that follow it."""
+        """The number of its tasks, not counting the tasks that follow it."""
 
     @property
     def completed(self) -> int:
@@ -112,9 +112,9 @@ class TaskBatch(BatchTarget, Protocol):
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
 
-        They are read 200 at a time, on demand. The tasks that follow a batch are left out. Raises TaskNotFound if the rows of some
-        completed tasks are missing: before the first result, or after the last one if a row was deleted meanwhile.
-        Raises PayloadError for a result that does not fit its annotation.
+        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. Raises TaskNotFound
+        if the rows of some completed tasks are missing: before the first result, or after the last one if a row was
+        deleted in the meantime. Raises PayloadError for a result that does not fit its annotation.
         """
 
     def failures(self) -> Iterator[BatchFailure]:
@@ -139,23 +139,23 @@ class StepRunner(Protocol):
 
 
 class TaskContext:
-    """The task that a handler runs, and ways to end the attempt.
+    """The task that a handler is running, and ways to end the attempt.
 
-    A function gets it if its first parameter is annotated with TaskContext. The worker makes one for each attempt and passes it;
-    `enqueue()` does not take it.
+    A handler receives it if its first parameter is annotated with TaskContext. The worker creates a context for each
+    attempt and passes it to the handler; it is not an argument of `enqueue()`.
     """
 
-    # Attributes of the class, since most attempts set none of them.
+    # Class attributes, because most attempts do not set any of them.
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, once it has begun."""
     limit: Any = None
-    """The enforced timeout of this attempt; None: the handler is only asked."""
+    """The timeout that is enforced for this attempt; None: the handler is only asked to stop."""
     has_died: bool = False
-    """The child process of the handler has died, or was killed."""
+    """True if the handler's child process has died or was killed."""
     steps: Any = None
     """The steps of this handler that the step runner knows; None before the first step."""
     _headers: Mapping[str, str] | None = None
-    """The headers, once they have been requested."""
+    """The headers, after they were first requested."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -172,63 +172,66 @@ class TaskContext:
         """The topic of the emitted event that this task handles; None: no event enqueued it."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in order; None: the task does not wait for any other."""
+        """The key whose tasks run one at a time, in order; None: the task does not wait for any other task."""
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, from 1; only retries raise it."""
+        """The number of this attempt, from 1. Only retries increase it."""
         self.max_attempts = max_attempts
         """The number of the last attempt: if it fails, the failure is final. None: only the policy's `stop` decides."""
         self.recovery_attempts: Final[int] = claim.recovery_attempts
         """The number of workers that have died while running this task since an attempt last ended."""
         self.created_at: Final[datetime] = claim.created_at
-        """The moment at which the task was enqueued, in UTC."""
+        """The time at which the task was enqueued, in UTC."""
         self.cancel_requested: bool = False
         """True if a user has asked this task to stop; `raise Cancel()` to agree."""
 
-        # For the worker and for the integrations with frameworks.
+        # For the worker and the framework integrations.
         self.claim: Final = claim
-        """The claim that the handler runs under: its worker, its token, its times."""
+        """The claim under which the handler runs, with its worker, lease token and times."""
         self.outbox = outbox
-        """The outbox that the task was declared on."""
+        """The outbox on which the task was declared."""
         self.deadline: float = float("inf")
         """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
-        """True if the database has reported that the lease is over."""
+        """True if the database has reported that the lease is lost."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
         """When the handler ended (`time.monotonic()`)."""
         self.error: BaseException | None = None
-        """The exception that the handler raised, or the reason why its result cannot be stored."""
+        """The exception that the handler raised, or the error that kept its result from being stored."""
         self.interruption: BaseException | None = None
         """The external error that ended the transaction of a step."""
         self.thread: int | None = None
-        """The thread in which the handler runs."""
+        """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None
-        """The part of the worker that runs the steps; None outside of one."""
+        """The part of the worker that runs the steps; None outside a worker."""
         self.reported: Progress | None = None
         """The last progress that the handler reported."""
         self.keeps_log: bool = False
-        """True if the worker keeps what the handler logs."""
+        """True if the worker keeps the lines that the handler logs."""
         self.handler_log: HandlerLog | None = None
         """The lines that the handler logged; None if it did not log any, or if they are not kept."""
         self._stopping = stopping
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. A copy of its `contextvars` in another thread still names this context."""
+        """Return whether the handler has ended. Afterwards, a copy of its `contextvars` in another thread can still
+        refer to this context.
+        """
         return self.ended is not None
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        If another program's SQL wrote headers that cannot be read, they are empty too, and a warning is logged.
+        They are also empty if another program's SQL wrote headers that cannot be read. In that case, a warning is
+        logged.
         """
         if self._headers is None:
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                text = "%s: its headers cannot be read, so it has none here: %s"
+                text = "%s: its headers cannot be read, so it gets no headers: %s"
                 log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers
@@ -240,9 +243,10 @@ class TaskContext:
 
     @property
     def tick(self) -> datetime | None:
-        """The moment of the schedule that this task is for, in the schedule's time zone, however late it runs.
+        """The time of the schedule's tick that this task is for, in the schedule's time zone, however late the task
+        runs.
 
-        For a triggered task it is the moment of the trigger; None: the task belongs to no schedule.
+        For a triggered task, this is the time at which it was triggered. None: the task does not belong to a schedule.
         """
         if self.schedule is None:
             return None
@@ -254,13 +258,15 @@ class TaskContext:
                 moment = tick_of(tick)
             return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
         except ValueError as error:  # written by another program's SQL, or in a zone unknown to this machine
-            text = "%s: its tick is read as %s: %s"
+            text = "%s: its tick cannot be read exactly, so %s is used: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key whose tasks run at once up to the queue's limit per key; None: the task has no such key."""
+        """The concurrency key: the queue's limit per key bounds how many of its tasks run at once. None: the task has
+        no such key.
+        """
         return self.claim.concurrency_key
 
     @property
@@ -270,9 +276,9 @@ class TaskContext:
 
     @cached_property
     def batch(self) -> TaskBatch:
-        """The batch or chain of this task: its counts, its results, and ``task.using(ctx.batch)``, which adds to it.
+        """The batch or chain of this task, with its counts and results. ``task.using(ctx.batch)`` adds tasks to it.
 
-        Raises InvalidCall for a task without one, whose `batch_id` is None.
+        Raises InvalidCall if the task does not belong to a batch or chain; its `batch_id` is then None.
         """
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is not in a batch or a chain")
@@ -282,19 +288,21 @@ class TaskContext:
 
     @property
     def previous(self) -> Any:
-        """The value that the task before this one in its chain returned, read by the return annotation.
+        """The value that the previous task in the chain returned, read according to that task's return annotation.
 
-        Raises InvalidCall for the first task of a chain, and outside of chains. Raises TaskNotFound if that task was deleted.
+        Raises InvalidCall for the first task of a chain, and for a task outside a chain. Raises TaskNotFound if the
+        previous task was deleted.
         """
         outbox: Any = self.outbox
         return outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:
-        """Return whether the lease is over: another worker may run the task now, and this handler's result may be discarded.
+        """Return whether the lease is lost. If it is, another worker may be running the task, and this handler's result
+        may be discarded.
 
-        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again, unless
-        another worker has taken the task meanwhile.
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this False again,
+        unless another worker has taken the task in the meantime.
         """
         return self.was_lost or time.monotonic() > self.deadline
 
@@ -306,8 +314,8 @@ class TaskContext:
 
     @property
     def was_killed(self) -> bool:
-        """Return whether the worker ended the attempt while the handler was still running after the timeout grace, or
-        because its child process died. For hooks.
+        """Return whether the worker ended the attempt because the handler was still running after the timeout grace, or
+        because the handler's child process died. For hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
@@ -318,17 +326,17 @@ class TaskContext:
 
     @property
     def should_stop(self) -> bool:
-        """Return whether the handler should end as soon as it can: the worker is stopping, the lease is lost, the
-        timeout has passed, or a user has cancelled the task.
+        """Return whether the handler should stop as soon as it can, because the worker is stopping, the lease is lost,
+        the timeout has passed, or a user has cancelled the task.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
-        """End the attempt here if `should_stop`. Call it in a loop that may run long.
+        """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
-        Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user asked for it, and
-        Snooze if the worker is stopping or the lease is lost: the task then runs again at once elsewhere, and no
-        attempt is used.
+        Raises TimeoutError after the task's `timeout` (which makes the attempt fail like any other error), Cancel if a
+        user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task
+        runs again at once on another worker, and no attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -344,12 +352,13 @@ class TaskContext:
 
     @property
     def inside(self) -> UnitOfWork | None:
-        """The transaction in which the handler runs; None without such a transaction, and once the handler has ended."""
+        """The transaction in which the handler runs; None if there is no such transaction, or if the handler has ended."""
         return None if self.has_ended else self.unit
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task: its writes are committed together with the completion, or not at all.
+        """The connection of a transactional task. What is written through it is committed together with the completion,
+        or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -365,28 +374,30 @@ class TaskContext:
 
     @property
     def target(self) -> object:
-        """The same transaction as `using()` takes it, whichever library it comes from."""
+        """The same transaction in a form that `using()` accepts, whichever library it comes from."""
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Report how much of the work is done, from 0 to 1, and a few words about it: ``ctx.progress(12 / 30, "12 of 30")``.
 
-        Nothing is written immediately: the worker's next heartbeat writes the last report, so you may call this as
-        often as you like. People see it in the dashboard, in `outboxq task show` and in `outboxq task explain`; it
-        changes nothing else. A fraction below 0 counts as 0, one above 1 as 1. Raises InvalidArgument for anything but
-        a number.
+        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this as
+        often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task explain`,
+        and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
+        InvalidArgument if the fraction is not a number.
         """
-        from .payload.parameters import sanitize  # a process without handlers does not need it
+        from .payload.parameters import sanitize  # imported here, because a process without handlers does not need it
 
         words = sanitize(" ".join(str(note).split()), limit=MAX_NOTE)
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt and try again at `moment` (aware) instead of after the policy's wait. The attempt counts."""
+        """End this attempt and try again at `moment` (an aware datetime) instead of after the wait that the retry
+        policy gives. The attempt counts.
+        """
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
-        """End this attempt and run again after `delay`, at least one second; no attempt is used."""
+        """End this attempt and run the task again after `delay`, which is at least one second. No attempt is used."""
         raise Snooze(delay)
 
     def step(
@@ -394,27 +405,30 @@ class TaskContext:
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read by the function's return annotation. Once it is stored, the
-        function is not called again: neither by a retry, nor after a crash, a snooze, a deployment or a redrive. If the function
-        raises, nothing is stored, and the next attempt calls it again. A function whose first parameter is annotated with
-        TaskContext gets this context.
+        A result is stored as JSON under the step's name, and read according to the function's return annotation. After
+        it has been stored, the function is not called again, whether the task is retried, snoozed or redriven, the
+        process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
+        calls it again. A function whose first parameter is annotated with TaskContext receives this context.
 
-        With `transactional`, what the function writes by `ctx.session` or `ctx.connection` (in Django by the ORM, in Flask by
-        `db.session`) and its result are one commit, so the effect happens exactly once. Without it, the function is
-        called again if the process dies after it returns and before its result is committed.
+        With `transactional`, the function's result is committed together with everything that the function writes
+        through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the
+        effect happens exactly once. Without it, the function is called again if the process dies after the function has
+        returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for the step after the 1,000th, and for a result that is not
-        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task: then nothing is stored.
+        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; in that case nothing is
+        stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
     def sleep(self, name: str, delay: timedelta | float) -> None:
-        """Have the task sleep for `delay` (a timedelta or seconds) once in its life; no thread waits and no attempt is used.
+        """Make the task sleep for `delay` (a timedelta or seconds), once in its lifetime. No thread waits, and no
+        attempt is used.
 
-        The first call stores the end of the sleep under the name, and ends this attempt. The task runs again from the
-        beginning at that time, and this call then returns at once. A crash, a retry or a redrive neither lengthens nor
-        repeats the sleep. Raises what `step` raises.
+        The first call stores the time at which the sleep ends under this name, and ends this attempt. At that time the
+        task runs again from the beginning, and this call returns at once. A crash, a retry or a redrive neither
+        lengthens nor repeats the sleep. Raises the same errors as `step`.
         """
         self._steps_by("sleep").sleep(self, name, delay)
 
@@ -423,7 +437,7 @@ class TaskContext:
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, and this context belongs to none")
+            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, but this context has no worker")
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:
@@ -436,11 +450,11 @@ class TaskContext:
 
 
 class Leave(Snooze):
-    """A snooze because the worker is stopping: the task is due at once, for another worker."""
+    """The snooze of a task whose worker is stopping. The task is due at once, for another worker."""
 
 
 class Asleep(Snooze):
-    """The snooze of a task that sleeps until a stored moment."""
+    """The snooze of a task that sleeps until a stored time."""
 
     def __init__(self, name: str, until: datetime) -> None:
         super().__init__(0)
@@ -456,14 +470,14 @@ class Process:
     """The purpose of this process, as far as a wait needs to know it."""
 
     is_worker = False
-    """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a
-    worker. Then any thread but the main one may have been started by a handler, and there is no other way to tell:
-    threads do not inherit `current`.
+    """True if the process does nothing but run handlers, because a command has started it as a worker or it is a child
+    of a worker. In such a process, any thread except the main thread may have been started by a handler. There is no
+    other way to tell, because threads do not inherit `current`.
     """
 
     @contextmanager
     def as_worker(self) -> Iterator[None]:
-        """Have the process count as a worker during the block."""
+        """Treat the process as a worker during the block."""
         before, self.is_worker = self.is_worker, True
         try:
             yield
@@ -480,12 +494,13 @@ LOG_FIELDS: Final = ("task_id", "task", "queue", "attempt")
 class TaskContextFilter(logging.Filter):
     """Gives each record that is logged inside a handler the fields `task_id`, `task`, `queue` and `attempt`.
 
-    A field that the record already has is kept. Outside of handlers the fields are None, so a format may always name them.
-    Add it to a `logging.Handler`: a filter of a logger does not see the records of the loggers below it.
+    A field that the record already has is kept. Outside handlers the fields are None, so a format string can always use
+    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see the records of that logger's
+    children.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Set the fields that the record lacks. Every record passes."""
+        """Set the fields that the record does not have yet. Every record passes."""
         context = current.get()
         for name, value in zip(LOG_FIELDS, _values(context), strict=True):
             record.__dict__.setdefault(name, value)

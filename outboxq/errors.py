@@ -1,7 +1,7 @@
 """The exceptions that outboxq raises on purpose.
 
-Errors of the database pass through as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction:
-the transaction would be aborted without its owner knowing.
+Database errors are passed on as SQLAlchemy raises them. outboxq never catches one inside a caller's transaction,
+because the transaction would then be aborted without its owner's knowledge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ class OutboxqError(Exception):
 
 
 class ConfigurationError(OutboxqError):
-    """The set-up cannot work; nothing was written."""
+    """The configuration cannot work; nothing was written."""
 
 
 class UnsupportedDatabase(ConfigurationError):
@@ -30,7 +30,7 @@ class SchemaOutOfDate(ConfigurationError):
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the package must be upgraded rather than the tables, which belong to a later release."""
+        """True if the tables belong to a later release, so that the package must be upgraded rather than the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` brings the tables to what this release needs."""
 
@@ -46,7 +46,9 @@ class TablesLocked(OutboxqError):
 
 
 class NotPermitted(ConfigurationError):
-    """The database role lacks a right; the message names the role, the tables, and the command that grants what it needs."""
+    """The database role lacks a right. The message names the role, the tables, and the command that grants the missing
+    right.
+    """
 
 
 class InvalidTarget(ConfigurationError, TypeError):
@@ -54,7 +56,7 @@ class InvalidTarget(ConfigurationError, TypeError):
 
 
 class InvalidArgument(OutboxqError, ValueError):
-    """A value is out of its range, or of the wrong kind: a negative limit, a naive datetime."""
+    """A value is out of range or of the wrong kind, such as a negative limit or a naive datetime."""
 
 
 class InvalidCall(OutboxqError, TypeError):
@@ -93,9 +95,9 @@ class TaskFailed(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.error = error
-        """The error of the last attempt, in one line."""
+        """The error of the last attempt, on one line."""
         self.exception = exception
-        """Module and name of the exception's class; None: the worker gave up the task, or the class is not known."""
+        """Module and name of the exception's class; None: the worker gave up on the task, or the class is not known."""
         self.attempt = attempt
         """The number of the last attempt."""
 
@@ -108,7 +110,7 @@ class TaskCancelled(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.reason = reason
-        """The reason that was given; "expired" or "discarded" without one, "" if none was given for a cancellation."""
+        """The reason that was given. Without a reason it is "expired" or "discarded", and for a cancellation ""."""
 
 
 class WaitRefused(OutboxqError, RuntimeError):
@@ -124,7 +126,8 @@ class ProcessDied(OutboxqError):
 class StepRefused(OutboxqError, RuntimeError):
     """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is not JSON.
 
-    Another attempt would be refused too. A task that does not catch the error becomes Failed at once, and keeps its completed steps.
+    Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
+    Failed at once, and its completed steps are kept.
     """
 
 
@@ -133,7 +136,7 @@ class BatchNotFound(OutboxqError, LookupError):
 
 
 class BatchClosed(OutboxqError):
-    """The batch does not accept more tasks: it has completed or is being cancelled; nothing was written."""
+    """The batch does not accept any more tasks, because it has completed or is being cancelled; nothing was written."""
 
 
 class ScheduleNotFound(OutboxqError, LookupError):
@@ -150,7 +153,7 @@ class AmbiguousTask(OutboxqError, LookupError):
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
         super().__init__(message)  # pickle calls it with this alone, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
-        """Up to five of their ids, the oldest first."""
+        """Up to five of these ids, oldest first."""
 
 
 class DuplicateTask(OutboxqError):
@@ -170,23 +173,23 @@ class InvalidTransition(OutboxqError):
 
 
 class ReadOnly(OutboxqError):
-    """A program tried to create, change or delete a row of `outboxq.orm`; use outboxq's methods, which write the events too."""
+    """A program tried to create, change or delete a row through `outboxq.orm`. Use outboxq's methods instead, which
+    also write the events.
+    """
 
 
 class OutcomesRefused(OutboxqError):
-    """The database permanently refuses to record the outcomes of tasks, so the worker stops instead of running them for
-    nothing.
-    """
+    """The database permanently refuses to record task outcomes, so the worker stops instead of running tasks in vain."""
 
 
 class FileUnusable(OutboxqError):
     """The SQLite file was replaced or deleted while it was open, or it is damaged; further writes would be lost."""
 
     def __init__(self, message: str, *, may_start_again: bool = True) -> None:
-        """Set `may_start_again`: False if a process that starts now would destroy the new file by opening it."""
+        """`may_start_again` is False if a process that starts now would destroy the new file by opening it."""
         super().__init__(message)
         self.may_start_again = may_start_again
 
 
 class LeaseLost(OutboxqError):
-    """The claim is over: another worker may hold the task execution, so nothing was written."""
+    """The claim has ended, and another worker may hold the task execution, so nothing was written."""

@@ -1,6 +1,6 @@
-"""Migrations: create and upgrade outboxq's tables with the Alembic scripts inside the package.
+"""Migrations, which create and upgrade outboxq's tables with the Alembic scripts inside the package.
 
-Their version table is `outboxq_alembic_version`, so they never mix with the application's own migrations.
+The version table is `outboxq_alembic_version`, so these migrations never interfere with the application's own.
 """
 
 from __future__ import annotations
@@ -57,34 +57,38 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between rounds, in which the statements that queued behind the last round run."""
+"""Seconds between rounds, during which the statements that queued up behind the last round can run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""Lock that lets one migration run at a time. It ends with the transaction; on SQLite, BEGIN IMMEDIATE is that lock."""
+"""Lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE does
+the same.
+"""
 
 _ONE_AT_A_TIME = threading.RLock()
-"""Lock for this process: Alembic keeps its state in module globals, so two threads would use each other's connections."""
+"""Lock within this process. Alembic keeps its state in module globals, so two threads would use each other's
+connections.
+"""
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
-ischema_names.setdefault("xid8", Xid8)  # else every comparison warns of an unknown type
+ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn of an unknown type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """The time for which an upgrade may keep others waiting, and the time for which it keeps trying."""
+    """How long an upgrade may keep others waiting, and how long it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a lock timeout that PostgreSQL would read as no timeout."""
+        """Raise InvalidArgument for a lock timeout that PostgreSQL would interpret as no timeout."""
         if self.lock_timeout < timedelta(milliseconds=1):
             raise InvalidArgument(f"lock_timeout must be at least 1 ms, not {_span(self.lock_timeout)}")
 
     @property
     def milliseconds(self) -> str:
-        """`lock_timeout` as PostgreSQL takes it."""
+        """`lock_timeout` in the form that PostgreSQL expects."""
         return f"{self.lock_timeout / timedelta(milliseconds=1):.0f}ms"
 
 
@@ -134,12 +138,12 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Let the schema admit code of this revision or later. outboxq's own migration scripts call it in upgrade() and
+    """Let the schema admit code from this revision on. outboxq's own migration scripts call this in upgrade() and
     downgrade().
 
-    A revision that only adds what older code can ignore repeats the value of the previous revision. A revision that
-    removes something, or needs something that older code does not write, names the first revision whose code can work
-    with it.
+    If a revision only adds things that older code can ignore, it repeats the value of the previous revision. If it
+    removes something, or needs something that older code does not write, it names the first revision whose code can
+    work with it.
     """
     from alembic import op
 
@@ -198,10 +202,11 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, under a savepoint: repeatedly, until it gets its locks. Returns the result of `work`.
+    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks. Return the result of
+    `work`.
 
-    The rollback to the savepoint releases all locks of the round, so that others go on before the next. Raises TablesLocked after
-    the last. SQLite has one lock, which the transaction holds already.
+    The rollback to the savepoint releases all locks of the round, so that others can continue before the next round.
+    Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
     """
     dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
     if dialect.one_writer:
@@ -232,7 +237,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
                 table_locks.limit(dialect, execute, before["lock_timeout"])
     except tenacity.RetryError as error:
         raise TablesLocked(
-            f"nothing was changed, since the tables of {_place(connection, schema)} could not be locked within "
+            f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
             f"{_span(known.wait)}: {why()}; run it again when that has ended"
         ) from error.last_attempt.exception()
     return found
@@ -250,7 +255,7 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the revision of the tables; None without tables."""
+    """Return the revision of the tables; None if there are no tables."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
@@ -265,7 +270,7 @@ def revisions() -> list[tuple[str, str]]:
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
-    """Return the migrations as one SQL script, to be applied by other means. It connects to no database."""
+    """Return the migrations as one SQL script that can be applied by other means. This does not connect to a database."""
     from alembic import command
 
     output, parsed = StringIO(), parse_url(url)
@@ -289,7 +294,7 @@ def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
 
 
 def script_location() -> Path:
-    """Return the folder of the scripts: beside this module in a wheel, at the top level in a checkout."""
+    """Return the folder that contains the scripts: beside this module in a wheel, at the top level in a checkout."""
     packaged = Path(__file__).parent / "_migrations" / "alembic"
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
 
@@ -298,7 +303,7 @@ def script_location() -> Path:
 def _migrating(
     database: str | URL | Engine | Connection, schema: str | None
 ) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
-    """Yield a connection that holds the migration lock, and what `_found` returns on it."""
+    """Yield a connection that holds the migration lock, and the result of `_found` on that connection."""
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
@@ -310,9 +315,9 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; None for both without tables.
+    """Return the revision of the tables and the oldest code that they admit; both are None if there are no tables.
 
-    Raises SchemaOutOfDate for the tables of an unreleased version.
+    Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """
     execute = _execute(connection)
     return schema.found(
@@ -327,7 +332,9 @@ def _place(connection: Connection, schema: str | None) -> str:
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. It reads no file of the application; attributes are safe for a password with a %."""
+    """Return Alembic's configuration. It does not read any of the application's files. Attributes, unlike options, may
+    contain a %.
+    """
     from alembic.config import Config
 
     config = Config(output_buffer=output) if output is not None else Config()
@@ -358,7 +365,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
-    """Begin a transaction on a connection that is in none."""
+    """Begin a transaction on a connection that is not in a transaction."""
     for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
         for text in message.split("; "):  # one by one, because each may be prepared
             connection.exec_driver_sql(text)
@@ -392,7 +399,9 @@ def _execute(connection: Connection) -> Any:
 
 @contextmanager
 def _outer_proxies() -> Iterator[None]:
-    """Let these migrations run inside an application's: Alembic's `op` and `context` are module globals and do not nest."""
+    """Let these migrations run inside an application's migration. Alembic's `op` and `context` are module globals and
+    do not nest.
+    """
     import alembic.context
     import alembic.op
 

@@ -1,8 +1,9 @@
 """Read-only ORM classes of outboxq's tables: ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and change no
-metadata. Only outboxq writes a change of a task, together with its event: so creating, changing or deleting an object raises
-ReadOnly. An `update()` or `delete()` statement is not checked; the role's privileges decide about that.
+The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and do
+not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
+changing or deleting an object therefore raises ReadOnly. `update()` and `delete()` statements are not checked; whether
+they are allowed depends on the role's privileges.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """Base of the classes of every schema."""
+    """Base class for the classes of every schema."""
 
     def __init__(self, **_: object) -> None:
-        _refuse(self, "made here: enqueue the task with task.using(session).enqueue(…)")
+        _refuse(self, "created: enqueue the task with task.using(session).enqueue(…)")
 
     def __repr__(self) -> str:
         identity = inspect(self).identity or ("without an id",)  # known without a query, also for a detached object
@@ -93,11 +94,11 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """When the lease of a Running task expires. Loaded at its first use, or with `undefer`."""
+    """When the lease of a Running task expires. Loaded on first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
-    """The entry that makes a Ready task claimable; None in any other status."""
+    """The entry that makes a Ready task claimable; None for a task in any other status."""
     pipeline: Mapped[list[TaskExecution]]
     """The tasks of the same emit or enqueue_many, itself included; empty for a task that was enqueued alone."""
 
@@ -108,9 +109,11 @@ class TaskExecution(_Row):
 
     @classmethod
     def argument(cls, name: str) -> ColumnElement[str | None]:
-        """Return an expression for the text of one argument, for filters and joins; NULL if it was not given.
+        """Return an expression for one argument as text, for filters and joins. It is NULL if the argument was not
+        given.
 
-        No index contains it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a parameter.
+        No index covers it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a
+        parameter.
         """
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} is not the name of a parameter")
@@ -166,8 +169,8 @@ class Classes:
 def orm_for(schema: str | None) -> Classes:
     """Return the classes for the tables in a PostgreSQL schema, as given to `Outbox(schema=…)`.
 
-    Each call returns the same ones. None means the classes of this module; all have the same attributes. Raises ConfigurationError for a name that would
-    need quoting.
+    Each call for a schema returns the same classes. For None, they are the classes in this module. All of them have the
+    same attributes. Raises ConfigurationError for a name that would need quoting.
     """
     check_schema_name(schema)
     with _ONE_AT_A_TIME:
@@ -179,7 +182,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @cache
 def _mapped_in(schema: str) -> Classes:
-    """Make classes for one schema: SQLAlchemy maps a class onto one table."""
+    """Create classes for one schema, because SQLAlchemy maps each class onto one table."""
     doc = {"__doc__": f"As in the schema {schema}."}
     made: dict[str, Any] = {name: type(name, (_Row,), body | doc) for name, body in _UNMAPPED.items()}
     classes = Classes(**made)
@@ -255,7 +258,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse a write as early as SQLAlchemy reports it; a deletion is only reported by the flush."""
+    """Refuse a write as early as SQLAlchemy reports it. A deletion is not reported until the flush."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too
@@ -280,7 +283,7 @@ def _close(kind: type[Any]) -> None:
     event.listen(kind, "before_delete", lambda _mapper, _connection, row: _refuse(row, f"deleted here: {_DELETES}"))
 
 
-_CHANGES = "use the methods of outbox.store, which write the event of a change too"
+_CHANGES = "use the methods of outbox.store, which also write the event for each change"
 _DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
 
 
@@ -289,7 +292,7 @@ def _refuse(row: object, why: str) -> NoReturn:
 
 
 class _Argument(FunctionElement[Any]):
-    """An SQL expression: a member of the JSON object `args`, as text."""
+    """An SQL expression for a member of the JSON object `args`, as text."""
 
     name = "argument"
     type = Text()
@@ -322,5 +325,5 @@ _UNMAPPED = {
     kind.__name__: {name: value for name, value in vars(kind).items() if name not in {"__dict__", "__weakref__"}}
     for kind in (TaskExecution, ExecutionEvent, OutboxEntry)
 }
-"""The bodies of the three classes, for those of other schemas."""
+"""The bodies of the three classes, from which the classes for other schemas are created."""
 _map(_DEFAULT, lambda table: table)

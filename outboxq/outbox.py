@@ -1,4 +1,4 @@
-"""The Outbox: an application's database and tasks, and access to both."""
+"""The Outbox, which gives access to an application's outbox database and its tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a declared task, as callers write them. `Outbox.task` says what each one means."""
+    """The options of a declared task, as callers write them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str
@@ -76,11 +76,11 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""Marks an argument that was not given, where None would be a mistake."""
+"""Marks an argument that was not given; None would be a mistake there."""
 
 
 class Outbox(BatchedTasks, PeriodicTasks):
-    """An outbox in one database, with the tasks that go through it. A process may have any number of them."""
+    """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
     @naming_options("Outbox()")
     def __init__(
@@ -94,7 +94,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         version: str = "",
         retention: timedelta | float | None = None,
     ) -> None:
-        """Make an outbox; it does not connect to the database yet.
+        """Create an outbox. It does not connect to the database yet.
 
         Args:
             database: A URL or an Engine. None: the variable OUTBOXQ_DATABASE_URL, else the outbox is unbound until `bind()`. The
@@ -151,17 +151,19 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks, ready to be called; None without hooks."""
+        """The hooks, ready to be called; None if there are no hooks."""
         return self._given_hooks
 
     @property
     def is_bound(self) -> bool:
-        """True once the outbox has a database."""
+        """True if the outbox has a database."""
         return self._database is not None
 
     @property
     def store(self) -> Store:
-        """The Store, the layer below. While the outbox is unbound, only its methods with ``using=`` work."""
+        """The Store, which is the layer below. While the outbox is unbound, only the Store's methods with ``using=``
+        work.
+        """
         if self._stand_in is not None:
             return self._stand_in.store
         if (store := self._bound.get("store")) is not None:
@@ -219,7 +221,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
             task_name = given["name"] or name_of(function)
-            # An option out of range raises here, and not in the first request that enqueues the task.
+            # An option out of range is reported here, not by the first request that enqueues the task.
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
             check_options(stored, f"task {task_name!r}")
@@ -290,14 +292,16 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """The subscriptions of the tasks that are declared so far."""
+        """The subscriptions of the tasks that have been declared so far."""
         return [one for task in self.tasks for one in task.subscriptions]
 
     def sync_subscriptions(self) -> None:
-        """Store the subscriptions of this process's tasks in the database, and delete the subscriptions that the tasks no longer declare.
+        """Store the subscriptions of this process's tasks in the database, and delete those that the tasks no longer
+        declare.
 
-        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts, and
-        `outboxq upgrade APP` calls it for events that are emitted before the first worker of a release has started.
+        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts.
+        `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
+        not missed.
         """
         self.store.subscriptions.replace(self.subscriptions, tasks=[task.name for task in self.tasks])
 
@@ -306,7 +310,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         migrations.upgrade(self.store.bound_engine, schema=self.schema)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """Make a worker for this outbox's tasks; see `Worker` for the options."""
+        """Create a worker for this outbox's tasks. `Worker` explains the options."""
         from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)

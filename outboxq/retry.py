@@ -1,8 +1,9 @@
-"""The RetryPolicy: uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide about the attempt after
-a failure.
+"""The RetryPolicy uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide whether and when another
+attempt follows a failure.
 
-tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on another
-machine. So only tenacity's *objects* are used, on a ``RetryCallState`` made from the row.
+tenacity itself repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may
+run on another machine. Therefore only tenacity's *objects* are used, with a ``RetryCallState`` that is built from the
+row.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
 
-# Tasks that failed together must not be retried together.
+# Tasks that failed at the same time must not be retried at the same time.
 _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """A rule for the attempts after a failure. It only decides: the row waits, and no thread sleeps.
+    """A rule that decides whether and when a failed task gets another attempt. The row waits in the meantime; no thread
+    sleeps.
 
     ``max_attempts`` counts the first attempt. None: ``stop`` decides, and without ``stop`` the attempts never end.
     ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of the first two.
@@ -86,18 +88,18 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Return the policy of one attempt: the first error is final."""
+        """Return a policy that allows only one attempt, so that the first error is final."""
         return cls(max_attempts=1)
 
     @property
     def has_stop(self) -> bool:
-        """Return whether something other than the number of attempts may end them."""
+        """Return whether anything besides the number of attempts can end the retries."""
         return self.stop is not tenacity.stop_never
 
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
-        """Return the time to wait before the next attempt; None: no attempt follows.
+        """Return the time to wait before the next attempt; None if there will not be another attempt.
 
         ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
         replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
@@ -126,8 +128,8 @@ class RetryPolicy:
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
 
-_LONGEST = timedelta(days=3650)  # so that now + delay stays a datetime for every policy
-_brief = reprlib.Repr()  # survives a __repr__ that raises, so that the task can still become Failed
+_LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for every policy
+_brief = reprlib.Repr()  # copes with a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
@@ -174,7 +176,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    # tenacity's objects have no repr; their attributes are their parameters. A memory address in a log is no use.
+    # tenacity's objects have no repr, but their attributes are their parameters. A memory address would be useless in a log.
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, type) or inspect.isroutine(value):

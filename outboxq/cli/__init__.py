@@ -1,4 +1,6 @@
-"""The command line of outboxq. Each command is imported when it is used: importing all of them takes half a second."""
+"""The command line of outboxq. Each command is imported on first use, because importing all of them takes half a
+second.
+"""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
 
 def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
     said = outboxq(sqlite, "failed", "redrive", "--group", "zzz", "--yes", exit_code=2).stderr
-    assert "write the 16 hex digits from `failed summary`" in said
+    assert "write the 16 hex digits that `failed summary` prints" in said
 
 
 @pytest.mark.parametrize("words", [("--url", "X", "task", "list"), ("task", "--url", "X", "list"), ("task", "--url=X")])

@@ -213,7 +213,7 @@ def test_an_upgrade_that_gets_no_locks_ends_with_a_sentence_and_changes_nothing(
         with process([*words[:-1], "1s"], tmp_path / "said") as upgrade:
             assert upgrade.ends() == 75
         last = upgrade.text().splitlines()[-1]
-        assert last.startswith("outboxq: nothing was changed, since the tables of ")
+        assert last.startswith("outboxq: nothing was changed, because the tables of ")
         assert f"could not be locked within 1 s: process {pid} (shop, " in last
         assert "Traceback" not in upgrade.text()
     assert postgresql.rows(COLUMNS) == [(0,)]
