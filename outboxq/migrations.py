@@ -102,17 +102,17 @@ def upgrade(
 ) -> None:
     """Upgrade the tables to `revision`. It can run in many processes at once, and can be repeated.
 
-    With a URL or an Engine it runs in a transaction of its own; with a Connection in that connection's transaction, which stays
-    open: inside an application's own migration, pass ``op.get_bind()``. A missing `schema` (PostgreSQL) is created.
-    Tables of a later release that admits this one are left as they are, and this is logged. Raises SchemaOutOfDate if
-    that release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables
-    back.
+    With a URL or an Engine, it runs in its own transaction. With a Connection, it runs in that connection's
+    transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
+    left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
+    InvalidTarget for a Connection whose transaction could not roll the tables back.
 
-    On PostgreSQL it first locks all tables. While another transaction uses one of them, it waits for at most `lock_timeout`,
-    because enqueues queue behind it for that long. It then releases the locks, logs a warning naming the other
-    transaction, and tries again. Raises
-    TablesLocked after `wait`, with the tables as they were. A `lock_timeout` of a second or more may end a producer's transaction
-    in a deadlock; one below 1 ms raises InvalidArgument.
+    On PostgreSQL, it first locks all tables. If another transaction is using one of them, it waits no longer than
+    `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs a warning
+    that names the other transaction, and tries again. After `wait`, it raises TablesLocked and leaves the tables
+    unchanged. A `lock_timeout` of a second or more may cause a deadlock that aborts a producer's transaction; a value
+    below 1 ms raises InvalidArgument.
     """
     from alembic import command
 
@@ -126,9 +126,9 @@ def upgrade(
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Downgrade the tables to `revision`; ``base`` removes them with their data, the trigger and the function.
+    """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the trigger and the function.
 
-    Raises SchemaOutOfDate for the tables of a later release, and TablesLocked as `upgrade` does.
+    Raises SchemaOutOfDate if the tables belong to a later release, and TablesLocked as `upgrade` does.
     """
     from alembic import command
 
@@ -160,16 +160,18 @@ def partition(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> list[str]:
-    """Partition the history by time (PostgreSQL), so that `Store.prune` drops old partitions whole. Returns the new tables.
+    """Partition the history by time (PostgreSQL), so that `Store.prune` can drop whole old partitions. Return the new
+    tables.
 
-    `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their rows stay
-    in place, in the partition `first`, which ends with the current month, week or day (UTC). `ahead` further partitions
-    are made, and `default` for rows that belong to none of them. Neither the revision nor a statement changes. On a
-    partitioned database only missing partitions are made. With `dry_run`, it only returns the names.
+    `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
+    task's creation time. Existing rows are not moved: they form the partition `first`, which ends with the current
+    month, week or day (UTC). `ahead` further partitions are created, and a partition `default` for rows that fit into
+    none of them. The revision and all statements remain the same. If the database is already partitioned, only missing
+    partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
-    It takes one transaction, which locks the two tables and reads each of them once: about a second for a few million rows. Run
-    it as the owner of the tables. It waits for open transactions as `upgrade` does.
-    Raises UnsupportedDatabase on SQLite, InvalidArgument for an `every` other than that of the existing partitions, and
+    It uses one transaction, which locks the two tables and reads each of them once. This takes about a second for a few
+    million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from that of the existing partitions, and
     TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
@@ -281,12 +283,12 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for outboxq's own comparison: the tables of `tables.py` only."""
+    """Select the tables in `tables.py` only, as Alembic's `include_name` in outboxq's own schema comparison."""
     return type_ != "table" or name in metadata.tables
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for an application's env.py, so that autogenerate does not drop outboxq's tables::
+    """Hide outboxq's tables from autogenerate, as Alembic's `include_name` in an application's env.py::
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
     """

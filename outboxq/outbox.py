@@ -103,7 +103,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
-            hooks: Code around the sending and the handling of all tasks, for traces, metrics and the like; see `Hook`.
+            hooks: Code that runs around the enqueueing and the handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
@@ -197,14 +197,14 @@ class Outbox(BatchedTasks, PeriodicTasks):
             lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
                 need not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
-            timeout_action: What else happens then. "ask": nothing. "raise": TaskTimeout is raised in the handler.
+            timeout_action: What else happens at that time. "ask": nothing. "raise": TaskTimeout is raised in the handler.
                 "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its
                 process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event of such a topic; the event's payload is its only argument.
-            on_dead_letter: The fate of a partition key whose task has Failed. "release": the next task of the key runs. "hold":
+            on_dead_letter: What happens to a partition key whose task has Failed. "release": its next task runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). False: any JSON is accepted for such parameters.
@@ -259,15 +259,16 @@ class Outbox(BatchedTasks, PeriodicTasks):
     ) -> Emitted:
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: all of them or none.
 
-        `using` and the times are as in `Task.using`. The database knows the subscriptions (`sync_subscriptions`), so
-        this process need not import the tasks. `payload` becomes JSON by its own type, and each task reads it by the
-        annotation of its parameter. A payload that does not fit the annotation fails in the worker, since the
-        subscribers may belong to another program. Without any subscriber, `event_unrouted` is recorded. With an
-        `idempotency_key`, each subscriber only ever has one task for it: a second emit creates tasks only for tasks
-        that have subscribed since. All its tasks get the `headers`, which are as in `Task.using`.
+        `using` and the times are the same as in `Task.using`. The subscriptions are stored in the database (see
+        `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
+        according to its own type, and each task reads it according to the annotation of its parameter. A payload that
+        does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
+        another program. If no task subscribes to the topic, `event_unrouted` is recorded. With an `idempotency_key`,
+        each subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were
+        added since. All of the tasks get the `headers`, which are the same as in `Task.using`.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of its range,
-        InvalidTarget if there is no transaction to write in; each is raised before anything is written.
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
+        InvalidTarget if there is no transaction to write in. All of them are raised before anything is written.
         """
         event = NewEvent(
             id=family(),

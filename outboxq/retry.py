@@ -101,10 +101,10 @@ class RetryPolicy:
     ) -> timedelta | None:
         """Return the time to wait before the next attempt; None if there will not be another attempt.
 
-        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound, which
-        replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
-        process, without the time spent in ``ctx.sleep``.
-        Raises ConfigurationError if an object of the policy raises, or its wait is not a finite number or timedelta.
+        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound,
+        which replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
+        process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the policy's objects
+        raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:

@@ -76,7 +76,7 @@ def _read_task_id(text: str) -> str:
     try:
         return digits_of(text)
     except InvalidArgument as error:
-        hint = "; to give APP here, write --app" if ":" in text else ""
+        hint = "; if you meant APP, pass it with --app" if ":" in text else ""
         raise InvalidArgument(f"{error}{hint}") from None
 
 

@@ -31,9 +31,9 @@ _FEW_LINES = 10
 """Number of handler log lines that are printed by default."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
-    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
+    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} follows {wait} later",
     EventType.SNOOZED: "its handler snoozed it for {wait}",
-    EventType.RELEASED: "a worker gave it back for {wait}",
+    EventType.RELEASED: "a worker released it, with a wait of {wait}",
     EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled, to {wait} after that",

@@ -27,7 +27,7 @@ class Clock:
         """Move the clock forward by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
         span = duration(by, "advance()")
         if span < timedelta(0):
-            raise InvalidArgument("advance() moves the clock forward only; use set() to move it back")
+            raise InvalidArgument("advance() can only move the clock forward; use set() to move it back")
         return self.set(self._now + span)
 
     def set(self, moment: datetime) -> datetime:

@@ -199,7 +199,7 @@ class Harness:
         __tracebackhide__ = True
         span = duration(by, "advance()")
         if span < timedelta(0):
-            raise InvalidArgument("advance() moves the clock forward only; use clock.set() to move it back")
+            raise InvalidArgument("advance() can only move the clock forward; use clock.set() to move it back")
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:

@@ -80,7 +80,7 @@ def test_show_says_why_a_task_is_due_later(database):
     assert because(database, delayed) is None
     (claim,) = database.claim(store=store)
     store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", delay=timedelta(seconds=90))])
-    assert because(database, delayed) == "an attempt failed, and attempt 2 comes 1 min 30 s later"
+    assert because(database, delayed) == "an attempt failed, and attempt 2 follows 1 min 30 s later"
     store.run_now(delayed)
     (claim,) = database.claim(store=store)
     store.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, delay=HOUR)])
