@@ -467,7 +467,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """What this process is for. Code that waits for results needs to know it."""
+    """The purpose of this process. Code that waits for results needs to know it."""
 
     is_worker = False
     """True if the process does nothing but run handlers, because a command has started it as a worker or it is a child

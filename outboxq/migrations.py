@@ -76,7 +76,7 @@ ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How long an upgrade may keep others waiting, and how long it keeps trying."""
+    """The limits on how long an upgrade may keep others waiting and how long it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT

@@ -265,8 +265,8 @@ def failed() -> None:
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
-    The last column marks dead letters that hold their partition key. Later tasks with the same key wait until the dead
-    letter is redriven or discarded.
+    The last column marks each dead letter that holds its partition key. Later tasks with that key wait until it is
+    redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     found = store.dead_letters.list(limit=limit, **wanted)

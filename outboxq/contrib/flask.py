@@ -183,7 +183,7 @@ class Outboxq(Outbox):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Application:
-    """What an Outboxq knows about one Flask application."""
+    """A Flask application, as far as its Outboxq needs to know it."""
 
     store: Store | None = None
     """The application's Store; None: the Store of the Outboxq itself."""

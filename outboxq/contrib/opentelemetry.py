@@ -32,7 +32,7 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""How long after the enqueue a task may start and still continue the enqueue's trace."""
+"""The time after the enqueue within which a task may start and still continue the enqueue's trace."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
