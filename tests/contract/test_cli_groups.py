@@ -62,7 +62,7 @@ def test_a_summary_that_is_not_whole_says_so(sqlite):
         failed(sqlite, message)
     result = outboxq(sqlite, "failed", "summary", "--limit", 1)
     assert len(result.stdout.splitlines()) == 2
-    assert "there is more" in result.stderr
+    assert "there are more" in result.stderr
     assert outboxq(sqlite, "failed", "summary", "--task", "none").stderr == ""
 
 
