@@ -1,6 +1,7 @@
 """The fixtures of outboxq for pytest; see `outboxq.testing`.
 
-The module stands beside the package: pytest imports its plugins in every run, and the package would cost time in each.
+This module is outside the package, because pytest imports its plugins in every run, and importing the package would
+slow each run down.
 """
 
 from __future__ import annotations
@@ -21,22 +22,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def outboxq_app(pytestconfig: pytest.Config) -> Outbox:
-    """Return the application's Outbox, named by the ini option `outboxq_app`; override the fixture to return another."""
+    """Return the application's Outbox, which the ini option `outboxq_app` names. Override the fixture to return a
+    different one.
+    """
     return named(pytestconfig.getini("outboxq_app"))
 
 
 @pytest.fixture
 def outboxq_using() -> object:
-    """Return the test's own open transaction; override the fixture if there is one.
+    """Return the test's own open transaction. Override the fixture if there is one.
 
-    None: Django's; without Django, the outbox commits to its own database.
+    None means Django's transaction. Without Django, the outbox then commits to its own database.
     """
     return None
 
 
 @pytest.fixture
 def outboxq_flask() -> object:
-    """Return the Flask application; override the fixture if there is one."""
+    """Return the Flask application. Override the fixture if there is one."""
     return None
 
 
@@ -50,14 +53,14 @@ def outbox(outboxq_app: Outbox, outboxq_using: object, outboxq_flask: object) ->
 
 
 def named(said: str) -> Outbox:
-    """Return the Outbox that `module:outbox` names. Raises UsageError if there is none."""
+    """Return the Outbox that `module:outbox` names. Raises UsageError if it does not exist."""
     import importlib
 
     from outboxq import Outbox
 
     if not said:
         raise pytest.UsageError(
-            "the fixture `outbox` does not know the application's Outbox: set outboxq_app = \"module:outbox\" in pytest's "
+            'the fixture `outbox` does not know which Outbox to use: set outboxq_app = "module:outbox" in pytest\'s '
             "configuration, or write a fixture outboxq_app that returns it"
         )
     module, _, name = said.partition(":")

@@ -50,13 +50,13 @@ class UnitOfWork(Protocol):
         """Flush the session's pending writes before the completion is written."""
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether `error` shows that something outside the task ended this transaction. If so, the attempt is
-        not counted.
+        """Return whether `error` shows that something external ended this transaction. If so, the attempt is not
+        counted.
         """
 
     def abandon(self) -> None:
-        """Release whatever would keep the attempt from ending. Another thread calls this if the handler keeps running
-        regardless.
+        """Release whatever keeps the attempt from ending. Another thread calls this if the handler is still running
+        after its timeout grace.
         """
 
 
@@ -91,7 +91,7 @@ class TaskBatch(BatchTarget, Protocol):
 
     @property
     def size(self) -> int:
-        """The number of its tasks, without the tasks that follow it."""
+        """The number of its tasks, not counting the tasks that follow it."""
 
     @property
     def completed(self) -> int:
@@ -112,10 +112,9 @@ class TaskBatch(BatchTarget, Protocol):
     def results(self) -> Iterator[BatchResult]:
         """Yield the result of each task that completed, in the order of their ids.
 
-        Results are read on demand, 200 at a time, and do not include the tasks that follow the batch. Raises
-        TaskNotFound if the rows of some completed tasks are missing: before the first result, or after the last one if
-        a row was deleted while they were being read.
-        Raises PayloadError for a result that does not fit its annotation.
+        The results are read on demand, 200 at a time. The tasks that follow a batch are left out. Raises TaskNotFound
+        if the rows of some completed tasks are missing: before the first result, or after the last one if a row was
+        deleted in the meantime. Raises PayloadError for a result that does not fit its annotation.
         """
 
     def failures(self) -> Iterator[BatchFailure]:
@@ -140,23 +139,23 @@ class StepRunner(Protocol):
 
 
 class TaskContext:
-    """The task that a handler runs, and ways to end the attempt.
+    """The task that a handler is running, and ways to end the attempt.
 
-    A function receives it if its first parameter is annotated with TaskContext. The worker creates a new one for each
-    attempt; you do not pass it to `enqueue()`.
+    A handler receives it if its first parameter is annotated with TaskContext. The worker creates a context for each
+    attempt and passes it to the handler; it is not an argument of `enqueue()`.
     """
 
-    # Class attributes, since most attempts do not set them.
+    # Class attributes, because most attempts do not set any of them.
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, once it has begun."""
     limit: Any = None
-    """The enforced timeout of this attempt; None: the handler is only asked to stop."""
+    """The timeout that is enforced for this attempt; None: the handler is only asked to stop."""
     has_died: bool = False
     """True if the handler's child process has died or was killed."""
     steps: Any = None
     """The steps of this handler, as the step runner keeps track of them; None before the first step."""
     _headers: Mapping[str, str] | None = None
-    """The headers, once they have been requested."""
+    """The headers, after they were first requested."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -175,9 +174,9 @@ class TaskContext:
         """The topic of the emitted event that this task handles; None: it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in order; None: the task does not have one."""
+        """The key whose tasks run one at a time, in order; None: the task does not wait for any other task."""
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, starting at 1. It only increases when the task is retried."""
+        """The number of this attempt, from 1. Only retries increase it."""
         self.max_attempts = max_attempts
         """The maximum number of attempts: if the last of them fails, the failure is final. None: only the policy's
         `stop` decides.
@@ -191,39 +190,39 @@ class TaskContext:
         self.cancel_requested: bool = False
         """True if a user has asked this task to stop; `raise Cancel()` to agree."""
 
-        # For the worker and for the integrations with frameworks.
+        # For the worker and the framework integrations.
         self.claim: Final = claim
-        """The claim under which the handler runs, with its worker, its token and its times."""
+        """The claim under which the handler runs, with its worker, lease token and times."""
         self.outbox = outbox
-        """The outbox that the task was declared on."""
+        """The outbox on which the task was declared."""
         self.deadline: float = float("inf")
         """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
-        """True if the database has reported that the lease was lost."""
+        """True if the database has reported that the lease is lost."""
         self.began: float | None = None
         """When the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
         """When the handler ended (`time.monotonic()`)."""
         self.error: BaseException | None = None
-        """The exception that the handler raised, or the reason why its result cannot be stored."""
+        """The exception that the handler raised, or the error that kept its result from being stored."""
         self.interruption: BaseException | None = None
         """The error from outside the task that ended the transaction of a step."""
         self.thread: int | None = None
-        """The thread in which the handler runs."""
+        """The thread in which the handler is running."""
         self.step_runner: StepRunner | None = None
         """The part of the worker that runs the steps; None outside a worker."""
         self.reported: Progress | None = None
         """The last progress that the handler reported."""
         self.keeps_log: bool = False
-        """True if the worker keeps what the handler logs."""
+        """True if the worker keeps the lines that the handler logs."""
         self.handler_log: HandlerLog | None = None
         """The lines that the handler logged; None if it did not log any, or if they are not kept."""
         self._stopping = stopping
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the handler has ended. A copy of its `contextvars` in another thread may still refer to this
-        context.
+        """Return whether the handler has ended. Afterwards, a copy of its `contextvars` in another thread can still
+        refer to this context.
         """
         return self.ended is not None
 
@@ -231,13 +230,14 @@ class TaskContext:
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        They are also empty if another program's SQL has written headers that cannot be read; a warning is then logged.
+        They are also empty if another program's SQL wrote headers that cannot be read. In that case, a warning is
+        logged.
         """
         if self._headers is None:
             try:
                 self._headers = headers_of_json(self.claim.headers)
             except ValueError as error:
-                text = "%s: its headers cannot be read and are ignored: %s"
+                text = "%s: its headers cannot be read, so it gets no headers: %s"
                 log.warning(text, self.claim, error, extra=fields_of(self.claim))
                 self._headers = NO_HEADERS
         return self._headers
@@ -249,9 +249,10 @@ class TaskContext:
 
     @property
     def tick(self) -> datetime | None:
-        """The scheduled time that this task is for, in the schedule's time zone, however late the task runs.
+        """The time of the schedule's tick that this task is for, in the schedule's time zone, however late the task
+        runs.
 
-        For a triggered task, it is the time of the trigger. None: the task does not belong to a schedule.
+        For a triggered task, this is the time at which it was triggered. None: the task does not belong to a schedule.
         """
         if self.schedule is None:
             return None
@@ -262,14 +263,16 @@ class TaskContext:
             if tick is not None:
                 moment = tick_of(tick)
             return moment.astimezone(zone_of(self.headers.get(ZONE_HEADER, "UTC")))
-        except ValueError as error:  # another program's SQL wrote it, or this machine does not know its zone
-            text = "%s: its tick cannot be read, so %s is used instead: %s"
+        except ValueError as error:  # written by another program's SQL, or in a zone unknown to this machine
+            text = "%s: its tick cannot be read exactly, so %s is used: %s"
             log.warning(text, self.claim, moment, error, extra=fields_of(self.claim))
             return moment.astimezone(UTC)
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key for which the queue limits how many tasks run at once; None: the task does not have one."""
+        """The concurrency key: the queue's limit per key bounds how many of its tasks run at once. None: the task has
+        no such key.
+        """
         return self.claim.concurrency_key
 
     @property
@@ -279,9 +282,9 @@ class TaskContext:
 
     @cached_property
     def batch(self) -> TaskBatch:
-        """The batch or chain of this task: its counts and results. ``task.using(ctx.batch)`` adds tasks to it.
+        """The batch or chain of this task, with its counts and results. ``task.using(ctx.batch)`` adds tasks to it.
 
-        Raises InvalidCall if the task is not in a batch or chain, in which case `batch_id` is None.
+        Raises InvalidCall if the task does not belong to a batch or chain; its `batch_id` is then None.
         """
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is not in a batch or a chain")
@@ -291,23 +294,21 @@ class TaskContext:
 
     @property
     def previous(self) -> Any:
-        """The value that the task before this one in its chain returned, read according to the return annotation.
+        """The value that the previous task in the chain returned, read according to that task's return annotation.
 
-        Raises InvalidCall if the task is the first in its chain or is not in a chain. Raises TaskNotFound if that task
-        was
-        deleted.
+        Raises InvalidCall for the first task of a chain, and for a task outside a chain. Raises TaskNotFound if the
+        previous task was deleted.
         """
         outbox: Any = self.outbox
         return outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:
-        """Return whether the lease has been lost: another worker may be running the task now, and this handler's result
+        """Return whether the lease is lost. If it is, another worker may be running the task, and this handler's result
         may be discarded.
 
-        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes it False again,
-        unless
-        another worker has taken the task meanwhile.
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this False again,
+        unless another worker has taken the task in the meantime.
         """
         return self.was_lost or time.monotonic() > self.deadline
 
@@ -321,8 +322,8 @@ class TaskContext:
 
     @property
     def was_killed(self) -> bool:
-        """Return whether the worker ended the attempt because the handler was still running after the timeout grace
-        period, or because its child process died. For hooks.
+        """Return whether the worker ended the attempt because the handler was still running after the timeout grace, or
+        because the handler's child process died. For hooks.
         """
         return self.has_died or (self.limit is not None and self.limit.was_killed)
 
@@ -333,17 +334,17 @@ class TaskContext:
 
     @property
     def should_stop(self) -> bool:
-        """Return whether the handler should finish as soon as it can, because the worker is stopping, the lease has
-        been lost, the timeout has passed, or a user has cancelled the task.
+        """Return whether the handler should stop as soon as it can, because the worker is stopping, the lease is lost,
+        the timeout has passed, or a user has cancelled the task.
         """
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
-        """End the attempt here if `should_stop`. Call it in a loop that may run long.
+        """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
-        Raises TimeoutError after the task's `timeout` (a failed attempt like any other), Cancel if a user has cancelled
-        the task, and Snooze if the worker is stopping or the lease has been lost. After a Snooze, the task runs again
-        on another worker at once, and no attempt is used.
+        Raises TimeoutError after the task's `timeout` (which makes the attempt fail like any other error), Cancel if a
+        user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task
+        runs again at once on another worker, and no attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -359,12 +360,13 @@ class TaskContext:
 
     @property
     def inside(self) -> UnitOfWork | None:
-        """The transaction in which the handler is running; None if there is not one, or if the handler has ended."""
+        """The transaction in which the handler runs; None if there is no such transaction, or if the handler has ended."""
         return None if self.has_ended else self.unit
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task: its writes are committed together with the completion, or not at all.
+        """The connection of a transactional task. What is written through it is committed together with the completion,
+        or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -380,32 +382,31 @@ class TaskContext:
 
     @property
     def target(self) -> object:
-        """The same transaction in the form that `using()` accepts, whichever library it comes from."""
+        """The same transaction in a form that `using()` accepts, whichever library it comes from."""
         return self._joined().target
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Report how much of the work is done, as a number from 0 to 1 with a short note: ``ctx.progress(12 / 30, "12
         of 30")``.
 
-        The report is not written immediately: the worker's next heartbeat writes the latest one, so you can call this
-        method as often as you like. The progress is shown in the dashboard, by `outboxq task show` and by `outboxq task
-        explain`, and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
-        InvalidArgument for anything but
-        a number.
+        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this as
+        often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task explain`,
+        and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
+        InvalidArgument if the fraction is not a number.
         """
-        from .payload.parameters import sanitize  # a process without handlers does not need it
+        from .payload.parameters import sanitize  # imported here, because a process without handlers does not need it
 
         words = sanitize(" ".join(str(note).split()), limit=MAX_NOTE)
         self.reported = Progress(fraction=fraction_of(fraction), note=" ".join(words.split()))
 
     def retry_at(self, moment: datetime) -> NoReturn:
-        """End this attempt and try again at `moment`, an aware datetime, instead of after the policy's wait. The
-        attempt counts.
+        """End this attempt and try again at `moment` (an aware datetime) instead of after the wait that the retry
+        policy gives. The attempt counts.
         """
         raise Retry(at=moment)
 
     def snooze(self, delay: timedelta | float) -> NoReturn:
-        """End this attempt and run again after `delay`, at least one second; no attempt is used."""
+        """End this attempt and run the task again after `delay`, which is at least one second. No attempt is used."""
         raise Snooze(delay)
 
     def step(
@@ -413,31 +414,30 @@ class TaskContext:
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read by the function's return annotation. Once the result
-        is stored, the function is not called again, whether after a retry, a crash, a snooze, a deployment or a
-        redrive. If the function raises an exception, its result is not stored, and the next attempt calls it again. A
-        function whose first parameter is annotated with
-        TaskContext gets this context.
+        A result is stored as JSON under the step's name, and read according to the function's return annotation. After
+        it has been stored, the function is not called again, whether the task is retried, snoozed or redriven, the
+        process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
+        calls it again. A function whose first parameter is annotated with TaskContext receives this context.
 
-        With `transactional`, everything that the function writes through `ctx.session` or `ctx.connection` (in Django
-        through the ORM, in Flask through `db.session`) is committed together with its result, so the effect happens
-        exactly once. Without it, the function is called again if the process dies after the function has returned but
-        before its result is committed.
+        With `transactional`, the function's result is committed together with everything that the function writes
+        through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the
+        effect happens exactly once. Without it, the function is called again if the process dies after the function has
+        returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for the step after the 1,000th, and for a result that is not
-        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; the result is then not
+        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; in that case nothing is
         stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
     def sleep(self, name: str, delay: timedelta | float) -> None:
-        """Put the task to sleep for `delay` (a timedelta or seconds), once in its life. No thread waits, and no attempt
-        is used.
+        """Make the task sleep for `delay` (a timedelta or seconds), once in its lifetime. No thread waits, and no
+        attempt is used.
 
-        The first call stores the time at which the sleep ends, under this name, and ends the attempt. At that time the
-        task runs again from the beginning, and this call then returns at once. A crash, a retry or a redrive neither
-        prolongs nor repeats the sleep. Raises the same exceptions as `step`.
+        The first call stores the time at which the sleep ends under this name, and ends this attempt. At that time the
+        task runs again from the beginning, and this call returns at once. A crash, a retry or a redrive neither
+        lengthens nor repeats the sleep. Raises the same errors as `step`.
         """
         self._steps_by("sleep").sleep(self, name, delay)
 
@@ -446,9 +446,7 @@ class TaskContext:
         if self.has_ended:
             raise StepRefused(f"ctx.{method}() was called after the handler of {self.task_name} had ended")
         if self.step_runner is None:
-            raise StepRefused(
-                f"ctx.{method}() needs the worker that runs the task, but this context does not belong to a worker"
-            )
+            raise StepRefused(f"ctx.{method}() needs the worker that runs the task, but this context has no worker")
         return self.step_runner
 
     def _joined(self) -> UnitOfWork:
@@ -461,7 +459,7 @@ class TaskContext:
 
 
 class Leave(Snooze):
-    """A snooze because the worker is stopping. The task is due at once, so that another worker can take it."""
+    """The snooze of a task whose worker is stopping. The task is due at once, for another worker."""
 
 
 class Asleep(Snooze):
@@ -478,17 +476,17 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The kind of process that this is, which a wait for a result needs to know."""
+    """The purpose of this process. Code that waits for results needs to know it."""
 
     is_worker = False
-    """True if the process only runs handlers: a command has started it as a worker, or it is a worker's child process.
-    Any thread but the main one may then have been started by a handler. There is no other way to tell, because threads
-    do not inherit `current`.
+    """True if the process does nothing but run handlers, because a command has started it as a worker or it is a child
+    of a worker. In such a process, any thread except the main thread may have been started by a handler. There is no
+    other way to tell, because threads do not inherit `current`.
     """
 
     @contextmanager
     def as_worker(self) -> Iterator[None]:
-        """Mark the process as a worker for the duration of the block."""
+        """Treat the process as a worker during the block."""
         before, self.is_worker = self.is_worker, True
         try:
             yield
@@ -505,13 +503,13 @@ LOG_FIELDS: Final = ("task_id", "task", "queue", "attempt")
 class TaskContextFilter(logging.Filter):
     """Adds the fields `task_id`, `task`, `queue` and `attempt` to each record that is logged inside a handler.
 
-    A field that the record already has is kept. Outside handlers the fields are None, so a format can always refer to
-    them.
-    Add it to a `logging.Handler`, because a logger's filter does not see the records of its child loggers.
+    A field that the record already has is kept. Outside handlers the fields are None, so a format string can always use
+    them. Add the filter to a `logging.Handler`, because a filter on a logger does not see the records of that logger's
+    children.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Add the missing fields to the record. Every record passes the filter."""
+        """Set the fields that the record does not have yet. Every record passes."""
         context = current.get()
         for name, value in zip(LOG_FIELDS, _values(context), strict=True):
             record.__dict__.setdefault(name, value)

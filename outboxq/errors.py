@@ -30,7 +30,7 @@ class SchemaOutOfDate(ConfigurationError):
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the package must be upgraded and not the tables, which belong to a later release."""
+        """True if the tables belong to a later release, so that the package must be upgraded rather than the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` makes the tables what this release needs."""
 
@@ -46,8 +46,8 @@ class TablesLocked(OutboxqError):
 
 
 class NotPermitted(ConfigurationError):
-    """The database role lacks a right; the message names the role, the tables, and the command that grants what it
-    needs.
+    """The database role lacks a right. The message names the role, the tables, and the command that grants the missing
+    right.
     """
 
 
@@ -99,10 +99,9 @@ class TaskFailed(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.error = error
-        """The error of the last attempt, in one line."""
+        """The error of the last attempt, on one line."""
         self.exception = exception
-        """The module and name of the exception's class; None: the worker gave up the task, or the class is not known.
-        """
+        """Module and name of the exception's class; None: the worker gave up on the task, or the class is not known."""
         self.attempt = attempt
         """The number of the last attempt."""
 
@@ -115,7 +114,7 @@ class TaskCancelled(OutboxqError):
         self.task_id = task_id
         """The id of the task."""
         self.reason = reason
-        """The reason that was given. Without one, it is "expired", "discarded" or, for a cancellation, ""."""
+        """The reason that was given. Without a reason it is "expired" or "discarded", and for a cancellation ""."""
 
 
 class WaitRefused(OutboxqError, RuntimeError):
@@ -132,8 +131,8 @@ class StepRefused(OutboxqError, RuntimeError):
     """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is
     not JSON.
 
-    Another attempt would be refused too. If the handler does not catch the error, the task becomes Failed at once and
-    keeps its completed steps.
+    Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
+    Failed at once, and its completed steps are kept.
     """
 
 
@@ -142,7 +141,7 @@ class BatchNotFound(OutboxqError, LookupError):
 
 
 class BatchClosed(OutboxqError):
-    """The batch does not accept more tasks: it has completed or is being cancelled; nothing was written."""
+    """The batch does not accept any more tasks, because it has completed or is being cancelled; nothing was written."""
 
 
 class ScheduleNotFound(OutboxqError, LookupError):
@@ -159,7 +158,7 @@ class AmbiguousTask(OutboxqError, LookupError):
     def __init__(self, message: str, task_ids: Sequence[UUID] = ()) -> None:
         super().__init__(message)  # pickle passes only the message, and restores the attributes afterwards
         self.task_ids = tuple(task_ids)
-        """Up to five of their ids, the oldest first."""
+        """Up to five of these ids, oldest first."""
 
 
 class DuplicateTask(OutboxqError):
@@ -179,25 +178,23 @@ class InvalidTransition(OutboxqError):
 
 
 class ReadOnly(OutboxqError):
-    """A program tried to create, change or delete a row through `outboxq.orm`. Use outboxq's own methods, which also
-    write the events.
+    """A program tried to create, change or delete a row through `outboxq.orm`. Use outboxq's methods instead, which
+    also write the events.
     """
 
 
 class OutcomesRefused(OutboxqError):
-    """The database permanently refuses to record task outcomes, so the worker stops instead of
-    running tasks in vain.
-    """
+    """The database permanently refuses to record task outcomes, so the worker stops instead of running tasks in vain."""
 
 
 class FileUnusable(OutboxqError):
     """The SQLite file was replaced or deleted while it was open, or it is damaged; further writes would be lost."""
 
     def __init__(self, message: str, *, may_start_again: bool = True) -> None:
-        """Set `may_start_again`: False if a process that starts now would destroy the new file by opening it."""
+        """`may_start_again` is False if a process that starts now would destroy the new file by opening it."""
         super().__init__(message)
         self.may_start_again = may_start_again
 
 
 class LeaseLost(OutboxqError):
-    """The claim has ended, and another worker may hold the task. Nothing was written."""
+    """The claim has ended, and another worker may hold the task execution, so nothing was written."""

@@ -1,6 +1,6 @@
-"""Migrations: create and upgrade outboxq's tables with the Alembic scripts inside the package.
+"""Migrations, which create and upgrade outboxq's tables with the Alembic scripts inside the package.
 
-Their version table is `outboxq_alembic_version`, so they never interfere with the application's own migrations.
+The version table is `outboxq_alembic_version`, so these migrations never interfere with the application's own.
 """
 
 from __future__ import annotations
@@ -57,38 +57,38 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""The seconds between rounds. In this time, the statements that queued behind the last round are executed."""
+"""Seconds between rounds, during which the statements that queued up behind the last round can run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""The lock that allows one migration at a time. It is released when the transaction ends. On SQLite, BEGIN IMMEDIATE is
-that lock.
+"""Lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE does
+the same.
 """
 
 _ONE_AT_A_TIME = threading.RLock()
-"""The lock within this process: Alembic keeps its state in module globals, so two threads would use each other's
+"""Lock within this process. Alembic keeps its state in module globals, so two threads would use each other's
 connections.
 """
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
-ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn about an unknown type
+ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn of an unknown type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """The time for which an upgrade may keep others waiting, and the time for which it keeps trying."""
+    """The limits on how long an upgrade may keep others waiting and how long it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
 
     def __post_init__(self) -> None:
-        """Raise InvalidArgument for a lock timeout so short that PostgreSQL would not apply any."""
+        """Raise InvalidArgument for a lock timeout that PostgreSQL would interpret as no timeout."""
         if self.lock_timeout < timedelta(milliseconds=1):
             raise InvalidArgument(f"lock_timeout must be at least 1 ms, not {_span(self.lock_timeout)}")
 
     @property
     def milliseconds(self) -> str:
-        """`lock_timeout` in the form that PostgreSQL accepts."""
+        """`lock_timeout` in the form that PostgreSQL expects."""
         return f"{self.lock_timeout / timedelta(milliseconds=1):.0f}ms"
 
 
@@ -102,20 +102,17 @@ def upgrade(
 ) -> None:
     """Upgrade the tables to `revision`. Many processes may call this at once, and it may be called again at any time.
 
-    With a URL or an Engine, it runs in a separate transaction. With a Connection, it runs in that connection's
-    transaction, which it leaves open: inside an application's own migration, pass ``op.get_bind()``. On PostgreSQL, a
-    missing `schema` is created.
-    Tables of a later release that admits this one are left unchanged, and a log line reports this. Raises
-    SchemaOutOfDate if
-    that release does not admit this one, and InvalidTarget for a Connection whose transaction could not roll the tables
-    back.
+    With a URL or an Engine, it runs in its own transaction. With a Connection, it runs in that connection's
+    transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, they are
+    left as they are, and this is logged. Raises SchemaOutOfDate if that release does not admit this one, and
+    InvalidTarget for a Connection whose transaction could not roll the tables back.
 
-    On PostgreSQL it first locks all tables. While another transaction is using one of them, it waits for at most
+    On PostgreSQL, it first locks all tables. If another transaction is using one of them, it waits no longer than
     `lock_timeout`, because enqueues have to wait behind it for that long. It then releases the locks, logs a warning
-    naming the other
-    transaction, and tries again. Raises TablesLocked after `wait`, and leaves the tables unchanged. A `lock_timeout` of
-    a second or more may end a producer's transaction
-    in a deadlock; one below 1 ms raises InvalidArgument.
+    that names the other transaction, and tries again. After `wait`, it raises TablesLocked and leaves the tables
+    unchanged. A `lock_timeout` of a second or more may cause a deadlock that aborts a producer's transaction; a value
+    below 1 ms raises InvalidArgument.
     """
     from alembic import command
 
@@ -131,7 +128,7 @@ def upgrade(
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
     """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the trigger and the function.
 
-    Raises SchemaOutOfDate for the tables of a later release, and TablesLocked as `upgrade` does.
+    Raises SchemaOutOfDate if the tables belong to a later release, and TablesLocked as `upgrade` does.
     """
     from alembic import command
 
@@ -141,11 +138,11 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Let the schema admit code that knows this revision or a later one. outboxq's own migration scripts call this in
-    upgrade() and downgrade().
+    """Let the schema admit code from this revision on. outboxq's own migration scripts call this in upgrade() and
+    downgrade().
 
-    A revision that only adds what older code can ignore repeats the value of the previous revision. A revision that
-    removes something, or that needs something that older code does not write, passes the first revision whose code can
+    If a revision only adds things that older code can ignore, it repeats the value of the previous revision. If it
+    removes something, or needs something that older code does not write, it names the first revision whose code can
     work with it.
     """
     from alembic import op
@@ -163,21 +160,19 @@ def partition(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> list[str]:
-    """Partition the history by time (PostgreSQL), so that `Store.prune` can drop whole old partitions. Returns the
-    names of the new tables.
+    """Partition the history by time (PostgreSQL), so that `Store.prune` can drop whole old partitions. Return the new
+    tables.
 
-    `task_executions` and `execution_events` become tables partitioned by the task's id, which contains its time. Their
-    rows stay
-    in place, in the partition `first`, which ends with the current month, week or day (UTC). `ahead` further partitions
-    are created, and a partition `default` for rows that do not belong to any of them. Neither the revision nor any
-    statement changes. In a database that is already partitioned, only missing partitions are created. With `dry_run`,
-    it only returns the names.
+    `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
+    task's creation time. Existing rows are not moved: they form the partition `first`, which ends with the current
+    month, week or day (UTC). `ahead` further partitions are created, and a partition `default` for rows that fit into
+    none of them. The revision and all statements remain the same. If the database is already partitioned, only missing
+    partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
-    It runs in one transaction, which locks the two tables and reads each of them once. This takes about a second for a
-    few million rows. Run
-    it as the owner of the tables. It waits for open transactions as `upgrade` does.
-    Raises UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the period of the existing partitions,
-    and TablesLocked.
+    It uses one transaction, which locks the two tables and reads each of them once. This takes about a second for a few
+    million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
+    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from that of the existing partitions, and
+    TablesLocked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -211,11 +206,11 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, inside a savepoint, and repeat this until it gets its locks. Returns the result
-    of `work`.
+    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks. Return the result of
+    `work`.
 
-    The rollback to the savepoint releases all locks of the round, so that other transactions can proceed before the
-    next round. Raises TablesLocked after the last round. SQLite has a single lock, which the transaction already holds.
+    The rollback to the savepoint releases all locks of the round, so that others can continue before the next round.
+    Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
     """
     dialect, known = dialect_for(connection.dialect.name, schema=schema), rounds or Rounds()
     if dialect.one_writer:
@@ -247,7 +242,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when the tables are no longer in use"
+            f"{_span(known.wait)}: {why()}; run it again when that has ended"
         ) from error.last_attempt.exception()
     return found
 
@@ -264,7 +259,7 @@ def _span(span: timedelta) -> str:
 
 
 def current(database: str | URL | Engine | Connection, *, schema: str | None = None) -> str | None:
-    """Return the revision of the tables; None if there are not any."""
+    """Return the revision of the tables; None if there are no tables."""
     with _connected(database, Begin.READ) as connection:
         return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
 
@@ -279,7 +274,7 @@ def revisions() -> list[tuple[str, str]]:
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
-    """Return the migrations as one SQL script, to be applied by other means. It connects to no database."""
+    """Return the migrations as one SQL script that can be applied by other means. This does not connect to a database."""
     from alembic import command
 
     output, parsed = StringIO(), parse_url(url)
@@ -290,12 +285,12 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for outboxq's own comparison: only the tables in `tables.py`."""
+    """Select the tables in `tables.py` only, as Alembic's `include_name` in outboxq's own schema comparison."""
     return type_ != "table" or name in metadata.tables
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Alembic's `include_name` for an application's env.py, so that autogenerate does not drop outboxq's tables::
+    """Hide outboxq's tables from autogenerate, as Alembic's `include_name` in an application's env.py::
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
     """
@@ -303,7 +298,7 @@ def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
 
 
 def script_location() -> Path:
-    """Return the folder of the scripts: beside this module in a wheel, at the top level in a checkout."""
+    """Return the folder that contains the scripts: beside this module in a wheel, at the top level in a checkout."""
     packaged = Path(__file__).parent / "_migrations" / "alembic"
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
 
@@ -312,7 +307,7 @@ def script_location() -> Path:
 def _migrating(
     database: str | URL | Engine | Connection, schema: str | None
 ) -> Iterator[tuple[Connection, tuple[str | None, str | None]]]:
-    """Yield a connection that holds the migration lock, and what `_found` returns for it."""
+    """Yield a connection that holds the migration lock, and the result of `_found` on that connection."""
     check_schema_name(schema)
     with _ONE_AT_A_TIME, _connected(database, Begin.MIGRATION) as connection:
         dialect = dialect_for(connection.dialect.name, schema=schema)
@@ -324,7 +319,7 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit. Both are None if there are no tables.
+    """Return the revision of the tables and the oldest code that they admit; both are None if there are no tables.
 
     Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """
@@ -341,8 +336,8 @@ def _place(connection: Connection, schema: str | None) -> str:
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. It does not read any of the application's files. Attributes can hold a password
-    that contains a %.
+    """Return Alembic's configuration. It does not read any of the application's files. Attributes, unlike options, may
+    contain a %.
     """
     from alembic.config import Config
 
@@ -374,7 +369,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
-    """Begin a transaction on a connection that does not have one."""
+    """Begin a transaction on a connection that is not in a transaction."""
     for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
         for text in message.split("; "):  # one by one, because each may be prepared
             connection.exec_driver_sql(text)
@@ -408,8 +403,8 @@ def _execute(connection: Connection) -> Any:
 
 @contextmanager
 def _outer_proxies() -> Iterator[None]:
-    """Let these migrations run inside an application's own migration: Alembic's `op` and `context` are module globals
-    and do not nest.
+    """Let these migrations run inside an application's migration. Alembic's `op` and `context` are module globals and
+    do not nest.
     """
     import alembic.context
     import alembic.op

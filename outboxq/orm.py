@@ -1,10 +1,9 @@
 """Read-only ORM classes for outboxq's tables: use ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and
-change no
-metadata. Only outboxq may change a task, because it writes the event together with the change. So creating, changing or
-deleting an object raises ReadOnly. `update()` and `delete()` statements are not checked; the role's privileges decide
-whether they are allowed.
+The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and do
+not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
+changing or deleting an object therefore raises ReadOnly. `update()` and `delete()` statements are not checked; whether
+they are allowed depends on the role's privileges.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ __all__ = ["Classes", "ExecutionEvent", "OutboxEntry", "TaskExecution", "orm_for
 
 
 class _Row:
-    """The base class of the mapped classes in every schema."""
+    """Base class for the classes of every schema."""
 
     def __init__(self, **_: object) -> None:
-        _refuse(self, "created here: enqueue the task with task.using(session).enqueue(…)")
+        _refuse(self, "created: enqueue the task with task.using(session).enqueue(…)")
 
     def __repr__(self) -> str:
         identity = inspect(self).identity or ("without an id",)  # known without a query, even for a detached object
@@ -95,11 +94,11 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """When the lease of a Running task expires. It is loaded when it is first used, or with `undefer`."""
+    """When the lease of a Running task expires. Loaded on first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
-    """The entry that makes a Ready task claimable; None if the task has any other status."""
+    """The entry that makes a Ready task claimable; None for a task in any other status."""
     pipeline: Mapped[list[TaskExecution]]
     """All tasks of the same emit or enqueue_many, including this one; empty for a task that was enqueued by itself."""
 
@@ -113,7 +112,7 @@ class TaskExecution(_Row):
         """Return an expression for one argument as text, for filters and joins. It is NULL if the argument was not
         given.
 
-        It is not indexed, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a
+        No index covers it, so filter by something else too. Raises InvalidArgument if `name` cannot be the name of a
         parameter.
         """
         if not name.isidentifier():
@@ -183,7 +182,7 @@ _ONE_AT_A_TIME = threading.Lock()
 
 @cache
 def _mapped_in(schema: str) -> Classes:
-    """Make classes for one schema: SQLAlchemy maps a class onto one table."""
+    """Create classes for one schema, because SQLAlchemy maps each class onto one table."""
     doc = {"__doc__": f"As in the schema {schema}."}
     made: dict[str, Any] = {name: type(name, (_Row,), body | doc) for name, body in _UNMAPPED.items()}
     classes = Classes(**made)
@@ -259,7 +258,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse a write as soon as SQLAlchemy reports it. A deletion is not reported until the flush."""
+    """Refuse a write as early as SQLAlchemy reports it. A deletion is not reported until the flush."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too
@@ -284,7 +283,7 @@ def _close(kind: type[Any]) -> None:
     event.listen(kind, "before_delete", lambda _mapper, _connection, row: _refuse(row, f"deleted here: {_DELETES}"))
 
 
-_CHANGES = "use the methods of outbox.store, which also write the event of the change"
+_CHANGES = "use the methods of outbox.store, which also write the event for each change"
 _DELETES = "cancel the task with outbox.store.cancel(…), or delete old ones with outbox.store.prune(…)"
 
 
@@ -326,5 +325,5 @@ _UNMAPPED = {
     kind.__name__: {name: value for name, value in vars(kind).items() if name not in {"__dict__", "__weakref__"}}
     for kind in (TaskExecution, ExecutionEvent, OutboxEntry)
 }
-"""The bodies of the three classes, from which the classes for other schemas are made."""
+"""The bodies of the three classes, from which the classes for other schemas are created."""
 _map(_DEFAULT, lambda table: table)

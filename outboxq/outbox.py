@@ -1,4 +1,4 @@
-"""The Outbox: an application's database and tasks, and access to both."""
+"""The Outbox, which gives access to an application's outbox database and its tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class TaskSettings(TypedDict, total=False):
-    """The options of a declared task, as callers write them. `Outbox.task` describes them."""
+    """The options of a declared task, as callers write them. `Outbox.task` explains each option."""
 
     name: str | None
     queue: str
@@ -76,7 +76,7 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""Marks an argument that was not given, where None would be a mistake."""
+"""Marks an argument that was not given; None would be a mistake there."""
 
 
 class Outbox(BatchedTasks, PeriodicTasks):
@@ -94,7 +94,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         version: str = "",
         retention: timedelta | float | None = None,
     ) -> None:
-        """Make an outbox; it does not connect to the database yet.
+        """Create an outbox. It does not connect to the database yet.
 
         Args:
             database: A URL or an Engine. None: the URL in the variable OUTBOXQ_DATABASE_URL; if that is not set either,
@@ -103,14 +103,12 @@ class Outbox(BatchedTasks, PeriodicTasks):
             schema: The PostgreSQL schema that contains outboxq's tables. None: the search path decides.
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
-            `session`.
-            hooks: Code to run around the sending and handling of every task, for example for traces and metrics; see
-            `Hook`.
-            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules
-            declared by the newer one apply. "": the schedules declared by the worker that started last apply.
-            retention: The time for which completed and cancelled tasks are kept. Once an hour, one of the workers
-            deletes older ones. None: workers do not delete them.
+            integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
+            hooks: Code that runs around the enqueueing and the handling of all tasks, for example for traces; see `Hook`.
+            version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
+                the newer one apply. "": the schedules of the worker that started last apply.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
+                deletes them.
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
         given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
@@ -156,17 +154,17 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks, ready to be called; None without hooks."""
+        """The hooks, ready to be called; None if there are no hooks."""
         return self._given_hooks
 
     @property
     def is_bound(self) -> bool:
-        """True once the outbox has a database."""
+        """True if the outbox has a database."""
         return self._database is not None
 
     @property
     def store(self) -> Store:
-        """The Store, which is the layer below. While the outbox is unbound, only the store's methods with ``using=``
+        """The Store, which is the layer below. While the outbox is unbound, only the Store's methods with ``using=``
         work.
         """
         if self._stand_in is not None:
@@ -198,23 +196,22 @@ class Outbox(BatchedTasks, PeriodicTasks):
             ``module.qualname``.
             queue: The queue in which its tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
-            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failed task gets another attempt. None:
-            up to ten attempts.
-            lease: The time after which a task is taken back from a dead worker. A live worker extends the lease, so the
-            lease can be shorter than the handler's run time.
-            timeout: The run time after which ``ctx.timed_out`` tells the handler to stop. None: unlimited.
-            timeout_action: What happens then. "ask": the handler is only told to stop. "raise": TaskTimeout is raised
-            in the handler. "kill": TaskTimeout is raised, and if the handler is still running after the worker's
-            ``timeout_grace``, its process is killed.
-            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). This
-            transaction also commits the completion and the tasks that the handler enqueues, so all of it happens
-            exactly once within this database.
+            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None: ten
+                attempts.
+            lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
+                need not cover the handler's duration.
+            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
+            timeout_action: What else happens at that time. "ask": nothing. "raise": TaskTimeout is raised in the handler.
+                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its
+                process.
+            transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
+                commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event of such a topic; the event's payload is its only argument.
-            on_dead_letter: What happens to a partition key when one of its tasks has Failed. "release": the key's next
-            task runs. "hold": the key's later tasks wait until the dead letter is redriven or discarded.
-            check_types: When a task is enqueued, refuse an argument that does not match its annotation, if that is a
-            plain type (`int`, `str | None`, `list[int]`, a TypedDict). False: such parameters accept any JSON.
+            on_dead_letter: What happens to a partition key whose task has Failed. "release": its next task runs. "hold":
+                the key waits until the dead letter is redriven or discarded.
+            check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
+                None`, `list[int]`, a TypedDict). False: any JSON is accepted for such parameters.
 
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
         is already taken. Raises InvalidArgument for an option that is out of range.
@@ -228,7 +225,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
             task_name = given["name"] or name_of(function)
-            # Raise for an option out of range here, not in the first request that enqueues the task.
+            # An option out of range is reported here, not by the first request that enqueues the task.
             if not is_name(task_name):
                 raise bad_name("task_name", f"task {task_name!r}")
             check_options(stored, f"task {task_name!r}")
@@ -267,16 +264,16 @@ class Outbox(BatchedTasks, PeriodicTasks):
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: either all of them are
         enqueued or none are.
 
-        `using` and the times have the same meaning as in `Task.using`. The subscriptions are stored in the database
-        (`sync_subscriptions`), so this process does not need to import the tasks. `payload` is written as JSON
+        `using` and the times are the same as in `Task.using`. The subscriptions are stored in the database (see
+        `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
         according to its own type, and each task reads it according to the annotation of its parameter. A payload that
-        does not fit the annotation fails in the worker, since the subscribers may belong to another program. If there
-        are no subscribers, `event_unrouted` is recorded. With an `idempotency_key`, each subscriber gets only one task
-        for the key: a second emit creates tasks only for subscribers that have been added since. The `headers`, as in
-        `Task.using`, are passed to every task.
+        does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
+        another program. If no task subscribes to the topic, `event_unrouted` is recorded. With an `idempotency_key`,
+        each subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were
+        added since. All of the tasks get the `headers`, which are the same as in `Task.using`.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument if an option is out of range, and
-        InvalidTarget if there is no transaction to write in. Each is raised before anything is written.
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
+        InvalidTarget if there is no transaction to write in. All of them are raised before anything is written.
         """
         event = NewEvent(
             id=family(),
@@ -308,9 +305,9 @@ class Outbox(BatchedTasks, PeriodicTasks):
         """Store the subscriptions of this process's tasks in the database, and delete those that the tasks no longer
         declare.
 
-        Subscriptions of tasks that this process does not know are left alone. Every worker calls this method when it
-        starts. `outboxq upgrade APP` calls it too, so that events emitted before a release's first worker has started
-        are not missed.
+        Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts.
+        `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
+        not missed.
         """
         self.store.subscriptions.replace(self.subscriptions, tasks=[task.name for task in self.tasks])
 
@@ -319,7 +316,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         migrations.upgrade(self.store.bound_engine, schema=self.schema)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """Make a worker for this outbox's tasks; see `Worker` for the options."""
+        """Create a worker for this outbox's tasks. `Worker` explains the options."""
         from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)

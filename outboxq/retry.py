@@ -1,9 +1,9 @@
-"""The RetryPolicy: uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide about the attempt after
-a failure.
+"""The RetryPolicy uses tenacity's ``wait_*``, ``stop_*`` and ``retry_if_*`` objects to decide whether and when another
+attempt follows a failure.
 
-tenacity repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may run on
-another
-machine. So only tenacity's *objects* are used, with a ``RetryCallState`` that is built from the row.
+tenacity itself repeats a call within one process and sleeps in between. Here the row waits, and the next attempt may
+run on another machine. Therefore only tenacity's *objects* are used, with a ``RetryCallState`` that is built from the
+row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False, repr=False)
 class RetryPolicy:
-    """The rule that decides whether and when a failed task is tried again. The row waits in the database, so no thread
+    """A rule that decides whether and when a failed task gets another attempt. The row waits in the meantime; no thread
     sleeps.
 
     ``max_attempts`` includes the first attempt. None: ``stop`` decides; without ``stop``, the task is tried again
@@ -91,25 +91,23 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Return the policy with a single attempt: the first error is final."""
+        """Return a policy that allows only one attempt, so that the first error is final."""
         return cls(max_attempts=1)
 
     @property
     def has_stop(self) -> bool:
-        """Return whether the policy may give up for a reason other than the number of attempts."""
+        """Return whether anything besides the number of attempts can end the retries."""
         return self.stop is not tenacity.stop_never
 
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
-        """Return the time to wait before the next attempt; None: there is no next attempt.
+        """Return the time to wait before the next attempt; None if there will not be another attempt.
 
-        ``attempt`` is the number of the attempt that has just failed, starting at 1. ``max_attempts`` is the row's own
-        limit, which replaces the policy's limit unless it is None. ``elapsed`` is the time since the first attempt
-        started, in any
-        process, without the time spent in ``ctx.sleep``.
-        Raises ConfigurationError if one of the policy's objects raises an exception, or if its wait is not a finite
-        number or a timedelta.
+        ``attempt`` is the number of the attempt that just failed, from 1. ``max_attempts`` is the row's own bound,
+        which replaces the policy's unless it is None. ``elapsed`` is the time since the first attempt started, in any
+        process, without the time spent in ``ctx.sleep``. Raises ConfigurationError if one of the policy's objects
+        raises, or if the wait is not a finite number or timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
@@ -133,8 +131,8 @@ class RetryPolicy:
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
 
-_LONGEST = timedelta(days=3650)  # so that now + delay stays a datetime for every policy
-_brief = reprlib.Repr()  # survives a __repr__ that raises, so that the task can still become Failed
+_LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for every policy
+_brief = reprlib.Repr()  # copes with a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
@@ -183,7 +181,7 @@ def _seconds(value: Any) -> Any:
 
 
 def _shown(value: object) -> str:
-    # tenacity's objects have no repr; their attributes are their parameters. A memory address in a log is useless.
+    # tenacity's objects have no repr, but their attributes are their parameters. A memory address would be useless in a log.
     if isinstance(value, tuple):
         return f"({', '.join(map(_shown, value))})"
     if isinstance(value, type) or inspect.isroutine(value):

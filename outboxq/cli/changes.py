@@ -1,8 +1,8 @@
-"""Commands that change things: the commands made from verbs; and for bulk changes the question, the progress and the
-result.
+"""Support for commands that make changes: the commands generated from verbs, and the confirmation, progress bar and
+result of bulk changes.
 
-A command asks first if it acts on a filter or on several ids and its effect cannot be undone. It does not ask about a
-single id.
+A command asks for confirmation before it makes an irreversible change to several ids or to everything that matches a
+filter. It does not ask before it changes a single id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from select import select
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -24,7 +24,7 @@ from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
-from .parameters import TASK_ID, Read
+from .parameters import TASK_ID, Add, Read, stacked
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -32,34 +32,31 @@ if TYPE_CHECKING:
 
     from ..store import Count, Store
 
-C = TypeVar("C", bound=Callable[..., Any])
-
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
 _LOOK: Final = 0.2
-"""Seconds between two checks for Ctrl-C while nothing is typed."""
+"""Seconds between checks for Ctrl-C while waiting for an answer."""
 
 FEW: Final = 5
-"""The number of things that `--dry-run` prints."""
+"""Maximum number of items that `--dry-run` lists."""
 ATTENDED: Final = "outboxq.attended"
-"""The key in `Context.meta` that is False if a program, not a person, calls the command."""
+"""Key in `Context.meta`. The value is False if a program rather than a person calls the command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exactly:
-    """An exact number of things; `store.Count` may also be a lower bound."""
+    """An exact count. (A `store.Count` may be a lower bound.)"""
 
     number: int
     at_least: bool = False
 
 
-yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask. Required without a terminal.")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing. Print the number, and the first few.")
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required without a terminal.")
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing. Print how many match, and a few.")
 
 
-def confirmation_options(command: C) -> C:
-    """Add `--yes` and `--dry-run`."""
-    return yes_option(_dry_run_option(command))
+confirmation_options = stacked(yes_option, _dry_run_option)
+"""Adds `--yes` and `--dry-run`."""
 
 
 def confirmed(
@@ -73,10 +70,10 @@ def confirmed(
 ) -> bool:
     """Return whether the command may act on `what`, such as "dead letters of the queue 'mail'".
 
-    With `yes`, return True. With `dry_run`, print how many would be `done` (a participle: ``discarded``) and the
-    `first` few, and return False. Otherwise ask on the terminal, unless nothing is found. If the answer is not yes, or
-    there is no terminal, the command ends with a sentence and exit code 1 or 2, and nothing is changed. `count` is only
-    called if the number is shown.
+    With `yes`, return True without asking. With `dry_run`, print how many items would be `done` (a participle such as
+    ``discarded``), list the `first` few, and return False. Otherwise ask on the terminal, unless there is nothing to
+    change. If the user declines, exit with code 1; if there is no terminal, exit with code 2. In both cases nothing is
+    changed. `count` is called only if the number is shown.
     """
     if dry_run:
         _print_what_would_be(count() if callable(count) else count, what, done, first())
@@ -104,7 +101,7 @@ def confirmed(
 
 
 def up_to(limit: int | None, count: Exactly | Count) -> Exactly | Count:
-    """Return the number of things that a command with this limit changes."""
+    """Return how many items a command with this limit changes."""
     return count if limit is None or count.number < limit else Exactly(number=limit)
 
 
@@ -116,9 +113,9 @@ def changed(
     dry_run: bool = False,
     first: Sequence[object] = (),
 ) -> dict[str, object]:
-    """Return the result of a bulk command, as `--json` prints it.
+    """Return the result of a bulk command in the form that `--json` prints.
 
-    `action` is a participle such as ``discarded``, and `count` is the number of things that matched.
+    `action` is a participle such as ``discarded``, and `count` is the number of items that matched.
     """
     matched, at_least = (None, False) if count is None else (count.number, count.at_least)
     found = {"action": action, "changed": 0 if dry_run else number, "matched": matched, "at_least": at_least}
@@ -126,14 +123,16 @@ def changed(
 
 
 def outcome(done: str, number: int, count: Exactly | Count, others: str) -> str:
-    """Return the result in words: "938 of 940 cancelled; 2 had ended meanwhile". `others` are the last words."""
+    """Return the result in words: "938 of 940 cancelled; 2 had ended meanwhile". `others` says what happened to the
+    rest.
+    """
     if count.at_least or number >= count.number:
         return f"{number} {done}"
     return f"{number} of {count.number} {done}; {count.number - number} had {others}"
 
 
 def is_attended() -> bool:
-    """Return whether a person at a terminal reads the question and can answer."""
+    """Return whether a person at a terminal can read the question and answer it."""
     context = click.get_current_context(silent=True)
     if context is not None and not context.meta.get(ATTENDED, True):
         return False
@@ -141,7 +140,7 @@ def is_attended() -> bool:
 
 
 def written(count: Exactly | Count) -> str:
-    """Return the number for people: ``1 500``, or ``at least 100 000``."""
+    """Return the count in a readable form: ``1 500`` or ``at least 100 000``."""
     return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 
@@ -156,9 +155,9 @@ def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Se
 
 
 def _answer() -> bool:
-    """Ask on stderr, so that stdout contains only the result. End of input means no."""
+    """Ask on stderr, so that stdout contains only the result. The end of the input counts as no."""
     click.echo("Go on? [y/N] ", nl=False, err=True)
-    # A plain read could miss a Ctrl-C that comes just before it, and wait for ever.
+    # A plain read could miss a Ctrl-C that arrives just before it, and then wait forever.
     with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
         while not select([sys.stdin], [], [], _LOOK)[0]:
             pass
@@ -176,11 +175,11 @@ def _is_terminal(stream: Any) -> bool:
 
 
 class Progress:
-    """The state of a long operation. Call it with the number of things that are done so far."""
+    """The progress of a long operation. Call it with the number of items processed so far."""
 
     def __init__(self, done: str, total: int | Exactly | Count | None, *, commits: bool = True) -> None:
         self.number = 0
-        """The number of things that are done and committed."""
+        """Number of items that have been processed and committed."""
         self.total = total
         self.was_stopped = False
         """True after the operation has seen the request to stop early."""
@@ -193,19 +192,19 @@ class Progress:
         self._line: TaskID | None = None
 
     def __call__(self, number: int, total: int | None = None) -> None:
-        """Record the number of things that are done, and the `total` if only the operation knows it."""
+        """Record how many items have been processed, and the `total` if it was not known before."""
         self.number = number
         self.total = self.total if total is None else total
         if self._bar is not None and self._line is not None:
             self._bar.update(self._line, completed=number, total=_limit(self.total))
 
     def show_on(self, bar: Bar | None) -> None:
-        """Show the numbers on this bar from now on."""
+        """Display the progress on this bar from now on."""
         if bar is not None:
             self._bar, self._line = bar, bar.add_task(self._done, total=_limit(self.total))
 
     def stop(self) -> bool:
-        """Return whether the operation should end before its next batch. Pass this to the store as `stop=`."""
+        """Return whether to stop before the next batch. Pass this method to the store as `stop=`."""
         self.was_stopped = self.was_stopped or self._is_asked
         return self.was_stopped
 
@@ -217,7 +216,7 @@ class Progress:
 
     @property
     def sentence(self) -> str:
-        """The words after a signal: "stopped: 1 500 of 30 000 discarded; those are committed"."""
+        """The message printed after a signal: "stopped: 1 500 of 30 000 discarded; those are committed"."""
         kept = "; those are committed" if self._commits and self.number else ""
         total = Exactly(number=self.total) if isinstance(self.total, int) else self.total
         of = "" if total is None else f" of {written(total)}"
@@ -228,12 +227,12 @@ class Progress:
 def progress(
     done: str, total: int | Exactly | Count | None = None, *, stoppable: bool = False, commits: bool = True
 ) -> Iterator[Progress]:
-    """Show the progress of the block on a terminal's stderr, and nothing in a pipe. `done` is a participle such as ``discarded``.
+    """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
-    Ctrl-C prints the number that is done, and exits with code 130; after SIGTERM and SIGHUP the code is 143 and 129. If
-    the operation is `stoppable`, it calls `Progress.stop` between its batches. After the first signal, the current
-    batch is finished, so that the number is exact; a second signal does not wait. `commits` is False for an operation
-    that changes nothing.
+    Ctrl-C prints how many items were processed, and exits with code 130; SIGTERM and SIGHUP exit with 143 and 129. A
+    `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the current batch,
+    so that the number is exact; a second signal stops it at once. `commits` is False for an operation that changes
+    nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None
@@ -250,7 +249,7 @@ def progress(
 
 @contextmanager
 def _first_interrupt_asks(state: Progress) -> Iterator[None]:
-    """Make the first signal a request to stop. Only the main thread gets signals."""
+    """Treat the first signal as a request to stop. Only the main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -261,7 +260,7 @@ def _first_interrupt_asks(state: Progress) -> Iterator[None]:
         if not state.ask_to_stop(stop):
             raise stop
         again = b"Ctrl-C again" if by_keyboard else b"a second signal"
-        with suppress(OSError):  # no lock: the signal may come while another line is written
+        with suppress(OSError):  # takes no lock: another line may be half written
             os.write(2, b"outboxq: stopping after the current batch; " + again + b" stops at once\n")
 
     numbers = [signal.SIGINT, *(one for one in signal.valid_signals() if signal.getsignal(one) is terminate)]
@@ -275,7 +274,7 @@ def _first_interrupt_asks(state: Progress) -> Iterator[None]:
 
 @contextmanager
 def _bar() -> Iterator[Bar | None]:
-    """Yield a progress bar on a terminal; None in a pipe, and on a terminal that cannot move its cursor."""
+    """Yield a progress bar; None in a pipe and on a terminal that cannot move its cursor."""
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield None
         return
@@ -304,26 +303,20 @@ _TARGETS = {
 
 
 def say(_store: Store, outcome: Outcome) -> None:
-    """Print the sentence of an outcome, or only its answer."""
+    """Print the outcome's answer if it has one, otherwise its sentence."""
     tell(outcome.answer or outcome.sentence, outcome.record)
 
 
 def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], None] = say) -> None:
-    """Add those verbs of a noun for which the group does not have a command yet. `show` prints an outcome."""
+    """Add a command for each of the noun's verbs that the group does not have yet. `show` prints the outcome."""
     for verb in verbs_of(noun):
         if verb.name not in group.commands and not verb.words[2:]:
             group.add_command(_command_of(verb, show))
 
 
-def with_fields(*fields: Field) -> Callable[[C], C]:
-    """Add the options of these fields to a command. It gets the values by the names of the fields."""
-
-    def add(command: C) -> C:
-        for field in reversed(fields):
-            command = _parameter_of(field)(command)
-        return command
-
-    return add
+def with_fields(*fields: Field) -> Add[Any]:
+    """Return a decorator that adds these fields' options to a command. Each value is passed under its field's name."""
+    return stacked(*map(_parameter_of, fields))
 
 
 def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Command:
@@ -338,7 +331,7 @@ def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Com
     return click.command(verb.name, help=verb.help)(command)
 
 
-def _parameter_of(field: Field) -> Callable[[C], C]:
+def _parameter_of(field: Field) -> Add[Any]:
     read = field.read
     if read is None:
         return click.option(field.option, field.name, is_flag=True, help=field.help)

@@ -29,10 +29,12 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""Exit code of a worker whose SQLite file was replaced while the old log remained: a new process would destroy the file."""
+"""Exit code of a worker whose SQLite file was replaced but whose old log was left: a new process would destroy the new
+file.
+"""
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""Exit code of a command that was stopped by another session's lock: it may work later."""
+"""Exit code of a command that gave up because another session held a lock. It may succeed later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
@@ -48,17 +50,16 @@ _EXIT_CODES: dict[type[Exception], int] = {
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 12
-"""Width below which a column of text is not wrapped, in characters."""
+"""Width in characters below which a text column is not wrapped."""
 _GAP = 2
 
 
 @contextmanager
 def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
-    """Print outboxq's errors, database errors and Ctrl-C as one sentence on stderr, and exit with the code for their
-    kind.
+    """Report outboxq's errors, database errors and Ctrl-C in one sentence on stderr, and exit with the matching code.
 
-    Any other exception keeps its traceback. `upgrade` is the command that creates the tables, as it is typed here; None: the
-    command `upgrade` of the current group.
+    Other exceptions keep their tracebacks. `upgrade` is the command that creates the tables, as a user would type it.
+    None: the current group's `upgrade` command.
     """
     from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -75,24 +76,26 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
         if dialect_for("postgresql").is_denied(error):
-            refusal = f"the database does not permit it: {error.orig}; outboxq grants prints the required rights"
+            refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required rights"
             fail(refusal, EXIT_PERMISSION)
         if dialect_for("postgresql").is_cut_off(error):
             limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
-            fail(f"a statement was ended: {error.orig}; its limit is {limit}", EXIT_UNREACHABLE)
+            fail(f"a statement was cancelled: {error.orig}; its time limit is {limit}", EXIT_UNREACHABLE)
         # A failed connection has no statement.
         if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
             fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
         raise
     except KeyboardInterrupt as stop:
         if not isinstance(stop, Terminated):
-            click.echo(err=True)  # behind the ^C that the terminal shows
+            click.echo(err=True)  # after the ^C that the terminal echoes
         fail("stopped", exit_code(stop))
 
 
 @contextmanager
 def command_on_database(upgrade: str | None = None) -> Iterator[None]:
-    """Run a command on the database: as `speaking_plainly`, with SIGTERM handled like Ctrl-C, and with a limit for each statement."""
+    """Run a command on the database: like `speaking_plainly`, but with a time limit on each statement and SIGTERM
+    treated as Ctrl-C.
+    """
     from ..database.dialects import statement_timeout
 
     with speaking_plainly(upgrade), ending_on_signals(), statement_timeout(_longest_statement()):
@@ -109,7 +112,7 @@ def _longest_statement() -> timedelta:
 
 
 def _upgrade_of_the_group() -> str | None:
-    """Return the command `upgrade` of the current group as it is typed; None if the group has none."""
+    """Return the current group's `upgrade` command as a user would type it; None if the group has no such command."""
     context = click.get_current_context(silent=True)
     while context is not None and (context := context.parent) is not None:
         group = context.command
@@ -127,7 +130,7 @@ def fail(sentence: str, code: int) -> NoReturn:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = (), whole: Collection[str] = ()
 ) -> None:
-    """Print a table: on a terminal as `drawn`, in a pipe separated by tabs."""
+    """Print a table: laid out by `drawn` on a terminal, tab-separated in a pipe."""
     if sys.stdout.isatty():
         console = screen()
         console.print(drawn(head, rows, width=console.width, spare=spare, whole=whole), crop=False)
@@ -137,7 +140,7 @@ def table(
 
 
 def screen() -> Console:
-    """Return the terminal, which shows text without markup."""
+    """Return a console that prints text as it is, without interpreting markup."""
     from rich.console import Console
 
     return Console(no_color="NO_COLOR" in os.environ, markup=False, emoji=False, highlight=False)
@@ -153,9 +156,9 @@ def drawn(
 ) -> Table:
     """Return a table for a terminal of this width.
 
-    Times are in UTC, to the second; the column heading includes UTC. `spare` names the columns that a narrow terminal
-    leaves out, in that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further columns
-    of ids.
+    Times are shown in UTC, to the second, and their column headings end in UTC. `spare` lists the columns to leave out
+    on a narrow terminal, in that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further
+    id columns.
     """
     from rich.table import Table
 
@@ -186,7 +189,7 @@ class _Column:
 
 
 def in_utc(moment: datetime | None) -> datetime | str | None:
-    """Return the time as tables print it on a terminal."""
+    """Return the time in the form that tables use on a terminal; in a pipe it is unchanged."""
     return f"{short(moment)} UTC" if moment is not None and sys.stdout.isatty() else moment
 
 
@@ -213,7 +216,7 @@ def _remember(context: click.Context, _option: click.Parameter, value: bool | No
 
 
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON.")
-"""Adds `--json`, which `show`, `tell` and `wants_json` read. The command gets no argument."""
+"""Adds `--json`. The command does not receive it as an argument: `show`, `tell` and `wants_json` read it."""
 
 
 def wants_json() -> bool:
@@ -246,9 +249,10 @@ def tell(sentence: str, record: object) -> None:
 
 
 def write_json(records: object, *, line: bool = False) -> None:
-    """Print one JSON document: indented on a terminal, in one line in a pipe. `line`: always in one line, for `--watch` and `--follow`.
+    """Print a JSON document, indented on a terminal and on one line in a pipe. With `line`, always print it on one
+    line.
 
-    All characters but ASCII are escaped, so that no stored text controls the terminal.
+    Characters outside ASCII are escaped, so that stored text cannot send control sequences to the terminal.
     """
     indent = 2 if sys.stdout.isatty() and not line else None
     text = json.dumps(as_json(records), indent=indent, allow_nan=False)
@@ -256,6 +260,6 @@ def write_json(records: object, *, line: bool = False) -> None:
 
 
 def merged(*records: object, without: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the fields of several records as one object, except the hidden ones in `without`."""
+    """Merge the fields of several records into one object, leaving out the names in `without`."""
     whole = {name: value for record in records for name, value in as_json(record).items()}
     return {name: value for name, value in whole.items() if name not in set(without)}

@@ -1,4 +1,4 @@
-"""The database of a command, given by its URL or by the application that uses it; and how other commands are typed."""
+"""The database that a command works on, chosen by URL or by application, and the way to type follow-up commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import span_option
+from .parameters import span_option, stacked
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
@@ -35,51 +35,48 @@ DATABASE_URL = "OUTBOXQ_DATABASE_URL"
 APP = "OUTBOXQ_APP"
 
 FRONT_END = "outboxq.front_end"
-"""The key in `Context.meta` for the FrontEnd of a program whose command line is not visible to click, such as
-manage.py.
-"""
+"""Key in `Context.meta` for the FrontEnd of a program whose command line click cannot see, such as manage.py."""
 
 OUTBOX = "outboxq.outbox"
-"""The key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command knows it."""
+"""Key in `Context.meta` for a function that returns the application's outbox with its tasks, if the command has an
+application.
+"""
 
 url_option = click.option(
     "--url",
     envvar=DATABASE_URL,
     show_envvar=True,
-    help="URL of the database. Use the variable for a URL with a password, because other users can read a command line.",
+    help="URL of the database. To hide a password from other users on the machine, set the variable instead.",
 )
 schema_option = click.option(
-    "--schema", envvar="OUTBOXQ_SCHEMA", show_envvar=True, help="PostgreSQL schema of outboxq's tables, without APP."
+    "--schema", envvar="OUTBOXQ_SCHEMA", show_envvar=True, help="PostgreSQL schema of outboxq's tables. Not with APP."
 )
 app_option = click.option(
-    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, as module:outbox, e.g. shop:outbox."
+    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, such as shop:outbox (module:outbox)."
 )
 
 
-def rounds_options(command: C) -> C:
-    """Add `--lock-timeout` and `--wait` to a command that locks whole tables. The command gets both as spans of time."""
-    for option in (
-        span_option("--wait", help="Time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
-        span_option(
-            "--lock-timeout",
-            help="Maximum time of one attempt, during which others wait (PostgreSQL).",
-            default="900ms",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
+rounds_options = stacked(
+    span_option(
+        "--lock-timeout",
+        help="Maximum duration of one locking attempt, which makes other sessions wait (PostgreSQL).",
+        default="900ms",
+    ),
+    span_option("--wait", help="Total time to wait for other transactions on the tables (PostgreSQL).", default="2m"),
+)
+"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
 def database_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Add `--url`, `--schema`, `--app`, `--json`, and APP as the last argument. The command gets the Store as `store`."""
+    """Add `--url`, `--schema`, `--app`, `--json`, and APP as the last argument. The command receives the Store as
+    `store`.
+    """
     return database_options_after_ids(app_argument(command))
 
 
 def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
-    """Add the same options without the argument APP, for a command that takes any number of arguments."""
+    """Add the same options, but not the argument APP, to a command that takes any number of arguments."""
 
     @json_option
     @url_option
@@ -98,7 +95,7 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def any_schema(command: C) -> C:
-    """Mark the function of a command that runs even if the tables are missing, too old or too new."""
+    """Mark a command's function as able to run even if the tables are missing, too old or too new."""
     command.any_schema = True  # type: ignore[attr-defined]
     return command
 
@@ -108,7 +105,7 @@ def _is_for_any_schema(command: object) -> bool:
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
-    """Run a command of `database_options` on a known database, with the values of its other parameters."""
+    """Run a command decorated with `database_options` on a known database. `options` are its other parameters."""
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the function of the command
     with command_on_database():
         known = store()
@@ -120,7 +117,7 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """The database that the command line and the environment name. The command line takes precedence."""
+    """The database named on the command line or, failing that, in the environment."""
 
     url: str | None = None
     schema: str | None = None
@@ -136,7 +133,7 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables there, as it must be typed, without a password."""
+        """The command that creates the tables there, as a user must type it. It never contains a password."""
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -148,7 +145,7 @@ class Given:
 
 
 def shown(url: str | URL) -> str:
-    """Return the URL as it is typed in a shell, or an ellipsis if it contains a password."""
+    """Return the URL quoted for a shell, or an ellipsis if it contains a password."""
     from ..database.engine import parse_url
 
     try:
@@ -161,9 +158,9 @@ def shown(url: str | URL) -> str:
 
 
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
-    """Return the database that `values`, the parameters of `database_options`, name. The command line takes precedence.
+    """Return the database named by `values`, the parameters of `database_options`. The command line takes precedence.
 
-    `app` is APP if another argument contains it. Exit if no database is given, or two applications are.
+    `app` is APP if it came from another argument. Exit if no database is given, or if two applications are given.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
     argument = app if app is not None else values.get("app_argument")
@@ -186,7 +183,7 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 
 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
-    """Return the APP of a command, from its argument or `app_option`. Exit if they differ."""
+    """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
         fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
     return option if argument is None else argument
@@ -194,7 +191,7 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
 
 @contextmanager
 def opened(found: Given) -> Iterator[Store]:
-    """Open the Store of this database for the block. Its errors are printed as by `speaking_plainly`."""
+    """Open this database's Store for the block. Errors are reported as `speaking_plainly` does."""
     from ..database.engine import make_engine
     from ..store import Store
 
@@ -211,7 +208,7 @@ def opened(found: Given) -> Iterator[Store]:
 
 @contextmanager
 def naming_locks(store: Store) -> Iterator[None]:
-    """Raise TablesLocked, which names the owner of the lock, for a statement in the block that did not get a lock."""
+    """Raise TablesLocked, which names the owner of the lock, if a statement in the block cannot get a lock."""
     from sqlalchemy.exc import DBAPIError
 
     try:
@@ -223,7 +220,7 @@ def naming_locks(store: Store) -> Iterator[None]:
 
 
 def present_outbox() -> Outbox | None:
-    """Return the outbox of the command's application, with its tasks. None: the command knows only the database."""
+    """Return the outbox of the command's application, with its tasks; None if only a database was given."""
     outbox: Callable[[], Outbox] | None = click.get_current_context().meta.get(OUTBOX)
     return None if outbox is None else outbox()
 
@@ -238,7 +235,7 @@ def disposing(engine: Engine) -> Iterator[Engine]:
 
 
 def open_outbox(found: Given) -> Outbox:
-    """Return the outbox of APP, on its own database or, if it has none, on the given URL."""
+    """Return APP's outbox. If APP has no database, bind the outbox to the given URL."""
     from ..database.engine import parse_url
 
     assert found.app is not None, "only an application has an outbox"
@@ -251,9 +248,9 @@ def open_outbox(found: Given) -> Outbox:
         fail(f"{found.app} has no database: {error}", EXIT_USAGE)
     if found.url is not None and address(engine.url) != address(parse_url(found.url)):
         other = DATABASE_URL if found.from_environment else "--url"
-        fail(f"{found.app} and {other} name two databases; give one of them", EXIT_USAGE)
+        fail(f"{found.app} and {other} name different databases; give only one of them", EXIT_USAGE)
     if found.has_own_schema and found.schema != outbox.schema:
-        fail(f"--schema is for --url; leave it out, because {found.app} has its own schema", EXIT_USAGE)
+        fail(f"--schema applies to --url only; leave it out, because {found.app} chooses its own schema", EXIT_USAGE)
     return outbox
 
 
@@ -264,14 +261,15 @@ def address(url: URL) -> tuple[object, ...]:
 
 
 def is_typed(context: click.Context, name: str) -> bool:
-    """Return whether an option comes from the command line, and not from the environment."""
+    """Return whether an option was given on the command line rather than in the environment."""
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox that `module:name` names, directly or by one of its tasks. The working directory is on Python's path.
+    """Return the Outbox named by `module:name`, which may also name one of its tasks. The working directory is put on
+    Python's path.
 
-    Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg, which is not installed.
+    Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg and it is not installed.
     """
     from ..outbox import Outbox
     from ..task import Task
@@ -290,7 +288,7 @@ def load(app: str) -> Outbox:
         if error.name == "psycopg":
             from ..database.drivers import ensure_psycopg
 
-            ensure_psycopg()  # the application's create_engine() needs it; the error says what to install
+            ensure_psycopg()  # the application's create_engine() needs it; this error says what to install
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
@@ -303,18 +301,18 @@ def load(app: str) -> Outbox:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not; messages must not repeat it, because it may contain a
-    password.
+    """Return whether the string could be an APP. A URL could not, and no message may repeat it, because it may contain
+    a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 
 
 def front_end(own: str) -> FrontEnd:
-    """Return the form in which other commands are typed. `own` is the name of this command with its group: ``task
-    explain``.
+    """Return the FrontEnd that tells how other commands must be typed. `own` is this command's name with its group:
+    ``task explain``.
 
-    The commands get the same APP, URL and schema if those were typed. A URL with a password is not repeated. A worker
-    does not get an APP from the environment, because it finds the APP there itself.
+    The other commands repeat the APP, URL and schema that were typed, except a URL with a password. If APP came from
+    the environment, the worker command leaves it out, because the worker finds it there too.
     """
     ctx = click.get_current_context()
     if isinstance(known := ctx.meta.get(FRONT_END), FrontEnd):
@@ -334,6 +332,6 @@ def front_end(own: str) -> FrontEnd:
 
 
 def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
-    """Return a record as JSON has it, with each of its cures as a person types it; `own` is as for `front_end`."""
+    """Return a record in its JSON form, with each cure as a user would type it; `own` is as for `front_end`."""
     typed = front_end(own).typed
     return merged(record, {"cures": [{"purpose": one.purpose, "command": typed(one.command)} for one in record.cures]})

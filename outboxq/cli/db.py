@@ -68,21 +68,21 @@ def current(store: Store, *, check: bool) -> None:
 
 def _sentence(found: str | None) -> str:
     if found is None:
-        return f"the database has no tables; this release makes revision {REVISION}: run outboxq upgrade"
+        return f"the database has no outboxq tables; run outboxq upgrade to create revision {REVISION}"
     if found == REVISION:
         return f"{found}, the revision of this release"
     if is_newer(found):
-        return f"{found}, of a later release; this release knows revisions up to {REVISION}"
+        return f"{found}, from a later release; this release knows revisions up to {REVISION}"
     if found < OLDEST_SCHEMA:
-        return f"{found}; this release needs at least {OLDEST_SCHEMA}, and makes {REVISION}: run outboxq upgrade"
-    return f"{found}; this release works with it, and makes revision {REVISION}: run outboxq upgrade"
+        return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to get {REVISION}"
+    return f"{found}; this release works with it: run outboxq upgrade to get revision {REVISION}"
 
 
 @db.command()
 @database_options
 @any_schema
 def history(store: Store) -> None:
-    """List the revisions of the schema, and the changes of each."""
+    """List the schema revisions, and say what each one adds."""
     from .. import migrations
 
     found = migrations.current(store.bound_engine, schema=store.schema) or ""
@@ -96,15 +96,15 @@ def history(store: Store) -> None:
 
 @db.command()
 @click.option(
-    "--from", "start", metavar="REVISION", help="Begin after this revision. Default: the revision of the tables."
+    "--from", "start", metavar="REVISION", help="Revision to upgrade from. Default: the current revision of the tables."
 )
-@click.option("--to", "end", default="head", show_default=True, metavar="REVISION", help="End with this revision.")
+@click.option("--to", "end", default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to.")
 @database_options
 @any_schema
 def sql(store: Store, start: str | None, end: str) -> None:
     """Print the SQL that upgrades the tables, and change nothing.
 
-    `outboxq upgrade` runs it. For a database without tables, the SQL makes them.
+    `outboxq upgrade` would run the same SQL. If the database has no outboxq tables yet, the SQL creates them.
     """
     from .. import migrations
 
@@ -132,8 +132,8 @@ def sql(store: Store, start: str | None, end: str) -> None:
 def sizes(store: Store) -> None:
     """Print the sizes of the tables, and what keeps them large.
 
-    Sizes include indexes. PostgreSQL has not vacuumed the dead rows yet; an old transaction may prevent it. On SQLite, only the
-    size of the whole file is known.
+    Sizes include indexes. Dead rows are rows that PostgreSQL has not vacuumed yet, perhaps because an old transaction
+    prevents it. On SQLite, only the size of the whole file is known.
     """
     found = store.system()
     rows = [(t.name, size(t.size), size(t.index_size), t.rows, t.dead_rows, t.last_vacuumed_at) for t in found.tables]
@@ -146,7 +146,7 @@ def sizes(store: Store) -> None:
         click.echo(f"the history has {len(found.partitions)} {plural(len(found.partitions), 'partition')}", err=True)
     if found.oldest_snapshot is not None:
         seconds = found.oldest_snapshot.total_seconds()
-        click.echo(f"the oldest transaction is {seconds:.0f} s old; later dead rows cannot be vacuumed", err=True)
+        click.echo(f"the oldest transaction is {seconds:.0f} s old; newer dead rows cannot be vacuumed", err=True)
 
 
 @click.command()
@@ -155,16 +155,16 @@ def sizes(store: Store) -> None:
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="Purpose of the role. Run once per purpose.",
+    help="What the role is for. Run the command once for each purpose.",
 )
 @click.option(
     "--with",
     "features",
     multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
-    help="Feature that a producer needs. May be repeated.",
+    help="Feature that the producer uses. May be repeated.",
 )
-@click.option("--apply", is_flag=True, help="Run the GRANTs in one transaction, and print them. Default: only print.")
+@click.option("--apply", is_flag=True, help="Print the GRANTs and also run them, in one transaction.")
 @url_option
 @schema_option
 @app_option
@@ -190,7 +190,7 @@ def grants(
             try:
                 store.ensure_current()
             except NotPermitted as error:
-                sentence = "the current role cannot read outboxq's tables; run the command as the owner of the tables"
+                sentence = "the current role cannot read outboxq's tables; run the command as their owner"
                 raise NotPermitted(sentence) from error
         for statement in (store.rights.grant if apply else store.rights.grants)(role, name, features):
             click.echo(f"{statement};")
@@ -201,8 +201,8 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option("--revision", default="head", show_default=True, help="Target revision. With APP always the head.")
-@click.option("--sql", is_flag=True, help="Print the SQL and change nothing.")
+@click.option("--revision", default="head", show_default=True, help="Revision to upgrade to. Not with APP.")
+@click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
 @click.pass_context
 def upgrade(
@@ -221,8 +221,8 @@ def upgrade(
     APP is written module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the subscriptions
     and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a missing PostgreSQL schema.
 
-    On PostgreSQL it first locks the tables. While other transactions use them, it tries repeatedly and names the transactions.
-    If it does not get the locks, it ends with exit code 75.
+    On PostgreSQL it first locks the tables. While other transactions are using them, it keeps trying and names those
+    transactions. If it cannot get the locks in time, it exits with code 75.
     """
     from .. import migrations
     from ..database.engine import make_engine
@@ -254,9 +254,9 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
 
 
 def upgraded(outbox: Outbox, **rounds: Any) -> str:
-    """Upgrade the tables of this outbox, store the subscriptions and schedules of its tasks, and return a sentence about all.
+    """Upgrade the tables of this outbox, store the subscriptions and schedules of its tasks, and return a summary.
 
-    `rounds` are the options `lock_timeout` and `wait` of `migrations.upgrade`.
+    `rounds` are the `lock_timeout` and `wait` arguments of `migrations.upgrade`.
     """
     from .. import migrations
 
@@ -281,7 +281,7 @@ def _reached(engine: Engine, schema: str | None) -> str:
 
 
 @click.command()
-@choice_option("--every", kind=Every, default=Every.MONTH, help="Time span of one partition.")
+@choice_option("--every", kind=Every, default=Every.MONTH, help="Time span that each partition covers.")
 @number_option("--ahead", help="Number of future partitions to create.", default=3)
 @rounds_options
 @confirmation_options
@@ -291,8 +291,9 @@ def partition(
 ) -> None:
     """Partition the task history by time (PostgreSQL).
 
-    `prune` can then drop whole partitions. The tables are locked for about a second with a few million tasks. No command undoes
-    it, so the first run asks. Later runs only create missing partitions, without a question.
+    `prune` can then drop whole partitions. The tables are locked meanwhile, for about a second if they contain a few
+    million tasks. No command can undo the change, so the first run asks for confirmation. Later runs only create
+    missing partitions, and do not ask.
     """
     from .. import migrations
 
@@ -317,10 +318,10 @@ def partition(
 
 
 @click.command()
-@click.option("--older-than", required=True, type=SPAN, help="Minimum age since the task ended, e.g. 90d or 7d12h.")
-@click.option("--failed", is_flag=True, help="Delete dead letters too. Default: keep them.")
+@click.option("--older-than", required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h.")
+@click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
 @click.option(
-    "--whole-partitions", is_flag=True, help="Only drop whole old partitions. Needs PostgreSQL and `partition`."
+    "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."
 )
 @confirmation_options
 @database_options
@@ -334,7 +335,7 @@ def prune(
     statuses = [TaskStatus.COMPLETED, *([TaskStatus.FAILED] if failed else []), TaskStatus.CANCELLED]
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
-    # A moment instead of an age: tasks that become old enough while the question is read were not counted.
+    # A fixed time, not an age: tasks that become old enough while the user reads the question were not counted.
     prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
 
     @cache
@@ -363,13 +364,14 @@ def prune(
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Repair what can be repaired without guessing.")
+@click.option("--repair", is_flag=True, help="Repair whatever can be repaired without guesswork.")
 @database_options
 def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.
 
-    Tasks, outbox, leases, keys and dead letters are compared with the events. The exit code is 1 if they disagree.
-    Nothing is changed without --repair, which only writes what the events already record, so it does not ask.
+    Tasks, outbox entries, leases, keys and dead letters are compared with the events. The exit code is 1 if they
+    disagree. Only --repair changes anything. It writes only what the events already record, so it does not ask for
+    confirmation.
     """
     with progress("checked", commits=False) as on_progress:
         broken = store.verify(repair=repair, on_progress=on_progress)

@@ -1,12 +1,13 @@
-"""`outboxq enqueue` and `outboxq emit`: a task or an event from the command line, checked before anything is written."""
+"""`outboxq enqueue` and `outboxq emit` create a task or an event from the command line. Everything is checked before
+anything is written.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,65 +17,38 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, choice_option, number_option, span_option
+from .parameters import INSTANT, choice_option, json_reader, number_option, span_option, stacked
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
 
-C = TypeVar("C", bound=Callable[..., Any])
-
-_MOST = 1_000_000
-"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
-
 
 def _headers(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
-    """Read headers that are written name=text; a click callback."""
+    """Parse headers written as name=text. This is a click callback."""
     found = [one.partition("=") for one in values]
     if not all(between for _, between, _ in found):
         raise click.BadParameter("write it as name=text")
     return {name: text for name, _, text in found} or None
 
 
-def _json(kind: str, example: str) -> Callable[[click.Context, click.Parameter, str], object]:
-    """Return a click callback that reads JSON, from standard input if the option is `-`."""
-
-    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
-        if text is None:
-            return None
-        if text == "-":
-            text = sys.stdin.read(_MOST)
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):  # its message may quote the text
-            raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input") from None
-
-    return read
-
-
-_OF_BOTH = (
-    span_option("--delay", help="Time span from now until it is due, e.g. 10m."),
-    click.option("--at", "run_after", type=INSTANT, help="Time at which it is due, e.g. 2026-11-23T02:30Z."),
-    span_option("--expires", help="Time span from now after which it must not start."),
-    click.option("--key", "partition_key", help="Partition key: tasks of one key run one at a time, in order."),
-    click.option("--concurrency-key", help="Key whose running tasks are limited by the queue's limit per key."),
-    click.option("--idempotency-key", help="Key that makes repeated requests create only one task."),
+_options_of_both = stacked(
+    span_option("--delay", help="Time span from now until the task is due, e.g. 10m."),
+    click.option("--at", "run_after", type=INSTANT, help="Time at which the task is due, e.g. 2026-11-23T02:30Z."),
+    span_option("--expires", help="Time span from now after which the task must not start."),
+    click.option("--key", "partition_key", help="Partition key. Tasks with the same key run one at a time, in order."),
+    click.option("--concurrency-key", help="Concurrency key. The queue's limit per key applies to its running tasks."),
+    click.option("--idempotency-key", help="Idempotency key. Requests with the same key create only one task."),
     click.option(
         "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
     ),
-    click.option("--dry-run", is_flag=True, help="Check everything, print the result, and write nothing."),
+    click.option("--dry-run", is_flag=True, help="Check everything and print what would happen, but write nothing."),
 )
 
 
-def _options_of_both(command: C) -> C:
-    for option in reversed(_OF_BOTH):
-        command = option(command)
-    return command
-
-
 class OfTask(click.Command):
-    """A command whose TASK, written module:function, also names the application."""
+    """A command whose argument TASK, written module:function, also names the application."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Use TASK as APP if no application is given."""
@@ -91,19 +65,19 @@ class OfTask(click.Command):
     "--args",
     "arguments",
     default="{}",
-    callback=_json("an object", '{"order": 7}'),
+    callback=json_reader("an object", '{"order": 7}', dict),
     metavar="JSON",
-    help="Arguments of the task by name, as a JSON object; - reads standard input.",
+    help="Arguments of the task, as a JSON object; - reads standard input.",
 )
 @click.option("-q", "--queue", help="Queue of the task. Default: as declared.")
 @number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
-@span_option("--unique-for", help="Time span for which the idempotency key is taken. Default: for ever.")
-@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key once the task has ended.")
-@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="Reaction to a taken idempotency key.")
+@span_option("--unique-for", help="Time span for which the idempotency key stays taken. Default: forever.")
+@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
+@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="What to do if that key is taken.")
 @_options_of_both
 @database_options
-def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **options: Any) -> None:
+def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: bool, **options: Any) -> None:
     """Enqueue a task, and print its id.
 
     TASK is written module:function, e.g. shop.tasks:send_receipt, or is the name of a task of APP. The arguments are
@@ -112,8 +86,6 @@ def enqueue(store: Store, *, place: str, arguments: object, dry_run: bool, **opt
     outbox = present_outbox()
     if outbox is None:
         fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
-    if not isinstance(arguments, Mapping):
-        raise click.BadParameter("it takes an object", param_hint="--args")
     known = _task(outbox, place)
     known.parameters.check_call((), arguments)
     values = known.parameters.load(json.dumps(arguments))
@@ -145,7 +117,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     if not isinstance(found, Task):
         fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
     if found.outbox is not outbox:
-        fail(f"{place} is a task in an outbox other than APP's; leave APP out", EXIT_USAGE)
+        fail(f"{place} belongs to a different outbox than APP; leave APP out", EXIT_USAGE)
     return found
 
 
@@ -153,7 +125,7 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 @click.argument("topic")
 @click.option(
     "--payload",
-    callback=_json("a value", '{"order": 7}'),
+    callback=json_reader("a value", '{"order": 7}'),
     metavar="JSON",
     help="Payload of the event as JSON; - reads standard input. Default: null.",
 )
@@ -240,8 +212,8 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
-    Tasks for earlier events stay enqueued. A worker that still declares the task stores its subscriptions again when it
-    starts.
+    Tasks that were already enqueued by earlier events remain. If a worker still declares the task, it stores the
+    subscriptions again when it starts.
     """
     wanted = dict.fromkeys(names)
     found = [one for one in store.subscriptions.list() if one.task_name in wanted]

@@ -1,7 +1,7 @@
-"""The commands of `outboxq` as commands of a framework: `manage.py outboxq …`, `flask outboxq …`.
+"""The commands of `outboxq` inside a framework's command line: `manage.py outboxq …`, `flask outboxq …`.
 
-The framework's settings choose the database. A command is looked up in `outboxq` when it is used. So new commands are
-available too, and a process that does not run a command does not import one.
+The framework's settings choose the database. A command is looked up in `outboxq` when it is used. New commands are
+therefore available automatically, and a process imports only the command that it runs.
 """
 
 from __future__ import annotations
@@ -25,39 +25,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """The program in which the commands are typed, and the database that they use."""
+    """The program through which the commands are typed, and the database that they use."""
 
     program: Callable[[], str]
     """A function that returns the words before a command, e.g. ``flask outboxq``."""
     store: Callable[..., Store]
-    """A function that returns the Store; called when a command runs, with the values of `options` by name."""
+    """A function that returns the Store. It is called when a command runs, with the values of `options` by name."""
     outbox: Callable[..., Outbox] | None = None
-    """A function that returns the outbox with its tasks; called like `store`, by commands that need tasks. None: it is unknown."""
+    """A function that returns the outbox with its tasks. Commands that need tasks call it, with the same values as
+    `store`. None: there is no application.
+    """
     options: Sequence[click.Option] = ()
-    """Additional options of every command."""
+    """Options that every command has in addition to its own."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
-    """A function that returns words to repeat in printed commands, such as ``("--database", "other")``; called like
-    `store`.
+    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``. It is
+    called with the same values as `store`.
     """
     own: Callable[[], Mapping[str, click.Command]] = dict
-    """A function that returns the framework's own commands, by the names of the commands that they replace."""
+    """A function that returns the framework's own commands, keyed by the name of the command that each one replaces."""
     attended: bool = True
-    """False if a program calls the commands, so that they do not ask questions."""
+    """False if a program calls the commands. They then ask no questions."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names of the omitted commands, each with its replacement."""
+    """Names of omitted commands, each with what to use instead."""
 
 
 ELSEWHERE: Final = {
     "completion": "run: outboxq completion",
     "demo": "run: outboxq demo",
     "grants": "run: outboxq grants, with the URL of the database as the owner of the tables",
-    "web": "mount outboxq.web.application() in your site, behind its own log-in",
+    "web": "mount outboxq.web.application() in your site, behind your own login",
 }
-"""Commands that frameworks omit, each with its replacement."""
+"""Commands that frameworks omit, each with what to use instead."""
 
 
 def worker_command(run: Callable[..., Any], *more: click.Option, help: str | None) -> click.Command:
-    """Return the command `worker` of a framework, with the options of `outboxq worker` and `more`."""
+    """Return a framework's `worker` command, with the options of `outboxq worker` and the options in `more`."""
     from .serving.worker import EPILOG, Rerunnable, worker
 
     own = [one for one in worker.params if one.name not in DATABASE_PARAMETERS]
@@ -65,7 +67,7 @@ def worker_command(run: Callable[..., Any], *more: click.Option, help: str | Non
 
 
 class FramedGroup(Group):
-    """A group with the commands of another group in a frame, inner groups included."""
+    """A group that offers another group's commands, including nested groups, inside a frame."""
 
     def __init__(self, source: Callable[[], click.Group], frame: Frame, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -90,16 +92,17 @@ class FramedGroup(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. Raises UsageError for an omitted command, with its replacement."""
+        """Return the command. Raises UsageError for an omitted command; the error says what to use instead."""
         if args and (instead := self._frame.elsewhere.get(args[0])) is not None:
             ctx.fail(f"{self._frame.program()} has no command {args[0]!r}; {instead}")
         return super().resolve_command(ctx, args)
 
 
 def framed(command: click.Command, frame: Frame) -> click.Command:
-    """Return the command for the frame's database, with the frame's options instead of `database_options`.
+    """Return a copy of the command that uses the frame's database, and has the frame's options in place of
+    `database_options`.
 
-    A command without a database runs unchanged.
+    A command that needs no database runs unchanged.
     """
     from .changes import ATTENDED
     from .database import FRONT_END, OUTBOX, run_on_store

@@ -1,4 +1,4 @@
-"""Groups of commands, which import a command when it is used; and the signals that end commands."""
+"""Command groups that import each command on first use, and the handling of the signals that stop commands."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""Names of the parameters that choose the database. A framework's commands omit them, because its settings choose the database."""
+"""Names of the parameters that choose the database. A framework's commands omit them, because its settings make that
+choice.
+"""
 
 EXIT_INTERRUPTED: Final = 130
-"""Exit code of a command that was ended by Ctrl-C, by shell convention."""
+"""Exit code of a command that was stopped with Ctrl-C, by shell convention."""
 
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM or SIGHUP. It ends a command like Ctrl-C: the driver first cancels the statement on the server."""
+    """SIGTERM or SIGHUP. It stops a command as Ctrl-C does: the driver first cancels the statement on the server."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -36,12 +38,12 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the exit code of a command that was ended by a signal, by shell convention."""
+    """Return the exit code of a command that was stopped by a signal, by shell convention."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
 def terminate(number: int, _frame: FrameType | None) -> None:
-    """Raise Terminated; a signal handler."""
+    """Handle a signal by raising Terminated."""
     raise Terminated(number)
 
 
@@ -49,8 +51,8 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 def ending_on_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise Terminated in the block.
 
-    A signal that the surrounding program handles or ignores, as under nohup, is left to it. So are all signals outside the main
-    thread, which is the only one to get them.
+    If the surrounding program handles or ignores a signal, as nohup does, its handler stays. Outside the main thread
+    nothing is changed, because only the main thread receives signals.
     """
     ours = threading.current_thread() is threading.main_thread()
     numbers = [number for number in _ENDING if ours and signal.getsignal(number) is signal.SIG_DFL]
@@ -64,14 +66,14 @@ def ending_on_signals() -> Iterator[None]:
 
 
 class Stop:
-    """The user's request to end the command, which the command reads between two pieces of work."""
+    """The user's request to stop the command. The command checks for it between two pieces of work."""
 
     def __init__(self) -> None:
         self.is_wanted = False
         self._waits = False
 
     def wait(self, seconds: float) -> bool:
-        """Wait this long, or until a signal comes. Return whether the command should end."""
+        """Wait this long or until a signal arrives. Return whether the command should stop."""
         with suppress(_Woken):
             self._waits = True
             if not self.is_wanted:
@@ -80,7 +82,7 @@ class Stop:
         return self.is_wanted
 
     def ask(self, _number: int, _frame: FrameType | None) -> None:
-        """Handle a signal. A second signal ends the command immediately."""
+        """Handle a signal. A second signal stops the command immediately."""
         if self.is_wanted:
             raise KeyboardInterrupt
         self.is_wanted = True
@@ -94,10 +96,11 @@ class _Woken(BaseException):
 
 @contextmanager
 def until_stopped() -> Iterator[Stop]:
-    """Make Ctrl-C and SIGTERM end the block when it next reads the `Stop`. Ending this way is not an error.
+    """Turn Ctrl-C and SIGTERM into a request that the block finds when it next checks the `Stop`. Stopping this way is
+    not an error.
 
-    The signal raises nothing inside a transaction: an exception during a statement would leave its connection unusable, and look like
-    an outage after which the statement is repeated.
+    The signal raises no exception inside a transaction. An exception during a statement would leave its connection
+    unusable, and would look like an outage, after which the statement is repeated.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
@@ -113,7 +116,7 @@ def until_stopped() -> Iterator[Stop]:
 
 
 class Group(click.Group):
-    """A group whose list shows the first sentence of each command's help, and whose errors say where options belong."""
+    """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the group's own options. It has few, so an unknown option probably belongs to a command."""
@@ -127,12 +130,12 @@ class Group(click.Group):
             raise click.NoSuchOption(name, message, ctx=ctx) from None
 
     def listed(self, ctx: click.Context) -> list[tuple[str, str]]:
-        """Return the name and the sentence of each command of the list."""
+        """Return the name and the sentence of each listed command."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         return [(name, sentence_of(command)) for name, command in found if command is not None and not command.hidden]
 
     def typed(self, ctx: click.Context) -> str:
-        """Return the words before a command of this group, as they are typed."""
+        """Return the words that a user types before a command of this group."""
         return ctx.command_path
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -146,7 +149,7 @@ def sentence_of(command: click.Command) -> str:
 
 
 class Place(NamedTuple):
-    """The location of a command, and its sentence in the list."""
+    """The location of a command, and its sentence in the list of commands."""
 
     path: str
     """Written as `.module:name`."""
@@ -154,8 +157,8 @@ class Place(NamedTuple):
 
 
 class LateGroup(Group):
-    """A group that imports a command when it is used: importing all commands takes 20 times as long as showing the
-    help.
+    """A group that imports each command on first use, because importing all of them takes 20 times as long as showing
+    the help.
     """
 
     def __init__(self, name: str | None = None, *, places: Mapping[str, Place], **options: Any) -> None:
@@ -171,7 +174,7 @@ class LateGroup(Group):
 
 
 class Program(LateGroup):
-    """The group of a whole program, which ends with its process.
+    """The top-level group of a program. When it ends, so does the process.
 
     An import makes hundreds of thousands of objects that live until the process ends. Python does not scan them for
     garbage during the import, afterwards or at the end, which saves a third of the time that `outboxq status` takes
@@ -187,7 +190,7 @@ class Program(LateGroup):
         return super().__call__(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command. Ctrl-C ends it with the usual exit code, even during its imports."""
+        """Run the command. Ctrl-C stops it with the usual exit code, even while modules are being imported."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as stop:
@@ -208,7 +211,7 @@ class Program(LateGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands by name, each imported at its first use."""
+    """The commands by name. Each is imported on first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         found = self.data[name]

@@ -1,4 +1,4 @@
-"""`outboxq log`: prints and follows the events of all tasks."""
+"""`outboxq log`: print the events of all tasks, and follow new ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Continue with new events, until Ctrl-C or SIGTERM.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C or SIGTERM.")
 @click.option("--task", "task_id", type=TASK_ID, metavar="ID", help="Only events of this task.")
 @click.option(
     "--event",
@@ -47,10 +47,10 @@ Batches = Iterator[Sequence[ExecutionEvent]]
     metavar="TYPE",
     help="Only events of this type, e.g. task_failed. May be repeated.",
 )
-@click.option("--since", type=MOMENT, help="Begin at this time, or this time span ago: 2026-11-23T02:30Z or 10m.")
+@click.option("--since", type=MOMENT, help="Begin at this time or this long ago, e.g. 2026-11-23T02:30Z or 10m.")
 @number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
-@click.option("--cursor", "written", metavar="CURSOR", help="Position from --show-cursor; `start`: the oldest event.")
-@click.option("--show-cursor", is_flag=True, help="At the end, print the position to continue from on stderr.")
+@click.option("--cursor", "written", metavar="CURSOR", help="Position printed by --show-cursor, or `start`.")
+@click.option("--show-cursor", is_flag=True, help="When done, print on stderr the position to continue from.")
 @click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def log(
@@ -67,13 +67,14 @@ def log(
 ) -> None:
     """Print the events of all tasks, or of one, in order.
 
-    Each event is printed once, however late its transaction commits. With --json and --follow, each line is one JSON document. A
-    program that stores the position from --show-cursor, and passes it as --cursor, gets each event exactly once.
+    Each event is printed once, however late its transaction commits. With --json and --follow, each line is a JSON
+    document. A program that stores the position printed by --show-cursor, and passes it as --cursor next time, receives
+    each event exactly once.
     """
     if sum(one is not None for one in (written, since, last)) > 1:
         raise click.UsageError("give one of --cursor, --since and --last")
     if task_id is not None and (written is not None or show_cursor):
-        raise click.UsageError("--cursor and --show-cursor are positions in the log of all tasks; leave --task out")
+        raise click.UsageError("--cursor and --show-cursor apply to the log of all tasks; leave --task out")
     begin = store.now() - since if isinstance(since, timedelta) else since
 
     def wanted(event: ExecutionEvent) -> bool:
@@ -102,9 +103,10 @@ def _start(store: Store, written: str | None, begin: datetime | None, last: int 
 
 
 def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: Stop | None) -> Batches:
-    """Yield the events after the cursor; with `stop`, until the user wants to stop.
+    """Yield the events after the cursor. With `stop`, wait for new events until the user requests a stop.
 
-    `printed` gets the position after a batch when the next batch is requested, that is, after the batch was printed.
+    `printed` is set to the position after a batch when the next batch is requested, that is, once the batch has been
+    printed.
     """
     while True:
         events, cursor = store.log.tail(cursor, limit=_BATCH)
@@ -117,7 +119,9 @@ def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: S
 
 
 def _of_task(store: Store, task_id: UUID, last: int | None, stop: Stop | None) -> Batches:
-    """Yield the events of one task. Its history is short, so each poll reads all of it instead of following the log."""
+    """Yield the events of one task. The history of a task is short, so each poll reads all of it instead of following
+    the log.
+    """
     seen = 0
     events = store.history(task_id)
     if last is not None:
@@ -148,7 +152,7 @@ def _print(batches: Iterator[Iterable[ExecutionEvent]], *, follow: bool, traceba
         if not on_terminal:
             click.echo("\t".join(map(plain, (one.created_at, kind, task_id, *rest))))
             continue
-        # The columns are aligned although later lines are unknown.
+        # The width is fixed, because later lines are not known yet.
         words = "  ".join(plain(part) for part in rest if part)
         line = f"{short(one.created_at)}  {plain(kind):<{_WIDEST}}  {plain(task_id or '-'):<36}  {words}"
         click.echo(line.rstrip())
@@ -157,11 +161,11 @@ def _print(batches: Iterator[Iterable[ExecutionEvent]], *, follow: bool, traceba
 HEAD: Final = ("time", "event", "worker", "token", "details", "error")
 SPARE: Final = ("worker", "token")
 PAYLOAD: Final = ("args", "result")
-"""Fields of a task that are only shown on request."""
+"""Task fields that are shown only on request."""
 HANDLER_LOG: Final = ("log", "log_omitted")
-"""Fields of the handler log. `task show` prints it with its attempt, not in the history."""
+"""Fields of the handler log. `task show` prints them below the attempt, not in the history."""
 _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "policy_error")
-"""Details of an event that are printed with their names. The error has its own column."""
+"""Event details that are printed with their names. The error has a column of its own."""
 
 
 def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
@@ -172,7 +176,7 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event in its JSON form, without its handler log. Arguments, result and traceback are included on
+    """Return the event in its JSON form, without the handler log. Arguments, result and traceback are included only on
     request.
     """
     hidden = {*HANDLER_LOG, *(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
@@ -195,7 +199,7 @@ def details(event: ExecutionEvent) -> str:
 
 
 def wait_of(event: ExecutionEvent) -> timedelta | None:
-    """Return the time from the event until the task is due; None if it is due at once."""
+    """Return the time from the event until the task is due; None if the task is due at once."""
     with suppress(KeyError, TypeError, ValueError):  # no due time, or a value that outboxq did not write
         wait = datetime.fromisoformat(event.event_data["available_at"]) - event.created_at
         if wait > timedelta(0):

@@ -1,11 +1,14 @@
-"""The values that commands take: click types, options, and the filters of commands on tasks and on dead letters."""
+"""Click types and options for the values that commands take, and the filters for tasks and dead letters."""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import wraps
+from functools import reduce, wraps
 from string import hexdigits
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -21,18 +24,34 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Command = Callable[..., None]
+_MOST: Final = 1_000_000
+"""Maximum number of characters that are read from standard input. Arguments and payloads are much shorter than this."""
 C = TypeVar("C", bound=Callable[..., Any])
 
 
+def json_reader(kind: str, example: str, types: type = object) -> Callable[..., object]:
+    """Return a click callback that reads JSON of these types, from standard input if the option is `-`."""
+
+    def read(_context: click.Context, _option: click.Parameter, text: str | None) -> object:
+        if text is None:
+            return None
+        with suppress(ValueError, RecursionError):  # its message may quote the text
+            if isinstance(found := json.loads(sys.stdin.read(_MOST) if text == "-" else text), types):
+                return found
+        raise click.BadParameter(f"it takes {kind} as JSON, such as '{example}', or - for standard input")
+
+    return read
+
+
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
-    """A click type for a value that a function parses; the function raises InvalidArgument."""
+    """A click type whose values are parsed by a function that raises InvalidArgument for bad input."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name = name
         self._read = read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):  # a default is already a value
+        if not isinstance(value, str):  # a default has already been parsed
             return value
         try:
             return self._read(value)
@@ -41,31 +60,31 @@ class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stu
 
 
 def _read_moment(text: str) -> timedelta | datetime:
-    """Return a span of time before now, such as 2h, or a moment in ISO 8601 with its offset."""
+    """Parse a time span before now, such as 2h, or a time in ISO 8601 with its offset."""
     if "-" in text or ":" in text:  # as in 2026-11-23
         return read_instant(text)
     try:
         return read_span(text)
     except InvalidArgument as error:
-        raise InvalidArgument(f"{error}, or a moment as 2026-11-23T02:30Z") from None
+        raise InvalidArgument(f"{error}, or a time such as 2026-11-23T02:30Z") from None
 
 
 def _read_task_id(text: str) -> str:
-    """Return the hex digits of an id or its beginning, for `Store.find`."""
+    """Return the hex digits of an id or of the beginning of an id, for `Store.find`."""
     from ..store.tasks.tasks import digits_of
 
     try:
         return digits_of(text)
     except InvalidArgument as error:
-        hint = "; if ids are optional, give APP as --app" if ":" in text else ""
+        hint = "; if you meant APP, pass it with --app" if ":" in text else ""
         raise InvalidArgument(f"{error}{hint}") from None
 
 
 def _read_group_id(text: str) -> str:
-    """Return the id of a group of dead letters."""
+    """Parse the id of a group of dead letters."""
     found = text.lower()
     if len(found) != _GROUP_DIGITS or not set(found) <= set(hexdigits):
-        raise InvalidArgument(f"{found!r} is not the id of a group: write the 16 hex digits from `failed summary`")
+        raise InvalidArgument(f"{found!r} is not a group id: write the 16 hex digits that `failed summary` prints")
     return found
 
 
@@ -74,7 +93,14 @@ SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
 MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
 
 Add = Callable[[C], C]
-"""A decorator that adds an option to a command."""
+"""A decorator that adds options to a command."""
+
+
+def stacked(*options: Add[Any]) -> Add[Any]:
+    """Combine several decorators into one. They are applied in the order in which they would be written above a
+    function.
+    """
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 def number_option(
@@ -86,20 +112,22 @@ def number_option(
 
 
 def span_option(*names: str, help: str, default: str | None = None) -> Add[Any]:
-    """Return an option that takes a span of time."""
+    """Return an option that takes a time span."""
     return click.option(*names, type=SPAN, default=default, show_default=default is not None, help=help)
 
 
 def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str) -> Add[Any]:
-    """Return an option that takes the value of an enum."""
+    """Return an option that takes one of an enum's values."""
     choice = click.Choice([one.value for one in kind])
     return click.option(*names, type=choice, default=default.value, show_default=True, help=help)
 
 
 def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
-    """Return the filter options of a command on tasks; `happened` describes the event for the filters by time."""
-    since = f"Only {noun} {happened} within this time span, e.g. 2h, or since a moment."
-    until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before a moment."
+    """Return the filter options for a command that works on tasks. `happened` describes the event whose time is
+    filtered.
+    """
+    since = f"Only {noun} {happened} within this time span, e.g. 2h, or since this time."
+    until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."
     return (
         click.option("-q", "--queue", help=f"Only {noun} in this queue."),
         click.option("--task", help=f"Only {noun} with this task name."),
@@ -121,13 +149,13 @@ OF_TASKS: Final = _filters("tasks", "enqueued", click.option("--key", help="Only
 
 
 def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Add these filter options. The command gets the given filters as `wanted`. Spans become times before the database's now."""
+    """Return a decorator that adds these filter options. The command receives the given filters as `wanted`. Time spans
+    are converted to times, counted back from the database's current time.
+    """
 
     def add(command: Command) -> Command:
-        bare: Command = lambda: None  # noqa: E731 - only to find the parameters of the options
-        for option in options:
-            bare = option(bare)
-        names = [str(one.name) for one in bare.__click_params__]  # type: ignore[attr-defined]
+        bare = stacked(*options)(lambda: None)  # only to find out the names of the options
+        names = [str(one.name) for one in bare.__click_params__]
 
         @wraps(command)
         def wrapped(*, store: Store, **given: Any) -> None:
@@ -138,9 +166,7 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
                 wanted |= {name: now - value for name, value in spans.items()}
             command(store=store, wanted=wanted, **given)
 
-        filtering: Command = wrapped
-        for option in reversed(options):
-            filtering = option(filtering)
+        filtering: Command = stacked(*options)(wrapped)
         return filtering
 
     return add
@@ -149,13 +175,13 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
 def check_choice(
     ids: Sequence[str], wanted: Mapping[str, object], limit: int | None, *, everything: bool, noun: str = "tasks"
 ) -> None:
-    """Raise UsageError unless either ids, or filters, or --all were given."""
+    """Raise UsageError unless exactly one of ids, filters and --all was given."""
     if ids and (wanted or everything or limit):
         raise click.UsageError(f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, not both")
     if everything and wanted:
-        raise click.UsageError("--all applies to all of them; leave it out to use filters")
+        raise click.UsageError("--all cannot be combined with filters; leave one of them out")
     if not (ids or wanted or everything):
-        raise click.UsageError("which ones? Give ids or filters, or --all")
+        raise click.UsageError("give ids, or filters, or --all")
 
 
 _WORDS: Final[Mapping[str, str]] = {
@@ -174,7 +200,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = None, verb: str = "") -> str:
-    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` precedes a moment."""
+    """Return the filter as a phrase: "dead letters of the queue 'mail', that failed since …". `verb` precedes a time."""
     parts = []
     for name, value in wanted.items():
         if isinstance(value, datetime):

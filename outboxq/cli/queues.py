@@ -1,4 +1,4 @@
-"""`outboxq queue`: lists, shows and changes queues."""
+"""`outboxq queue`: list, show and change queues."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
 PER_KEY = "per key"
-"""The last column, so that scripts still find the other columns in their old places."""
+"""The last column, so that the other columns stay where scripts expect them."""
 _COUNTS = ("ready", "delayed", "running", "failed")
 _MOST_KEYS = 50
 
@@ -32,9 +32,10 @@ _MOST_KEYS = 50
 @click.command("list")
 @database_options
 def list_(store: Store) -> None:
-    """List all queues, with their settings and their numbers.
+    """List all queues, with their settings and counts.
 
-    The list contains queues with unfinished tasks, settings, a sample or a live worker. A + means that there are more.
+    The list contains every queue that has unfinished tasks, settings, a sample or a live worker. A + after a count
+    means that there are more.
     """
     from ..store import QueueSettings
 
@@ -51,9 +52,9 @@ def list_(store: Store) -> None:
 @click.argument("name")
 @database_options
 def show_(store: Store, name: str) -> None:
-    """Show the settings, the numbers and the workers of a queue.
+    """Show the settings, counts and workers of a queue.
 
-    Also printed: when its next task is due, the keys that dead letters hold, and what needs attention.
+    The command also prints when the next task is due, which keys are held by dead letters, and what needs attention.
     """
     from ..store import QueueSettings, Statistics
     from ..store.numbers.health import OF_SCHEDULES
@@ -86,7 +87,7 @@ def show_(store: Store, name: str) -> None:
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
     if keys:
-        rows = [(one.partition_key, one.dead_letter, one.failed_at, _with_plus(one.waiting)) for one in keys]
+        rows = [(one.partition_key, one.dead_letter, one.failed_at, with_plus(one.waiting)) for one in keys]
         click.echo()
         table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
     if live:
@@ -117,7 +118,7 @@ def _rate(rate: tuple[int, timedelta] | None) -> str | None:
 
 
 def counts(one: Statistics) -> dict[str, object]:
-    """Return the numbers of a queue for JSON."""
+    """Return the counts of a queue for JSON."""
     names: Iterable[str] = (*_COUNTS, "ready_at_least", "delayed_at_least", "failed_at_least", "oldest_ready_at")
     return {**{name: getattr(one, name) for name in names}, "live_workers": one.live_workers}
 
@@ -128,8 +129,9 @@ def number(one: Statistics, name: str) -> object:
     return f"{found}+" if getattr(one, f"{name}_at_least", False) else found
 
 
-def _with_plus(count: Count) -> str:
-    return f"{count.number}{'+' if count.at_least else ''}"
+def with_plus(count: Count | int) -> str:
+    """Return a count, with a + if there are more."""
+    return str(count) if isinstance(count, int) else f"{count.number}{'+' if count.at_least else ''}"
 
 
 @click.group(cls=Group)

@@ -1,4 +1,4 @@
-"""`outboxq schedule`: lists, stores and changes schedules."""
+"""`outboxq schedule`: list, store and change schedules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read, choice_option, number_option, span_option
+from .parameters import SPAN, Read, choice_option, json_reader, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -34,7 +34,7 @@ _MOST = 1000
 
 
 def _read_rule(text: str) -> str:
-    """Return the stored form of a rule: a cron expression, or `every` and a span of time."""
+    """Return the stored form of a rule, which is a cron expression, or `every` and a time span."""
     words = text.split()
     if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit():
         text = rule_of(None, read_span(words[1]))
@@ -43,14 +43,14 @@ def _read_rule(text: str) -> str:
 
 
 def _read_local(text: str) -> datetime:
-    """Return a moment in ISO 8601. Without an offset it is naive: a time in the zone of the schedule."""
+    """Parse a time in ISO 8601. Without an offset, the result is naive and means a time in the schedule's zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         hint = "write it as 2026-11-23, 2026-11-23T02:30 or …+01:00"
-        raise InvalidArgument(f"{text!r} is not a moment; {hint}") from None
+        raise InvalidArgument(f"{text!r} is not a time; {hint}") from None
     if not EARLIEST.year < moment.year < LATEST.year:
-        raise InvalidArgument(f"{text!r} is not in the years {EARLIEST.year + 1} to {LATEST.year - 1}")
+        raise InvalidArgument(f"{text!r} is outside the years {EARLIEST.year + 1} to {LATEST.year - 1}")
     return moment
 
 
@@ -60,7 +60,7 @@ def _read_zone(text: str) -> str:
 
 
 def _read_ahead(text: str) -> timedelta:
-    """Return the span of `plant`. A schedule with a tick every second has 86 400 ticks a day."""
+    """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86 400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
         raise InvalidArgument("that is longer than 1d, which would store more ticks than anyone needs")
@@ -82,7 +82,7 @@ def schedule() -> None:
 @schedule.command("list")
 @database_options
 def list_(store: Store) -> None:
-    """List schedules, each with its next tick."""
+    """List all schedules, each with its next tick."""
     found = store.schedules.list()
     following = store.schedules.upcoming(found)
     _print(found, following, [_record(one, following[one.name]) for one in found])
@@ -91,7 +91,7 @@ def list_(store: Store) -> None:
 @schedule.command("show")
 @click.argument("name")
 @ticks_option
-@click.option("--show-args", is_flag=True, help="Also print the arguments of its tasks.")
+@click.option("--show-args", is_flag=True, help="Also print the tasks' arguments.")
 @database_options
 def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
     """Print a schedule, its next ticks and its last ticks."""
@@ -114,10 +114,10 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
 @click.argument("rule", type=RULE)
 @tz_option
 @ticks_option
-@click.option("--from", "start", type=MOMENT, help="Print the ticks after this moment. Default: now.")
+@click.option("--from", "start", type=MOMENT, help="Print the ticks after this time. Default: now.")
 @json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
-    """Print the next ticks of a rule, without a database.
+    """Print the next ticks of a rule. No database is needed.
 
     RULE is a cron expression such as "30 2 * * *", or "every 15m", which counts from now.
     """
@@ -132,7 +132,13 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.argument("task")
 @click.argument("rule", type=RULE)
 @tz_option
-@click.option("--args", default="{}", metavar="JSON", help='Arguments of each task, as a JSON object: {"days": 7}.')
+@click.option(
+    "--args",
+    default="{}",
+    callback=json_reader("an object", '{"days": 7}', dict),
+    metavar="JSON",
+    help="Arguments of each task by name, as a JSON object; - reads standard input.",
+)
 @click.option("-q", "--queue", help="Queue of the tasks.")
 @number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
@@ -141,20 +147,20 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     "--overlap",
     kind=Overlap,
     default=Overlap.ALLOW,
-    help="What happens to a tick while an earlier tick's task is unfinished: it runs beside it, waits, or is left out.",
+    help="What to do with a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
 @choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks that run.", most=10_000, default=100)
-@span_option("--grace", help="Time after a tick after which its task is no longer started, e.g. 10m.")
+@span_option("--grace", help="How long after a tick its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay of a tick's task, e.g. 30s.")
-@click.option("--starts-at", type=MOMENT, help="Moment of the earliest tick. Default: now.")
-@click.option("--ends-at", type=MOMENT, help="Moment at which the ticks end.")
+@click.option("--starts-at", type=MOMENT, help="Time of the earliest tick. Default: now.")
+@click.option("--ends-at", type=MOMENT, help="Time from which there are no more ticks.")
 @database_options
 def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     """Store a schedule: each tick of RULE enqueues TASK.
 
-    RULE is a cron expression such as "30 2 * * *", or "every 15m". An existing schedule with this name and task is changed. With
-    APP, the task's own options are the defaults, and its arguments are checked.
+    RULE is a cron expression such as "30 2 * * *", or "every 15m". If a schedule with this name and task exists, it is
+    changed. With APP, the task's declared options are the defaults, and the arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
     _print_one(store, store.schedules.put(new))
@@ -164,10 +170,10 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
 @click.argument("age", type=SPAN, metavar="AGE")
 @database_options
 def add_retention(store: Store, age: timedelta) -> None:
-    """Delete old tasks every hour from now on.
+    """Store a schedule that deletes old tasks every hour.
 
-    Completed and cancelled tasks are deleted when they ended AGE ago, e.g. 90d. Workers of the queue `default` delete
-    them. The command stores the schedule outboxq.retention; `remove` it to keep all tasks again.
+    Completed and cancelled tasks are deleted once AGE has passed since they ended, e.g. 90d. Workers that serve the
+    queue `default` delete them. The schedule is called outboxq.retention; `remove` it to keep all tasks again.
     """
     from ..outbox import Outbox
     from ..task.built_in import PRUNE, retention_schedule
@@ -183,7 +189,8 @@ def add_retention(store: Store, age: timedelta) -> None:
 def remove(store: Store, name: str, *, dry_run: bool) -> None:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. The next worker of APP restores a schedule that APP declares.
+    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, the next worker of APP stores it
+    again.
     """
     if dry_run:
         found = store.schedules.get(name)
@@ -195,16 +202,16 @@ def remove(store: Store, name: str, *, dry_run: bool) -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.option("--from", "start", type=MOMENT, required=True, help="Moment of the first tick.")
-@click.option("--to", "end", type=MOMENT, required=True, help="Moment after the last tick.")
+@click.option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
+@click.option("--to", "end", type=MOMENT, required=True, help="Time after the last tick.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
 @yes_option
 @database_options
 def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
-    """Enqueue tasks for past ticks that have none.
+    """Enqueue tasks for past ticks that do not have any.
 
-    The effects of the tasks cannot be undone, so the command asks first. Write the moments in ISO 8601. Without an
-    offset they are in the time zone of the schedule.
+    The command asks for confirmation, because the effects of the tasks cannot be undone. Write the times in ISO 8601.
+    Times without an offset are in the schedule's time zone.
     """
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
@@ -227,24 +234,26 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,
-    help="Time to plant ahead.",
+    help="How far ahead to plant.",
 )
 @database_options
 def plant(store: Store, ahead: timedelta) -> None:
     """Enqueue the ticks of the near future.
 
-    Running workers do that by themselves. Use the command if you only start workers from time to time, with --burst.
+    Running workers do this automatically. Use the command if you start workers only from time to time, with --burst.
     """
     planted = store.schedules.plant(horizon=ahead)
     tell(f"{planted} ticks were planted", {"planted": planted})
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule of `add`. With an application, its task supplies the default options, and checks the arguments."""
+    """Return the schedule for `add`. With an application, its task supplies the default options and checks the
+    arguments.
+    """
     from ..payload.parameters import dump_arguments
     from ..task.schedules import schedule_for
 
-    tz, args = options.pop("tz"), _object(options.pop("args"))
+    tz, args = options.pop("tz"), options.pop("args")
     options |= {"overlap": Overlap(options["overlap"]), "catch_up": CatchUp(options["catch_up"])}
     options |= {one: _in_zone(options[one], tz) for one in ("starts_at", "ends_at") if options[one] is not None}
     of_task = {one: options.pop(one) for one in ("queue", "priority", "max_attempts", "timeout")}
@@ -256,16 +265,6 @@ def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedul
     known.parameters.check_call((), args)
     arguments = known.parameters.load(json.dumps(args))
     return replace(schedule_for(known, name=name, rule=rule, tz=tz, args=arguments, **options), **given)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):  # its message may quote the text
-        found = None
-    if not isinstance(found, dict):
-        raise click.BadParameter('--args takes a JSON object such as {"days": 7}')
-    return found
 
 
 def _in_zone(moment: datetime, tz: str) -> datetime:
@@ -304,7 +303,7 @@ def _print_moments(ticks: Iterable[datetime], tz: str) -> None:
 
 def _lines(found: Schedule, now: datetime) -> dict[str, object]:
     limit = f", at most {found.catch_up_limit}" if found.catch_up is CatchUp.ALL else ""
-    ahead = " (by a clock that was ahead: workers plant by the present one)" if stands_ahead(found, now) else ""
+    ahead = " (by a clock that was running fast; workers go by the current time)" if stands_ahead(found, now) else ""
     by = "a program, at run time" if found.declared_by is None else f"the code{f' {found.declared_by}'.rstrip()}"
     return {
         "task": found.task_name,

@@ -1,4 +1,6 @@
-"""`outboxq status`: counts, rates and durations of the queues, once or repeatedly; and `outboxq check`: what needs attention."""
+"""`outboxq status` shows counts, rates and durations of the queues, once or repeatedly. `outboxq check` shows what
+needs attention.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, wri
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import SPAN, Read, span_option
-from .queues import number
+from .queues import number, with_plus
 
 if TYPE_CHECKING:
     from ..store import Statistics, Store
@@ -31,10 +33,10 @@ _NOW = ("ready", "delayed", "retrying", "running", "failed")
 
 
 class Watching(click.Command):
-    """A command with an option `--watch` that may be followed directly by APP."""
+    """A command whose option `--watch` may be followed directly by APP."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Give `--watch` its default number of seconds if the next word is not a number."""
+        """Insert the default number of seconds after `--watch` if the next word is not a number."""
         written = [
             f"{word}={_SECONDS}" if word == "--watch" and not _NUMBER.fullmatch(behind) else word
             for word, behind in zip(args, (*args, "")[1:], strict=True)
@@ -54,7 +56,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
     default=None,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help="Refresh every SECONDS (default: 2) until Ctrl-C.",
+    help="Refresh every SECONDS (2 by default) until Ctrl-C.",
 )
 @click.option(
     "--by",
@@ -67,10 +69,10 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    Current tasks are ready, delayed, waiting for a retry, running, or failed for good. They are counted up to 10,000; a
-    + means that there are more. Rates and durations cover --window, and come from the counts of the workers. In a pipe,
-    tabs separate the columns, and durations are in seconds. With --json and --watch, each refresh prints one line. On a
-    terminal, --watch shows problems first, and also curves and workers.
+    The counts are of tasks that are ready, delayed, waiting for a retry, running, or dead letters. Each count stops at
+    10,000; a + means that there are more. Rates and durations cover the time span --window, and are based on what the
+    workers have counted. In a pipe, tabs separate the columns, and durations are in seconds. With --json and --watch,
+    each refresh prints one line. On a terminal, --watch lists problems first, and also shows graphs and workers.
     """
     look = partial(store.stats, window=window, by=by)
     on_terminal = sys.stdout.isatty()
@@ -148,7 +150,7 @@ def _everything(one: Statistics) -> dict[str, object]:
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table each for the counts, the rates and the durations; each fits into 80 columns."""
+    """Return separate tables for the counts, the rates and the durations. Each fits into 80 columns."""
     lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
     if attempts := [one for one in found if one.wait is not None]:
         lines.append(_lines(attempts, partial(_wait_and_run, render=brief), by_task=by_task))
@@ -168,11 +170,11 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 
 
 def _note(found: Sequence[Statistics]) -> str | None:
-    """Return a sentence about missing counts. None: the rates are complete."""
+    """Return a sentence about missing counts; None if the rates are complete."""
     if found and not any(one.by_workers for one in found):
-        return "no worker has written statistics in this time"
+        return "no worker has written any statistics in this time"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
-        return f"rates are what workers have counted since {short(since)} UTC"
+        return f"the rates cover only the time since {short(since)} UTC"
     return None
 
 
@@ -197,7 +199,7 @@ def _happened(one: Statistics) -> dict[str, object]:
 
 
 def _notes(one: Statistics) -> str | None:
-    """Return the pause and the limits of the queue; None if it has neither."""
+    """Return a note about the queue's pause and limits; None if it has neither."""
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {one.concurrency} at a time")
@@ -215,7 +217,7 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
 
 
 def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
-    """Return the column names, which an empty record gives, and one line for each record."""
+    """Return the column names, which are taken from an empty record, and one row for each record."""
     from ..store import Statistics
 
     names = ["queue", "task"] if by_task else ["queue"]
@@ -224,22 +226,22 @@ def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, 
 
 
 Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""Column names of a table, and its rows."""
+"""The column names and the rows of a table."""
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNITS: Final = ("", "k", "M", "G")
 _STEPS: Final = 24
-"""Number of bars of a curve."""
+"""Number of bars in a curve."""
 _CURVES: Final = 6
-"""Maximum number of queues with a curve. Each curve takes one statement."""
+"""Maximum number of queues for which a curve is drawn. Each curve takes one statement."""
 _PROBLEMS: Final = 5
 _WORKERS: Final = 8
 _CURVES_EVERY: Final = 15.0
-"""Seconds between two reads of the curves. Workers do not take samples more often."""
+"""Seconds between two reads of the curves. Workers take samples no more often than that."""
 
 
 class View:
-    """The lines and tables of `--watch`, in addition to those of `status`."""
+    """The lines and tables that `--watch` adds to those of `status`."""
 
     def __init__(self, store: Store, window: timedelta) -> None:
         self._store = store
@@ -254,8 +256,9 @@ class View:
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
 
     def head(self, overview: Overview, width: int) -> list[str]:
-        """Return the lines above the tables: the numbers of all queues, and the problems."""
-        numbers = [_count(overview, name) for name in ("ready", "delayed", "running", "failed")]
+        """Return the lines above the tables: the totals over all queues, and the problems."""
+        names = ("ready", "delayed", "running", "failed")
+        numbers = [f"{with_plus(getattr(overview, name))} {name}" for name in names]
         live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
         first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
         troubles = [f"! {one.sentence}" for one in overview.problems[:_PROBLEMS]]
@@ -264,7 +267,7 @@ class View:
         return [cut(one, width) for one in (first, *troubles)]
 
     def tables(self, found: Sequence[Statistics], overview: Overview) -> list[Lines]:
-        """Return the tables after those of `status`: the curves and the workers."""
+        """Return the tables that follow those of `status`: the curves and the workers."""
         now = time.monotonic()
         if self._read_at is None or now - self._read_at >= _CURVES_EVERY:
             queues = [*dict.fromkeys(one.queue for one in found)]
@@ -287,7 +290,7 @@ class View:
 
 
 def _with_top(values: Sequence[float | None]) -> str:
-    """Return the values as bars, and the largest of them in at most five characters."""
+    """Return the values as bars, followed by the largest value in at most five characters."""
     most = max((one for one in values if one is not None), default=None)
     if most is None:
         return sparkline(values)
@@ -299,26 +302,19 @@ def _with_top(values: Sequence[float | None]) -> str:
 
 
 def sparkline(values: Sequence[float | None]) -> str:
-    """Return the values as bars from 0 to the largest of them; None is a gap."""
+    """Return the values as bars, scaled from 0 to the largest value. None leaves a gap."""
     most = max((one for one in values if one is not None), default=0)
     if most <= 0:
         return "".join(" " if one is None else _BARS[0] for one in values)
     top = len(_BARS) - 1
-    # Any number above 0 is seen to be one.
+    # Any value above 0 gets a bar that differs from that of 0.
     return "".join(" " if one is None else _BARS[0 if one <= 0 else max(1, round(one / most * top))] for one in values)
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text in one line of the terminal."""
+    """Return the text on one line, cut to the width of the terminal."""
     known = plain(text)
     return known if len(known) <= width else f"{known[: width - 1]}…"
-
-
-def _count(overview: Overview, name: str) -> str:
-    found: Any = getattr(overview, name)
-    if isinstance(found, int):
-        return f"{found} {name}"
-    return f"{found.number}{'+' if found.at_least else ''} {name}"
 
 
 EXIT_PROBLEM = 1
@@ -331,7 +327,7 @@ def _read_number(text: str) -> int:
 
 
 def _limit(name: str, rule: str, read: Callable[[str], object], metavar: str, help: str) -> Callable[[Any], Any]:
-    """Return the option for the limit of a rule; `none` switches the rule off."""
+    """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
     return click.option(name, rule, type=kind, default=..., metavar=metavar, help=help)
 
@@ -347,7 +343,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "oldest",
     read_span,
     "SPAN",
-    "Maximum time for which a task has been due. Default: 5m. `none`: no limit.",
+    "Maximum time that a task may have been due. Default: 5m. `none`: no limit.",
 )
 @_limit(
     "--max-failed",
@@ -364,19 +360,19 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "SPAN",
     "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
 )
-@_asks("clocks", "schedule_ahead", "Check whether a clock that was ahead has planted a schedule.")
+@_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
 @_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
 @_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
-@click.option("-q", "--queue", "queues", multiple=True, help="Only problems of this queue. May be repeated.")
+@click.option("-q", "--queue", "queues", multiple=True, help="Report only problems of this queue. May be repeated.")
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
-    Each problem is one line, with the commands that help. The exit code is 0 if all is well, 3 if no queue has that name, and
-    69, 77 or 4 if the database cannot be read.
+    Each problem is printed on one line, with the commands that can help. The exit code is 0 if there is no problem, 3
+    if there is no queue with the given name, and 69, 77 or 4 if the database cannot be read.
     """
     from ..store.numbers.health import OF_SCHEDULES, HealthLimits
 
@@ -385,7 +381,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     if queues:
         known = [one.queue for one in store.queues.list()]
         for name in queues:
-            # With a mistyped name, all would always be well.
+            # A mistyped name would never have a problem.
             if name not in known and not store.queues.is_known(name):
                 fail(no_queue(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]

@@ -1,4 +1,4 @@
-"""The report on one task: its state, its due time and the reason for it, its attempts, and its history."""
+"""The report on one task: its state, when it is due and why, its attempts and its history."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ if TYPE_CHECKING:
     from ..store.tasks.tasks import Attempt
 
 _FEW_LINES = 10
-"""Number of lines of a handler log that are printed by default."""
+"""Number of handler log lines that are printed by default."""
 _CAUSES: Mapping[EventType | str, str] = {
     EventType.CREATED: "it was enqueued with a delay of {wait}",
-    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} comes {wait} later",
+    EventType.RETRY_SCHEDULED: "an attempt failed, and attempt {attempt} follows {wait} later",
     EventType.SNOOZED: "its handler snoozed it for {wait}",
-    EventType.RELEASED: "a worker gave it back for {wait}",
+    EventType.RELEASED: "a worker released it, with a wait of {wait}",
     EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
     EventType.RESCHEDULED: "it was rescheduled, to {wait} after that",
 }
-"""Clauses for the events that make a task due later."""
+"""Explanations for a due time in the future, by the event that caused it."""
 
 
 def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
-    """Print a task with its attempts and history. Arguments, result, tracebacks and old log lines are only printed on request."""
+    """Print a task with its attempts and history. Arguments, result, tracebacks and old log lines are printed only on
+    request.
+    """
     found = _found(store, task_id)
     now, attempts, history = store.explain(found.id), store.attempts(found.id), store.history(found.id)
     steps = store.steps.list(found.id)
@@ -75,7 +77,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
 
 
 def _found(store: Store, task_id: UUID) -> TaskExecution:
-    """Return the task. For a task that follows a batch or another task of a chain, the error says why it is not enqueued yet."""
+    """Return the task. If the task will only be enqueued after a batch or another task of its chain, the error says so."""
     from ..store import Reason
 
     try:
@@ -124,14 +126,14 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
     """Return the reason for the due time of a Ready task; None if it was due at once."""
     cause = None
     for one in history if found.status is TaskStatus.READY else ():
-        # A change of priority is a rescheduling without a due time.
+        # A priority change is recorded as a rescheduling without a due time.
         is_priority = one.event_type is EventType.RESCHEDULED and "priority" in one.event_data
         if status_after(one.event_type) is TaskStatus.READY and not is_priority:
             cause = one
     if cause is None or (wait := wait_of(cause)) is None or cause.event_type not in _CAUSES:
         return None
     if (sleep := cause.event_data.get("step")) is not None:
-        return f"it sleeps for {span(wait)}, by its step {sleep!r}"
+        return f"it is sleeping for {span(wait)} in its step {sleep!r}"
     return _CAUSES[cause.event_type].format(wait=span(wait), attempt=cause.event_data.get("attempt"))
 
 
@@ -151,7 +153,7 @@ def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
 
 
 def _print_log(attempt: Attempt, *, whole: bool) -> None:
-    """Print the lines that the handler logged, or only the newest ones."""
+    """Print the lines that the handler logged: all of them if `whole`, otherwise only the newest."""
     shown = attempt.log if whole else attempt.log[-_FEW_LINES:]
     left = attempt.log_omitted + len(attempt.log) - len(shown)
     more = f", without {left} before them{'' if whole else ': --handler-log'}" if left else ""
@@ -163,16 +165,17 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="With --json, also print the arguments of replaced tasks.")
+@click.option("--show-args", is_flag=True, help="With --json, also print the arguments that were replaced.")
 @click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
     """Print the events of a task, oldest first.
 
-    Each line is one transition: enqueued, claimed, failed, retried. `outboxq log` follows the events of all tasks.
+    Each line is one transition, such as enqueued, claimed, failed or retried. `outboxq log` follows the events of all
+    tasks.
     """
     found = store.find(task_id)
-    store.get(found)  # raises TaskNotFound: an unknown task has an empty history
+    store.get(found)  # raises TaskNotFound, because the history of an unknown task is empty
     events = store.history(found)
     records = [record_of(one, show_args=show_args, traceback=traceback) for one in events]
     show(HEAD, lines(events), records=records, spare=SPARE)
@@ -183,7 +186,7 @@ def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> 
 @click.argument("moment", type=INSTANT, metavar="TIME")
 @database_options
 def state_at(store: Store, task_id: str, moment: datetime) -> None:
-    """Print a task as it was at a moment in the past.
+    """Print a task as it was at a time in the past.
 
     The task's events are replayed up to TIME. Write TIME with its offset: 2026-11-23T02:30Z.
     """
@@ -207,10 +210,10 @@ SPARE_OF_STEPS: Final = ("token",)
 def steps(store: Store, task_id: str, *, show_results: bool) -> None:
     """List the steps that a task has completed, in order.
 
-    A sleep is listed once it has begun. Results are only printed on request, because they may contain personal data.
+    A sleep is listed as soon as it begins. Results are printed only on request, because they may contain personal data.
     """
     found = store.find(task_id)
-    store.get(found)  # raises TaskNotFound: an unknown task has no steps
+    store.get(found)  # raises TaskNotFound, because an unknown task has no steps
     completed = store.steps.list(found)
     head = (*STEPS, "result") if show_results else STEPS
     rows, found_records = cells(completed, show_results=show_results), records(completed, show_results=show_results)
@@ -219,7 +222,7 @@ def steps(store: Store, task_id: str, *, show_results: bool) -> None:
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--from", "from_step", required=True, metavar="STEP", help="Name of the first step that runs again.")
+@click.option("--from", "from_step", required=True, metavar="STEP", help="Name of the first step to run again.")
 @with_fields(REASON, TAKE_KEY_BACK)
 @confirmation_options
 @database_options
@@ -228,8 +231,8 @@ def rerun(
 ) -> None:
     """Run a waiting task or a dead letter again from one of its steps.
 
-    The results of this step and of all later steps are deleted, so their functions are called again. Earlier steps keep their
-    results. The task is due now. A running task is left alone, and a completed task does not run again.
+    The results of this step and of all later steps are deleted, so their functions are called again. Earlier steps keep
+    their results. The task becomes due now. The command refuses a running task and a completed task.
     """
     found = store.find(task_id)
     later = store.steps.after(found, from_step)

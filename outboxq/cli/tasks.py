@@ -1,4 +1,6 @@
-"""`outboxq task` and `outboxq failed`: inspect tasks and dead letters, and change one or many."""
+"""`outboxq task`, `outboxq failed` and `outboxq batch`: inspect tasks, dead letters and batches, and change one or
+many.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option, stacked
 from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
@@ -52,9 +54,9 @@ def task() -> None:
 @task.command("list")
 @click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
-@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, and the tasks that follow it.")
-@click.option("--before", type=TASK_ID, help="Only tasks older than the one with this id: the next page.")
-@click.option("--after", type=TASK_ID, help="Only tasks newer than the one with this id: the page before.")
+@click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, including the tasks that follow it.")
+@click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
+@click.option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
 @database_options
 @filtered(*OF_TASKS)
@@ -69,10 +71,10 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, and why each is waiting.
+    """List tasks, newest first, with the reason why each one is waiting.
 
-    All running and failed tasks can be found, and all tasks of a batch. For the other statuses, and without --status, the command
-    reads 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
+    With --status running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
+    most 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
     """
     chosen = None if status is None else _STATUSES[status.lower()]
     given = {"status": chosen, "worker": worker, "batch": batch}
@@ -80,7 +82,7 @@ def list_(
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
     if batch is not None and not found:
-        store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if all were well
+        store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if the batch existed
     ahead = store.outlooks(found)
     rows = []
     for one in found:
@@ -99,7 +101,7 @@ def list_(
 def _listed(
     store: Store, wanted: Mapping[str, Any], place: Mapping[str, Any], limit: int
 ) -> tuple[TaskPage, list[TaskExecution]]:
-    """Return the page and its tasks. Running and failed tasks are all read, because they are few."""
+    """Return the page and its tasks. All running and failed tasks are read, because there are few of them."""
     page = store.task_page(limit=limit, **wanted, **place)
     found, upward = page.tasks, place.keys() == {"after"}
     whole = wanted.get("status") in {TaskStatus.RUNNING, TaskStatus.FAILED}
@@ -111,7 +113,7 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print the command for the next page on stderr, and the number of tasks that were read if it reached its limit."""
+    """Print the command for the next page on stderr, and the number of tasks that were read if the limit was reached."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
@@ -123,14 +125,14 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
 
 @task.command("show")
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Also print the task's arguments and result.")
+@click.option("--show-args", is_flag=True, help="Also print its arguments and its result.")
 @click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
-@click.option("--handler-log", is_flag=True, help="Print all stored log lines of the handler, for each attempt.")
+@click.option("--handler-log", is_flag=True, help="Print all stored handler log lines of every attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
 
-    Below the attempts are the newest 10 log lines of the handler, from the last attempt with log lines.
+    The attempts are followed by the handler's newest 10 log lines, from the last attempt that logged anything.
     """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
@@ -139,7 +141,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Explain why a task is not running, and print commands that help."""
+    """Explain why a task is not running, and print commands that can help."""
     found = store.find(task_id)
     explanation = store.explain(found)
     record = with_cures(explanation, "task explain")
@@ -150,7 +152,7 @@ def explain(store: Store, task_id: str) -> None:
 @task.command()
 @click.argument("task_id", required=False, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
-@click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running ones.")
+@click.option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks.")
 @number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*CANCEL.fields)
 @confirmation_options
@@ -169,9 +171,10 @@ def cancel(
     yes: bool,
     dry_run: bool,
 ) -> None:
-    """Cancel a task, or all that match. A running task is asked to stop.
+    """Cancel a task, or all matching tasks. A running task is asked to stop.
 
-    Give the id of a task, or filters, or --all. A running task stays Running until its handler answers; --force does not wait.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler stops; --force does not
+    wait for that.
     """
     if status is not None:
         wanted["status"] = _STATUSES[status]
@@ -224,7 +227,7 @@ def _change_all(
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on the tasks that match and were counted. `sentence` puts the result into words, by default with `done`."""
+    """Act on the tasks that match and were counted. `sentence` describes the result; by default it is `done`."""
     counted = cache(count)
 
     def to_change() -> Exactly | Count:
@@ -251,7 +254,7 @@ _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 def failed() -> None:
     """List, redrive or discard dead letters.
 
-    A dead letter is a task that failed for good: it will not be retried.
+    A dead letter is a task that has failed permanently and will not be retried.
     """
 
 
@@ -262,7 +265,8 @@ def failed() -> None:
 def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """List dead letters, newest first.
 
-    The last column marks dead letters that hold their partition key: later tasks of the key wait until it is redriven or discarded.
+    The last column marks each dead letter that holds its partition key. Later tasks with that key wait until it is
+    redriven or discarded.
     """
     head = ("failed", "id", "task", "queue", "key", "attempt", "error", "holds its key")
     found = store.dead_letters.list(limit=limit, **wanted)
@@ -280,8 +284,8 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
 def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     """Group dead letters by task, exception and message.
 
-    The largest group comes first. The groups contain the newest 10,000 dead letters. `list`, `redrive` and `discard`
-    take the id of a group with --group.
+    The largest group comes first. Only the newest 10,000 dead letters are grouped. To use a group in `list`, `redrive`
+    or `discard`, pass its id with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
     head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
@@ -290,7 +294,7 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
-        click.echo(f"there is more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)
+        click.echo(f"there are more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)
 
 
 def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
@@ -315,7 +319,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             _each(store, task_ids, partial(verb.do, store, **values), done, yes=yes, dry_run=dry_run)
             return
         if take_key_back:
-            raise click.UsageError("--take-key-back needs the ids of tasks, which a person has checked")
+            raise click.UsageError("--take-key-back works with task ids only, so that a person checks each task first")
 
         def first(number: int) -> list[str]:
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
@@ -332,17 +336,19 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             dry_run=dry_run,
         )
 
-    command = database_options_after_ids(filtered(*OF_DEAD_LETTERS)(act))
-    for option in (
-        confirmation_options,
-        with_fields(*verb.fields),
-        number_option("--limit", help="Maximum number of dead letters, oldest first."),
-        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids or filters."),
+    found: click.Command = stacked(
+        click.command(
+            verb.name, help=f"{sentence}\n\nGive task ids, or filters, or --all. A single id needs no confirmation."
+        ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
-    ):
-        command = option(command)
-    words = f"{sentence}\n\nGive the ids of tasks, or filters, or --all. One id needs no question."
-    return click.command(verb.name, help=words)(command)
+        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids and filters."),
+        number_option("--limit", help="Maximum number of dead letters, oldest first."),
+        with_fields(*verb.fields),
+        confirmation_options,
+        database_options_after_ids,
+        filtered(*OF_DEAD_LETTERS),
+    )(act)
+    return found
 
 
 failed.add_command(
@@ -356,12 +362,12 @@ failed.add_command(
 def _each(
     store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
 ) -> None:
-    """Act on these dead letters. The command asks first for several ids, as for a filter, but not for a single id."""
+    """Act on these dead letters. Ask for confirmation first if there are several ids, but not for a single id."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
     count = Exactly(number=len(ids))
     found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []
     for one in found:
-        if one.status is not TaskStatus.FAILED:  # before any task is changed
+        if one.status is not TaskStatus.FAILED:  # checked before any task is changed
             raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
     first = [_line(one) for one in found]
     what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
@@ -382,7 +388,7 @@ def _line(failed: TaskExecution | DeadLetter) -> str:
 
 _HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
 _SHOWN = 20
-"""The number of tasks that `batch show` lists. As in the dashboard, failed ones come first."""
+"""Maximum number of tasks that `batch show` lists. As in the dashboard, failed tasks come first."""
 _LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
 
 
@@ -411,7 +417,7 @@ def list_batches(store: Store, only_open: bool, limit: int) -> None:
 @click.argument("batch_id", type=click.UUID)
 @database_options
 def show_batch(store: Store, batch_id: UUID) -> None:
-    """Show the counts of a batch, and its tasks that have not completed."""
+    """Show the counts of a batch, and the tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
     members = store.batches.members
@@ -442,7 +448,7 @@ def show_batch(store: Store, batch_id: UUID) -> None:
 
 
 def _lines(found: Batch) -> list[tuple[str, object]]:
-    # The last task of a chain follows the others and is not counted.
+    # The last task of a chain runs after the others and is not counted.
     before = " before the last" if found.kind is BatchKind.CHAIN else ""
     return [
         ("kind", found.kind),
@@ -459,7 +465,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
             ("then", f"{name} {task_id}{'' if place < found.stage else ' (not enqueued)'}")
             for place, (task_id, name) in enumerate(zip(found.then_ids, found.then_names, strict=True))
         ),
-        ("then", None if found.then_is_readable else "the next tasks cannot be read; `outboxq verify` says more"),
+        ("then", None if found.then_is_readable else "the next tasks cannot be read: run `outboxq verify`"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""`outboxq worker list` and `worker show`: the workers, and one worker with its tasks."""
+"""`outboxq worker list` and `worker show`: list the workers, or show one with its tasks."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def workers() -> None:
 
 
 @workers.command("list")
-@click.option("-q", "--queue", help="Only workers of this queue.")
-@click.option("--all", "with_silent", is_flag=True, help="Also workers that were killed or cut off within a day.")
+@click.option("-q", "--queue", help="Only workers that serve this queue.")
+@click.option("--all", "with_silent", is_flag=True, help="Include workers killed or cut off in the last day.")
 @database_options
 def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
-    """List the live workers, the oldest first.
+    """List the live workers, oldest first.
 
-    A worker is live if it was seen in the last 90 seconds; it reports every 30. The last column has the number of child
-    processes of a worker with --isolation process. It also marks workers whose version of the application or release of
-    outboxq differs from that of the worker that started last. With --all it has, for a worker that is not live, the
-    number of tasks that others took back from it, and the number that it still holds by its leases. A stopped worker is
-    not listed.
+    A worker is live if it was seen in the last 90 seconds; it reports every 30 seconds. The last column gives the
+    number of child processes for a worker that runs with --isolation process. It also marks workers whose application
+    version or outboxq release differs from the most recently started worker's. With --all, it says how many tasks other
+    workers took back from a worker that is not live, and how many tasks are still leased to it. Workers that stopped
+    normally are not listed.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -74,17 +74,17 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 @click.argument("worker_id", type=click.UUID)
 @database_options
 def show_(store: Store, worker_id: UUID) -> None:
-    """Show a worker, with the tasks that it runs.
+    """Show a worker and the tasks that it is running.
 
-    For a worker that was killed or cut off within a day, the command shows the tasks that it still holds by its leases, and the
-    tasks that other workers took back from it. `worker list --all` prints the ids.
+    If the worker was killed or cut off in the last day, the command shows the tasks that are still leased to it, and
+    the tasks that other workers took back from it. `worker list --all` prints the worker ids.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN, TakenBack
 
     presence = store.workers.presence(KEPT)
     found = next((one for one in presence.workers if one.id == worker_id), None)
     if found is None:
-        fate = "a stopped worker is forgotten at once, a killed one after a day"
+        fate = "a stopped worker is forgotten immediately, and a killed one after a day"
         fail(f"there is no worker {worker_id}: {fate}", EXIT_NOT_FOUND)
     is_live = found.last_seen_at >= presence.at - LIVE_WITHIN
     running = store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_MOST_TASKS)
@@ -123,7 +123,9 @@ def _tasks(number: int, *, more: bool) -> str:
 
 
 def differences(worker: LiveWorker, every: Sequence[LiveWorker]) -> list[str]:
-    """Return the versions that differ from those of the worker that started last: ``other version``, ``other outboxq``."""
+    """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
+    ``other outboxq``.
+    """
     found = []
     for name, words in (("version", "other version"), ("release", "other outboxq")):
         newest = max(

@@ -1,4 +1,5 @@
-"""The Flask extension: tasks are declared on an `Outboxq()`, each application has its own database, and `flask outboxq …`.
+"""The Flask extension. Tasks are declared on an `Outboxq()`, each application has its own database, and the commands
+are `flask outboxq …`.
 
 With Flask-SQLAlchemy, `task.enqueue()` writes in the transaction of `db.session`. Tasks run in an application context.
 """
@@ -51,8 +52,9 @@ DEFAULTS = {
 class Outboxq(Outbox):
     """An Outbox that uses the database of the current Flask application.
 
-    It is made before any application, like `db = SQLAlchemy()`, and tasks are declared on it. Within an application context it
-    is the application's outbox. Elsewhere it is like any other Outbox, so its tasks can be enqueued with `using(session)`.
+    Create it before any application, like `db = SQLAlchemy()`, and declare tasks on it. Within an application context
+    it is that application's outbox. Elsewhere it behaves like any other Outbox, so its tasks can be enqueued with
+    `using(session)`.
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class Outboxq(Outbox):
         version: str = "",
         retention: timedelta | float | None = None,
     ) -> None:
-        """Make an outbox, and initialise `app` if it is given; see `init_app`.
+        """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
-        `session` is the scoped_session of an application without Flask-SQLAlchemy. `schema` is the PostgreSQL schema of outboxq's
-        tables. `hooks`, `version` and `retention` are as for `Outbox`; a hook that needs an application context must push one.
-        Raises ConfigurationError for another kind of session, and for a hook that is not a Hook.
+        `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
+        schema of outboxq's tables. `hooks`, `version` and `retention` are the same as for `Outbox`; a hook that needs
+        an application context must push one. Raises ConfigurationError for any other kind of session, and for a hook
+        that is not a Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
@@ -87,17 +90,15 @@ class Outboxq(Outbox):
 
         Call it after `db.init_app(app)` of Flask-SQLAlchemy. It reads `app.config`:
 
-        * `OUTBOXQ_DATABASE_URL`: the database's URL; None: the database of Flask-SQLAlchemy,
-        * `OUTBOXQ_BIND_KEY`: one of `SQLALCHEMY_BINDS`; None: Flask-SQLAlchemy's default database,
-        * `OUTBOXQ_CONFIGURE_SQLITE` (True): call `configure_sqlite` on Flask-SQLAlchemy's engine,
-        * `OUTBOXQ_TASKS`: modules with tasks, which the worker and `flask outboxq upgrade` import.
+        * `OUTBOXQ_DATABASE_URL`: the URL of the database; None: Flask-SQLAlchemy's database, * `OUTBOXQ_BIND_KEY`: one
+        of `SQLALCHEMY_BINDS`; None: Flask-SQLAlchemy's default database, * `OUTBOXQ_CONFIGURE_SQLITE` (True): call
+        `configure_sqlite` on Flask-SQLAlchemy's engine, * `OUTBOXQ_TASKS`: modules that declare tasks. The worker and
+        `flask outboxq upgrade` import them.
 
-        Raises ConfigurationError if these name no database, or two.
+        Raises ConfigurationError if they do not name exactly one database.
         """
         if "outboxq" in app.extensions:
-            raise ConfigurationError(
-                "this application already has an outbox; declare all of its tasks on the same Outboxq"
-            )
+            raise ConfigurationError("this application already has an outbox; declare all of its tasks on that Outboxq")
         for key, default in DEFAULTS.items():
             app.config.setdefault(key, default)
         self._applications[app] = self._made_for(app)
@@ -122,7 +123,7 @@ class Outboxq(Outbox):
 
     @property
     def application(self) -> Application | None:
-        """The current application; None outside any application context, or in an application without an outbox."""
+        """The current application; None outside an application context and in an application without an outbox."""
         return self._applications.get(app_ctx.app) if has_app_context() else None
 
     def load_tasks(self) -> None:
@@ -132,14 +133,15 @@ class Outboxq(Outbox):
             importlib.import_module(module)
 
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
-        """Make a worker for the current application's tasks. Its threads push their own application contexts.
+        """Create a worker for the current application's tasks. The worker's threads push application contexts of their
+        own.
 
         Raises ConfigurationError outside an application context.
         """
         from ..worker.worker import Worker
 
         if self.application is None:
-            raise ConfigurationError(f"a worker needs a current Flask application, whose tasks it runs; {_PUSH}")
+            raise ConfigurationError(f"a worker needs a current Flask application whose tasks it can run; {_PUSH}")
         self.load_tasks()
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)
@@ -153,7 +155,7 @@ class Outboxq(Outbox):
         url, key = app.config["OUTBOXQ_DATABASE_URL"], app.config["OUTBOXQ_BIND_KEY"]
         db = app.extensions.get("sqlalchemy")
         if url is not None and key is not None:
-            raise ConfigurationError("OUTBOXQ_DATABASE_URL and OUTBOXQ_BIND_KEY name two databases; set one of them")
+            raise ConfigurationError("OUTBOXQ_DATABASE_URL and OUTBOXQ_BIND_KEY are both set; set only one of them")
         if self._session is not None:
             scope_of(self._session)  # raises ConfigurationError for a session that handlers cannot use
         if url is not None:
@@ -181,16 +183,16 @@ class Outboxq(Outbox):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Application:
-    """A Flask application as its Outboxq knows it."""
+    """A Flask application, as far as its Outboxq needs to know it."""
 
     store: Store | None = None
     """The application's Store; None: the Store of the Outboxq itself."""
     session: scoped_session[Any] | None = None
-    """The scoped_session of the Outboxq; None: the application has none, or uses the session of `db`."""
+    """The Outboxq's scoped_session; None: the application has none, or uses the session of `db`."""
     db: Any = None
-    """Flask-SQLAlchemy's extension, if the application uses its `session`."""
+    """The Flask-SQLAlchemy extension, if the application uses its `session`."""
     engine: Engine | None = None
-    """Flask-SQLAlchemy's engine for the database of outboxq's tables."""
+    """Flask-SQLAlchemy's engine for the database that contains outboxq's tables."""
 
     @property
     def scope(self) -> Scope | None:
@@ -200,7 +202,9 @@ class Application:
 
 
 class FlaskIntegration(Integration):
-    """The integration with the current application; for a worker, whose threads have none, with the worker's application."""
+    """The integration with the current application. The threads of a worker have no current application, so a worker
+    passes its own.
+    """
 
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
         self.front_end = FrontEnd(program=program(), worker=f"{program()} worker")
@@ -248,21 +252,21 @@ class _FlaskStore(FrameworkStore):
 
 
 class _StoreOutside(Store):
-    """The Store outside application contexts."""
+    """The Store that is used outside application contexts."""
 
     @property
     def bound_engine(self) -> Engine:
-        raise ConfigurationError(f"this outbox needs a current Flask application, whose database it uses; {_PUSH}")
+        raise ConfigurationError(
+            f"this outbox needs a current Flask application, because it uses its database; {_PUSH}"
+        )
 
 
 _PUSH = "push an application's context: with app.app_context():"
-_SAY = (
-    "write using(session) with the session or connection whose transaction it is, or using(outbox) for a separate one"
-)
+_SAY = "write using(session) with the session or connection to enqueue in, or using(outbox) for a separate transaction"
 
 
 def program() -> str:
-    """Return the words before a command as the user typed them, with ``--app``: ``flask --app shop outboxq``."""
+    """Return the words that the user typed before the command, including ``--app``: ``flask --app shop outboxq``."""
     context = click.get_current_context(silent=True)
     root = None if context is None else context.find_root()
     if root is None or root.get_parameter_source("app") is not ParameterSource.COMMANDLINE:
@@ -273,7 +277,7 @@ def program() -> str:
 def commands() -> FramedGroup:
     """Return the commands of `outboxq` in the application's context, with Flask's own `worker` and `upgrade`.
 
-    Every Flask application builds this group, so a command only imports its modules when it is used.
+    Every Flask application builds this group, so each command imports its modules only when it is used.
     """
     frame = Frame(program=program, store=_store, outbox=_outbox_with_tasks, own=_own, elsewhere=ELSEWHERE)
     return FramedGroup(
@@ -304,7 +308,8 @@ def _own() -> Mapping[str, click.Command]:
 def _worker(ctx: click.Context, /, **options: Any) -> None:
     """Run the application's tasks until SIGTERM or SIGINT.
 
-    SIGHUP stops the worker too. Running tasks may finish; a second signal, or SIGQUIT, gives them back at once.
+    SIGHUP stops the worker too. After the signal, running tasks may finish; a second signal, or SIGQUIT, releases them
+    at once.
     """
     from ..cli.console import EXIT_USAGE, fail
     from ..cli.serving.worker import serve
@@ -316,7 +321,8 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
 
     if (options["processes"] > 1 or options["reload"]) and sys.orig_argv[-len(written) :] != written:
         fail(
-            "--processes and --reload start the flask command again, but this process was not started by it", EXIT_USAGE
+            "--processes and --reload run the flask command again, but this process was not started by that command",
+            EXIT_USAGE,
         )
     serve(_outbox, again, **options)
 
@@ -333,14 +339,10 @@ def _upgrade() -> None:
         click.echo(upgraded(outbox), err=True)
 
 
-def _store() -> Store:
-    _enter()
-    return _outbox().store
-
-
 @with_appcontext
-def _enter() -> None:
-    """Push the application's context, which stays until the command ends."""
+def _store() -> Store:
+    """Push the application's context, which remains until the command ends, and return the application's Store."""
+    return _outbox().store
 
 
 def _outbox_with_tasks() -> Outboxq:

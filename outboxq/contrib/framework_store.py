@@ -1,4 +1,4 @@
-"""The Store of an outbox in a framework."""
+"""The Store for an outbox inside a framework."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..store import Store
 
 
 class FrameworkStore(Store):
-    """A Store whose SchemaOutOfDate names the framework's own command, if an upgrade of the tables helps."""
+    """A Store whose SchemaOutOfDate errors name the framework's own upgrade command if upgrading the tables would help."""
 
     @property
     @abstractmethod
     def upgrade_command(self) -> str:
-        """The command that creates and upgrades the tables, as a user types it."""
+        """The command that creates and upgrades the tables, as a user would type it."""
 
     def ensure_file(self) -> None:
         with self._naming_the_command():

@@ -1,7 +1,8 @@
-"""The OpenTelemetry hook: a trace from each enqueue through its attempts, and metrics for both.
+"""The OpenTelemetry hook: traces that lead from each enqueue to its attempts, and metrics for both.
 
-Names and attributes follow OpenTelemetry's conventions for messaging. Only its API is imported, the package opentelemetry-api of
-the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK that API does nothing.
+Names and attributes follow OpenTelemetry's conventions for messaging. Only the API is imported: the package
+opentelemetry-api, from the extra `outboxq[opentelemetry]`. In a program without OpenTelemetry's SDK, the API does
+nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ except ImportError as error:
     ) from error
 
 SAME_TRACE_FOR: Final = timedelta(minutes=5)
-"""The time after the enqueue within which a task that starts continues the enqueue's trace."""
+"""The time after the enqueue within which a task may start and still continue the enqueue's trace."""
 
 _SEND_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """The bucket bounds in seconds that the conventions recommend."""
@@ -40,13 +41,14 @@ _LOST = "outboxq.errors.LeaseLost"
 
 
 class OpenTelemetryHook(Hook):
-    """A hook that makes a span for each enqueue and for each attempt, and carries the trace from one to the other.
+    """A hook that creates a span for each enqueue and each attempt, and carries the trace from the enqueue to the
+    attempts.
 
-    An enqueue is `send QUEUE`, of the kind PRODUCER; an emit is `send TOPIC`. An attempt is `process QUEUE`, of the
-    kind CONSUMER. The headers of a task carry the context, in the format of the program's propagator: `traceparent`,
-    `tracestate` and `baggage`. The first attempt continues the trace of the enqueue. A retry, the tick of a schedule,
-    and a task that starts later than `same_trace_for` begin a trace of their own, with a link to the enqueue. Task
-    arguments are never recorded.
+    The span of an enqueue is called `send QUEUE`, and that of an emit `send TOPIC`; both have the kind PRODUCER. The
+    span of an attempt is called `process QUEUE` and has the kind CONSUMER. The task's headers carry the context in the
+    format of the program's propagator: `traceparent`, `tracestate` and `baggage`. The first attempt continues the trace
+    of the enqueue. A retry, the tick of a schedule, and a task that starts later than `same_trace_for` begin a new
+    trace with a link to the enqueue. Task arguments are never recorded.
     """
 
     def __init__(
@@ -56,12 +58,10 @@ class OpenTelemetryHook(Hook):
         meter_provider: metrics.MeterProvider | None = None,
         same_trace_for: timedelta | float = SAME_TRACE_FOR,
     ) -> None:
-        """Make a hook for `Outbox(hooks=[…])`.
+        """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            tracer_provider: The maker of tracers. None: the program's, even if it is set later.
-            meter_provider: The maker of meters. None: the program's, even if it is set later.
-            same_trace_for: The time after its enqueue within which a task starts in the same trace.
+            tracer_provider: The tracer provider. None: the program's, even if it is set later. meter_provider: The meter provider. None: the program's, even if it is set later. same_trace_for: How long after its enqueue a task may start and still continue the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """
@@ -132,9 +132,7 @@ class OpenTelemetryHook(Hook):
                     yield
                 finally:
                     self._attempts.pop(id(context), None)
-                    if (
-                        not context.was_killed
-                    ):  # otherwise `ended` ends the span, because the handler may never get here
+                    if not context.was_killed:  # otherwise `ended` ends the span, because the handler may never return
                         self._end(attempt, of_task)
         finally:
             contexts.detach(token)
@@ -157,7 +155,7 @@ class OpenTelemetryHook(Hook):
             self._end(attempt, _of_task(context))
 
     def _origin(self, context: TaskContext) -> tuple[contexts.Context, list[Link]]:
-        """Return the context for the beginning of the attempt's span, and the link to its enqueue."""
+        """Return the parent context for the attempt's span, and the link to the enqueue."""
         base = trace.set_span_in_context(INVALID_SPAN)  # the only parent of a task is its enqueue
         parent = propagate.extract(context.headers, context=base)
         origin = trace.get_current_span(parent).get_span_context()
@@ -168,7 +166,7 @@ class OpenTelemetryHook(Hook):
     def _begin(
         self, context: TaskContext, parent: contexts.Context, links: list[Link], *, since: int | None = None
     ) -> Span:
-        """Begin the span of an attempt, now or at `since` in nanoseconds."""
+        """Start the span of an attempt, now or at `since` (in nanoseconds)."""
         return self._tracer.start_span(
             f"process {context.queue}",
             context=parent,
@@ -180,7 +178,7 @@ class OpenTelemetryHook(Hook):
 
     def _end(self, attempt: _Attempt, of_task: Mapping[str, str]) -> None:
         span = attempt.span
-        if not attempt.has_ended:  # its outcome is discarded
+        if not attempt.has_ended:  # its outcome was discarded
             attempt.failure = {"error.type": _LOST}
             span.set_attribute("error.type", _LOST)
             span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
@@ -188,12 +186,14 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt is too far from the enqueue: a backend may already have closed that trace."""
+        """Return whether the attempt is too long after the enqueue, so that a backend may already have closed that
+        trace.
+        """
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
-        """Return the attributes of an attempt's span, without those that all operations have."""
+        """Return the attributes of an attempt's span, except the ones that all operations have."""
         grouped = context.pipeline_execution_id != context.task_id
         found = {
             "messaging.message.id": str(context.task_id),
@@ -214,7 +214,7 @@ class _Attempt:
     span: Span
     began: float = field(default_factory=time.perf_counter)
     has_ended: bool = False
-    """True once its outcome is known."""
+    """True after its outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
     """The attribute of a failure, for the metrics."""
 
@@ -235,12 +235,12 @@ def _of_task(context: TaskContext) -> dict[str, str]:
 
 
 def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes for a counter, which by convention does not have an operation type."""
+    """Return the attributes for a counter. By convention, a counter does not have an operation type."""
     return {name: value for name, value in attributes.items() if name != "messaging.operation.type"}
 
 
 def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
-    """Return the attribute that identifies tasks which were written together."""
+    """Return the attribute that identifies the tasks that were written together."""
     return {} if pipeline_execution_id is None else {"messaging.message.conversation_id": str(pipeline_execution_id)}
 
 
@@ -252,7 +252,7 @@ def _injected(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _record(span: Span, error: BaseException) -> dict[str, str]:
-    """Record the failure of an operation, and return its attribute for metrics."""
+    """Record an operation's failure in the span, and return the attribute of the failure for metrics."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     span.set_attribute("error.type", name)

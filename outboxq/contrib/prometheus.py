@@ -1,6 +1,6 @@
-"""Metrics for Prometheus, for an application with its own registry or HTTP server.
+"""Prometheus metrics for applications that have their own registry or HTTP server.
 
-A worker serves them by itself with ``outboxq worker --metrics-port`` or ``outbox.worker(metrics_port=…)``.
+With ``outboxq worker --metrics-port`` or ``outbox.worker(metrics_port=…)``, a worker serves the metrics itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The Sentry hook: queue spans in one trace, errors of tasks that failed for good, and cron monitors for schedules.
+"""The Sentry hook: queue spans in one trace, the errors of tasks that failed permanently, and cron monitors for
+schedules.
 
-It needs the package sentry-sdk: `outboxq[sentry]`. Until the program calls `sentry_sdk.init()`, it does nothing.
+It needs the package sentry-sdk, which the extra `outboxq[sentry]` installs. It does nothing until the program calls
+`sentry_sdk.init()`.
 """
 
 from __future__ import annotations
@@ -34,16 +36,18 @@ if TYPE_CHECKING:
     from sentry_sdk._types import MonitorConfig, MonitorConfigSchedule, MonitorConfigScheduleUnit
 
 _STATUSES = {EventType.CANCELLED: "cancelled"}
-"""The statuses of spans whose attempt neither completed nor failed. Sentry counts every status but `ok` and `cancelled` as a failure."""
+"""Span statuses for attempts that neither completed nor failed. Sentry counts every status except `ok` and `cancelled`
+as a failure.
+"""
 
 
 class SentryHook(Hook):
-    """A hook that makes Sentry's queue spans, and reports the error of each task that failed for good.
+    """A hook that creates Sentry's queue spans, and reports the error of each task that has failed permanently.
 
-    An enqueue or emit inside another span, such as a request, is a span `queue.publish`. An attempt is a transaction
-    with the task's name and contains a span `queue.process`; both are in the trace of the enqueue. An event from an
-    attempt has the tags `task`, `queue` and `attempt`. The arguments of the task are attached only if the program sets
-    `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
+    An enqueue or emit inside another span, such as a request, becomes a span `queue.publish`. An attempt becomes a
+    transaction that is named after the task and contains a span `queue.process`. Both belong to the trace of the
+    enqueue. Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only
+    if the program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
 
     def __init__(
@@ -56,10 +60,7 @@ class SentryHook(Hook):
         """Make a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, not only of the last one. monitor_schedules: Check
-            in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge
-                for it.
-            checkin_margin: The time after a tick at which Sentry reports it as missed. It must exceed the schedule's jitter.
+            every_attempt: Report the error of each failed attempt, not only that of the last one. monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge for it. checkin_margin: How long after a tick Sentry reports it as missed. It must exceed the schedule's jitter.
 
         Raises InvalidArgument if `checkin_margin` is not a time span.
         """
@@ -100,9 +101,9 @@ class SentryHook(Hook):
             if attempt.check_in is not None:
                 attempt.check_in.begin()
             self._running[id(context)] = attempt
-            attempt.end_as("aborted")  # unless it ends: its outcome is discarded if its lease was lost
+            attempt.end_as("aborted")  # until `ended` is called, which does not happen if the lease was lost
             try:
-                # `ended` has set the status: a Retry, for instance, is not a failure.
+                # `ended` has already set the status. A Retry, for instance, is not a failure.
                 with suppress(Exception):
                     yield
             finally:
@@ -111,12 +112,12 @@ class SentryHook(Hook):
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         attempt = self._running.get(id(context))
         if context.was_killed and sentry_sdk.get_client().is_active():
-            # Its own spans are in a child process that is gone, or in a thread that will never end.
+            # Its own spans are in a child process that has died, or in a thread that will never end.
             self._running.pop(id(context), None)
             with self._attempt(context) as late:
                 self._note(late, context, outcome, seconds)
                 late.end_after(seconds)
-        elif attempt is not None:  # else Sentry is not set up
+        elif attempt is not None:  # otherwise Sentry is not set up
             self._note(attempt, context, outcome, seconds)
 
     def _note(self, attempt: _Attempt, context: TaskContext, outcome: Outcome, seconds: float) -> None:
@@ -130,7 +131,7 @@ class SentryHook(Hook):
 
     @contextmanager
     def _attempt(self, context: TaskContext) -> Iterator[_Attempt]:
-        """Open the scope and the spans of an attempt."""
+        """Open the scope and the spans for an attempt."""
         data = _data(context)
         sampling = {"task": context.task_name, "queue": context.queue, "attempt": context.attempt}
         with ExitStack() as stack:
@@ -161,7 +162,7 @@ class _Attempt:
 
 def _data(context: TaskContext) -> dict[str, object]:
     """Return the data fields of an attempt, under the names that Sentry's queues page reads."""
-    # Without a due time, the time of the enqueue: the two differ for a delayed task and for a retry.
+    # Use the due time if there is one, because a delayed task or a retry did not wait since its enqueue.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)
     return {
@@ -175,7 +176,7 @@ def _data(context: TaskContext) -> dict[str, object]:
 
 
 def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
-    """Describe the task in the scope of its attempt, for all events of that scope."""
+    """Describe the task in the attempt's scope, for all events in that scope."""
     scope.clear_breadcrumbs()
     scope.set_tag("task", context.task_name)
     scope.set_tag("queue", context.queue)
@@ -196,7 +197,7 @@ def _may_have_arguments() -> bool:
     client = sentry_sdk.get_client()
     try:
         from sentry_sdk.utils import has_data_collection_enabled
-    except ImportError:  # a release before that setting
+    except ImportError:  # a release without that setting
         return client.should_send_default_pii()
     if has_data_collection_enabled(client.options):
         return bool(client.options["data_collection"]["queues"])
@@ -221,7 +222,7 @@ _NO_ERRORS = frozenset({"ok", "cancelled"})
 
 
 class _Span:
-    """A span of Sentry's older mode, which sends a trace as a whole."""
+    """A span in Sentry's older mode, which sends a trace as a whole."""
 
     def __init__(self, found: Any, data: Mapping[str, object] | None = None) -> None:
         self._span = found
@@ -257,14 +258,14 @@ class _StreamedSpan(_Span):
         self._span.status = "ok" if status in _NO_ERRORS else "error"
 
     def end_after(self, seconds: float) -> None:
-        """Keep the SDK's times, since the SDK does not accept another start time."""
+        """Keep the SDK's times, because the SDK does not accept another start time."""
 
 
 def streams() -> bool:
     """Return whether spans are streamed (`trace_lifecycle="stream"`)."""
     try:
         from sentry_sdk.tracing_utils import has_span_streaming_enabled
-    except ImportError:  # a release before that mode
+    except ImportError:  # a release without that mode
         return False
     return has_span_streaming_enabled(sentry_sdk.get_client().options)
 
@@ -272,7 +273,7 @@ def streams() -> bool:
 def is_inside() -> bool:
     """Return whether a span is open here, so that another span can be its child.
 
-    Outside of spans there is only the trace of the whole process, which must not grow with each enqueue.
+    Outside any span there is only the trace of the whole process, which must not grow with each enqueue.
     """
     scope = sentry_sdk.get_current_scope()
     return (scope.streamed_span if streams() else scope.span) is not None
@@ -280,7 +281,7 @@ def is_inside() -> bool:
 
 @contextmanager
 def span(op: str, name: str, data: Mapping[str, object]) -> Iterator[_Span]:
-    """Start a span inside the current one, and end it after the block."""
+    """Start a span inside the current span, and end it after the block."""
     if streams():
         with sentry_sdk.traces.start_span(name, attributes=_attributes(op, data)) as streamed:
             yield _StreamedSpan(streamed)
@@ -312,18 +313,18 @@ def _attributes(op: str, data: Mapping[str, object]) -> dict[str, Any]:
 
 _LONGEST_SLUG = 50
 _UNITS: Mapping[int, MonitorConfigScheduleUnit] = {86_400: "day", 3_600: "hour", 60: "minute"}
-"""Sentry's units for an interval, by their length in seconds."""
+"""Sentry's interval units, by their length in seconds."""
 _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.COMPLETED: "ok",
     EventType.CANCELLED: "ok",  # a person asked for it
     EventType.FAILED: "error",
 }
-"""The status of a check-in by the task's outcome. After any other outcome, the task is still in progress."""
+"""The check-in status for each outcome. After any other outcome, the task is still in progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in of one tick. All attempts at its task share it, because its id is the task's."""
+    """The check-in for one tick. All attempts at the tick's task share it, because its id is that of the task."""
 
     slug: str
     """The name of the monitor."""
@@ -332,7 +333,9 @@ class CheckIn:
 
     @classmethod
     def of(cls, context: TaskContext, margin: timedelta) -> CheckIn | None:
-        """Return the check-in for an attempt's tick. None: the attempt has no tick, or Sentry cannot express the rule."""
+        """Return the check-in for an attempt's tick; None if the attempt has no tick, or if Sentry cannot express the
+        rule.
+        """
         headers = context.headers
         name, rule = headers.get(SCHEDULE_HEADER), headers.get(RULE_HEADER)
         schedule = None if rule is None else schedule_of(rule)
@@ -358,7 +361,7 @@ class CheckIn:
 
 
 def schedule_of(rule: str) -> MonitorConfigSchedule | None:
-    """Return a rule in Sentry's form. None: the rule has seconds, which Sentry cannot express."""
+    """Return a rule in Sentry's form; None if the rule contains seconds, which Sentry cannot express."""
     words = rule.split()
     if words[0] == "every":
         seconds = float(words[1])
@@ -370,9 +373,10 @@ def schedule_of(rule: str) -> MonitorConfigSchedule | None:
 
 
 def slug_of(name: str) -> str:
-    """Return the monitor's name for the name of a schedule: up to 50 characters of a-z, 0-9, `-` and `_`.
+    """Return the monitor name for a schedule: up to 50 characters from a-z, 0-9, `-` and `_`.
 
-    A name that loses more than dots, spaces and capitals ends with a digest, so that two schedules never share a monitor.
+    If more than dots, spaces and capitals had to be replaced, the name ends in a digest, so that no two schedules share
+    a monitor.
     """
     slug = re.sub(r"[. ]", "-", name.lower())
     if re.fullmatch(r"[a-z0-9_-]{1,50}", slug) and not slug.isdigit():
@@ -383,5 +387,5 @@ def slug_of(name: str) -> str:
 
 
 def _minutes(seconds: float) -> int:
-    """Return whole minutes, Sentry's unit; at least one."""
+    """Return the duration in whole minutes, which is Sentry's unit: at least one."""
     return max(1, math.ceil(seconds / 60))

@@ -1,4 +1,6 @@
-"""Shared code of the tracing hooks: the header `baggage`, to which each library adds members, and the error of an attempt."""
+"""Code that the tracing hooks share: the `baggage` header, to which each library adds members, and the error of an
+attempt.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ LONGEST: Final = 4096
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:
-    """Return our headers, with the baggage of the earlier headers added to ours. Our member wins if both have one.
+    """Return our headers, with the earlier headers' baggage added. If both contain the same member, ours wins.
 
-    Members that do not fit are dropped, ours last. Otherwise the hook's headers would be too long as a whole.
+    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the hook's headers could
+    become too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
     kept: list[str] = []
@@ -37,9 +40,9 @@ def _members(baggage: str) -> dict[str, str]:
 
 
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
-    """Return the error of a failed attempt. None: it did not fail.
+    """Return the error of a failed attempt; None if the attempt did not fail.
 
-    A handler that raises Retry requests another attempt, which is a failure only if no attempt is left.
+    A handler that raises Retry requests another attempt. This counts as a failure only if there are no attempts left.
     """
     error = context.error
     if outcome.event_type is EventType.FAILED:

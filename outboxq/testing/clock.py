@@ -10,9 +10,9 @@ from ..store.arguments import aware
 
 
 class Clock:
-    """A clock that the test moves. Due times, leases and limits follow it, on both databases.
+    """A clock that the test moves. Due times, leases and limits follow this clock on both databases.
 
-    It moves by itself only when a drain begins, and never past the due time of a retry or a delayed task.
+    It moves on its own only when a drain begins, and never past the due time of a retry or a delayed task.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Clock:
         """Move the clock forward by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
         span = duration(by, "advance()")
         if span < timedelta(0):
-            raise InvalidArgument("advance() moves the clock forward only; use set() to move it back")
+            raise InvalidArgument("advance() can only move the clock forward; use set() to move it back")
         return self.set(self._now + span)
 
     def set(self, moment: datetime) -> datetime:
@@ -35,12 +35,14 @@ class Clock:
         return self._move(aware(moment, "set()").astimezone(UTC), datetime.now(UTC))
 
     def reset(self) -> datetime:
-        """Move the clock to the real present, and return the new time."""
+        """Move the clock to the real current time, and return the new time."""
         real = datetime.now(UTC)
         return self._move(real, real)
 
     def run_on(self) -> None:
-        """Move the clock to where it would be if it had not stood still, so that rows written by a real clock are due."""
+        """Move the clock to the time that it would show if it had kept running, so that rows written with the real
+        clock are due.
+        """
         real = datetime.now(UTC)
         moment = min([self._running(real), *(one - _INSTANT for one in self._later)])
         if moment > self._now:
@@ -52,22 +54,22 @@ class Clock:
             self._later.append(moment)
 
     def present(self, moment: datetime | None) -> datetime | None:
-        """Return the moment; or the clock's current time if the moment is past only by the real clock.
+        """Return `moment`, or the clock's current time if `moment` has passed only on the real clock.
 
-        A test that passes `datetime.now()` means "now", even while this clock stands still.
+        A test that passes `datetime.now()` means "now", even though this clock is not running.
         """
         return self._now if moment is not None and self._now < moment <= self._running(datetime.now(UTC)) else moment
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
-        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated: if the real time were
-        read again here, the clock would lag by the time in between.
+        """Move the clock to `moment`. `real` is the real time for which `moment` was calculated. If the real time were
+        read again here, the clock would lag behind by the time in between.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]
         return moment
 
     def _running(self, real: datetime) -> datetime:
-        """Return where the clock would be at the real time `real` if it had not stood still."""
+        """Return the time that the clock would show at the real time `real` if it had kept running."""
         return self._now + (real - self._moved)
 
 

@@ -1,4 +1,4 @@
-"""Enqueued tasks, a test's description of a task, and the differences between them."""
+"""Enqueued tasks, the description of a task that a test expects, and the differences between the two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..store.arguments import aware
 from ..task import Task, TaskRegistry
 
 _COLUMNS = ("queue", "priority", "partition_key", "concurrency_key", "topic", "status")
-"""The columns by which a test can describe a task."""
+"""The columns that a test can use to describe a task."""
 _LISTED = 10
 _ABOUT = timedelta(seconds=1)
 
@@ -31,7 +31,7 @@ class Enqueued:
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """The arguments as the handler gets them, or as JSON if this process does not know the task."""
+    """The arguments as the handler receives them, or as JSON if this process does not know the task."""
     queue: str
     priority: int
     partition_key: str | None
@@ -47,7 +47,7 @@ class Enqueued:
 
     @cached_property
     def available_at(self) -> datetime:
-        """When the task was first due."""
+        """The time at which the task was first due."""
         first = next((one.event_data.get("available_at") for one in self.history()), None)
         return self.created_at if first is None else datetime.fromisoformat(first)
 
@@ -66,7 +66,7 @@ class Enqueued:
 
 
 class Expected:
-    """A test's description of a task. An option that is left out matches any value."""
+    """The description of a task that a test expects. An option that is left out matches any value."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Expected:
         if name in found.args:
             actual = found.args[name]
         elif self._signature is not None and self._signature.parameters[name].default is not inspect.Parameter.empty:
-            actual = self._signature.parameters[name].default  # defaults are not stored
+            actual = self._signature.parameters[name].default  # default values are not stored
         else:
             return f"{name} was not given"
         if value == actual or (name in found.stored and _is_stored_as(value, found.stored[name])):
@@ -140,7 +140,7 @@ class Expected:
             if args or named:
                 parts = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
-                    f"{parts}: arguments can be matched like this only for a task that this process has declared; describe them with "
+                    f"{parts}: this way to describe arguments needs a task that this process has declared; describe them with "
                     "kwargs={…}"
                 )
             return kwargs
@@ -155,7 +155,7 @@ class Expected:
 
 
 def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], Sequence[ExecutionEvent]]) -> Enqueued:
-    """Return a stored task as tests see it."""
+    """Return a stored task in the form that tests use."""
     same = {one.name: getattr(row, one.name) for one in fields(Enqueued) if hasattr(row, one.name)}
     if row.concurrency_key is not None:
         same["partition_key"] = None
@@ -163,7 +163,9 @@ def enqueued_of(row: TaskExecution, tasks: TaskRegistry, history: Callable[[], S
 
 
 def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str, Any]:
-    """Return the arguments as the handler gets them, or as JSON if they cannot be read or this process does not know the task."""
+    """Return the arguments as the handler receives them, or as JSON if they cannot be read or this process does not
+    know the task.
+    """
     try:
         return tasks.get(row.task_name).parameters.load(row.args)
     except (UnknownTask, PayloadError):
@@ -171,9 +173,11 @@ def arguments_of(row: TaskExecution | Claim, tasks: TaskRegistry) -> Mapping[str
 
 
 def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
-    """Return a line for each task. With `expected`, the closest matches come first and the lines show the differences."""
+    """Return one line for each task. With `expected`, the closest matches come first, and each line shows the
+    differences.
+    """
     if not found:
-        return "No task was enqueued in this test, as far as its transaction sees."
+        return "No task was enqueued in this test, as far as its transaction can see."
     if expected is None:
         lines, order = [str(one) for one in found], ""
     else:

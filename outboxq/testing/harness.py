@@ -1,4 +1,6 @@
-"""The Harness, which puts an application's outbox into a test's transaction, and a mixin for TestCases that enters one."""
+"""The Harness, which puts an application's outbox into a test's transaction, and a mixin that enters a Harness in each
+TestCase.
+"""
 
 from __future__ import annotations
 
@@ -43,24 +45,25 @@ __unittest = True  # tracebacks end at the line of the test
 class Harness:
     """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
 
-    `using` is the test's open transaction, as `Task.using()` takes it: a SQLAlchemy Session or Connection, a psycopg or
-    sqlite3 connection, a Django connection or alias. Every outbox transaction is then a savepoint in it, and is undone
-    when the test's transaction is rolled back. Without `using`, a Django outbox uses Django's connection; any other
-    outbox commits to its own database, as in production.
+    `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
+    a psycopg or sqlite3 connection, a Django connection or alias. Every outbox transaction then becomes a savepoint in
+    the test's transaction, and is undone when that is rolled back. Without `using`, a Django outbox uses Django's
+    connection, and any other outbox commits to its own database, as in production.
 
-    A harness reports only tasks that were enqueued after it was entered. Use it in one thread only.
+    A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
     """
 
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
-        """Prepare a harness. It has no effect before `with`.
+        """Prepare a harness. It has no effect until it is entered by `with`.
 
-        `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters its context when it needs one, so
-        the test need not push one. (The requests of a test client would share a pushed context, including `db.session`.)
+        `flask` is the application of an `outboxq.contrib.flask.Outboxq`. The harness enters the application's context
+        when it needs one, so the test does not have to push one. (The requests of a test client would share a pushed
+        context, including `db.session`.)
         """
         self.app = outbox
         """The application's Outbox."""
         self.clock = Clock()
-        """The clock of due times, leases and limits."""
+        """The clock for due times, leases and limits."""
         self.max_runs = 1000
         """The number of runs after which `drain()` raises EndlessDrain."""
         self._using = using
@@ -76,9 +79,11 @@ class Harness:
         self._is_inline = self._is_running = False
 
     def __enter__(self) -> Self:
-        """Enter the harness. Raises InvalidTarget if `using` has no open transaction, SchemaOutOfDate if the tables are missing."""
+        """Enter the harness. Raises InvalidTarget if `using` has no open transaction, and SchemaOutOfDate if the tables
+        are missing.
+        """
         if self._store is not None:
-            raise ConfigurationError("this Harness is in use; make another one for each test")
+            raise ConfigurationError("this Harness is already in use; create a new one for each test")
         with self._context(), ExitStack() as stack:
             stack.callback(self._leave)
             self._transaction = self._find_transaction()
@@ -96,20 +101,20 @@ class Harness:
         """The Store in the test's transaction. Raises ConfigurationError outside `with`."""
         if self._store is None:
             raise ConfigurationError(
-                "a Harness works inside `with` only: with Harness(outbox, using=connection) as harness: …"
+                "a Harness works only inside a with block: with Harness(outbox, using=connection) as harness: …"
             )
         return self._store
 
     def enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> list[Enqueued]:
-        """Return the tasks enqueued in this test that match the description, oldest first, whatever their current
-        status.
+        """Return the tasks that were enqueued in this test and match the description, oldest first, whatever their
+        current status.
 
         `args` are the first arguments of the call. Pass the others by name, or in `kwargs={…}` if an option has the
         same name. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted
-        event that the task handles), `status` (the current one), and `delay` (a timedelta or seconds) or `at` (aware)
-        for the first due time, within one second. An option that is left out matches any value. Values are compared as
-        the handler would get them, so `unittest.mock.ANY` and the like work. Raises InvalidCall for arguments that the
-        task does not accept.
+        event that the task handles), `status` (the current status), and `delay` (a timedelta or seconds) or `at` (an
+        aware datetime) for the first due time, which may differ by up to a second. An option that is left out matches
+        any value. Values are compared in the form that the handler would receive, so `unittest.mock.ANY` and similar
+        objects work. Raises InvalidCall for arguments that the task does not accept.
         """
         expected = Expected(self.app.tasks, task, args, **described)
         return [one for one in self._all() if not expected.misfits(one)]
@@ -117,7 +122,8 @@ class Harness:
     def assert_enqueued(
         self, task: Task[..., Any] | str, /, *args: Any, times: int | None = None, **described: Any
     ) -> list[Enqueued]:
-        """Assert that at least one enqueued task, or exactly `times`, match the description. Returns the tasks.
+        """Assert that at least one enqueued task matches the description, or exactly `times` tasks do. Return these
+        tasks.
 
         `enqueued()` explains how to describe a task. The AssertionError lists the enqueued tasks, the closest matches
         first.
@@ -132,13 +138,13 @@ class Harness:
         raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
-        """Assert that no enqueued task matches the description, which is as for `enqueued()`; without one, that no task
-        was enqueued.
+        """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
+        assert that no task was enqueued.
         """
         __tracebackhide__ = True
         if fitting := self.enqueued(task, *args, **described):
             expected = Expected(self.app.tasks, task, args, **described)
-            raise AssertionError(f"{expected} was enqueued, and should not have been. {listed(fitting)}")
+            raise AssertionError(f"{expected} was enqueued, but should not have been. {listed(fitting)}")
 
     def drain(
         self,
@@ -148,15 +154,16 @@ class Harness:
         until: datetime | timedelta | float | None = None,
         raises: bool = True,
     ) -> list[TaskRun]:
-        """Run the due tasks and the tasks that they enqueue, as a worker with one thread would. Returns the runs.
+        """Run the due tasks and the tasks that they enqueue, as a worker with one thread would. Return the runs.
 
-        The claims are real: from these `queues` (None: all), in their order, with keys, limits and pauses. At most
-        `limit` tasks run. With `until` (a span from now, or an aware datetime), the clock moves there, from one due
-        time to the next, so that delayed tasks, retries and ticks of schedules run too. Tasks run in this thread; if
-        the test has a transaction, each runs in a savepoint.
+        The claims are real: tasks are claimed from these `queues` (None: all) in the queues' order, and keys, limits
+        and pauses apply. At most `limit` tasks run. With `until` (a time span from now, or an aware datetime), the
+        clock moves there from one due time to the next, so that delayed tasks, retries and schedule ticks run too.
+        Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
-        A failed task is recorded as in production, with its retry or as a dead letter. After the last run its error is raised,
-        or an ExceptionGroup of several errors, unless `raises` is False. Raises EndlessDrain after `max_runs` runs.
+        A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
+        is False, its error is raised after the last run; several errors are raised in an ExceptionGroup. Raises
+        EndlessDrain after `max_runs` runs.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -182,23 +189,25 @@ class Harness:
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
-        """Move the clock forward by a timedelta or seconds, and run the tasks due until then: ticks, delayed tasks and retries.
+        """Move the clock forward by a timedelta or seconds, and run the tasks that become due by then: ticks, delayed
+        tasks and retries.
 
-        The clock stops at each tick and each due time on the way, so each tick runs at its own time. (After
-        `clock.advance()`, `drain()` finds that ticks were missed, and `catch_up` decides which of them run.) Returns
-        the runs, and raises as `drain()` does.
+        The clock stops at each tick and each due time on the way, so that each tick runs at its own time. (After
+        `clock.advance()`, `drain()` would find that ticks were missed, and `catch_up` would decide which of them run.)
+        Returns the runs, and raises the same errors as `drain()`.
         """
         __tracebackhide__ = True
         span = duration(by, "advance()")
         if span < timedelta(0):
-            raise InvalidArgument("advance() moves the clock forward only; use clock.set() to move it back")
+            raise InvalidArgument("advance() can only move the clock forward; use clock.set() to move it back")
         return self.drain(queues=queues, until=self.clock() + span, raises=raises)
 
     def run(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> TaskRun:
         """Run one task here and now, as a worker would, without enqueueing it. Arguments and result pass through JSON.
 
-        The task gets a context, and a transaction if it is transactional. Its exceptions are raised here, except Snooze, Cancel
-        and Retry, which are outcomes. Raises InvalidCall and PayloadError as `enqueue()` does.
+        The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
+        Snooze, Cancel and Retry, which are outcomes. Raises InvalidCall and PayloadError for the same reasons as
+        `enqueue()`.
         """
         __tracebackhide__ = True
         claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
@@ -211,24 +220,26 @@ class Harness:
 
     @contextmanager
     def inline(self) -> Iterator[None]:
-        """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does, and raise their errors.
+        """Make `enqueue()` and `emit()` run the due tasks before they return, as `drain()` does, and raise the tasks'
+        errors.
 
-        The tasks of a batch run at the end of its `with` block, followed by its `then` tasks; so do the tasks of a chain. They run
-        in the test's transaction. Raises ConfigurationError if the harness has none.
+        The tasks of a batch run at the end of its `with` block, followed by its `then` tasks. The tasks of a chain run
+        when the chain is enqueued. All of them run in the test's transaction. Raises ConfigurationError if the harness
+        has no transaction.
         """
         if self._transaction is None:
             raise ConfigurationError(
-                "inline() runs tasks in the test's own transaction, and this Harness has none; give it using="
+                "inline() runs tasks in the test's own transaction, but this Harness has none; pass using= to it"
             )
         with _temporarily(self, "_is_inline", True):
             yield
 
     @contextmanager
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
-        """Set the results of steps, by name, until the end of the block. Their functions are not called.
+        """Set the results of steps by name until the end of the block. The functions of these steps are not called.
 
-        Such a step returns the value after converting it to JSON and back, and is not stored. If a sleep is named, it
-        is over.
+        Such a step returns the given value, converted to JSON and back, and is not stored. If the name is that of a
+        sleep, the sleep ends at once.
         """
         with _temporarily(self, "_steps", {**self._steps, **results}):
             yield
@@ -283,13 +294,13 @@ class Harness:
 
     @contextmanager
     def _making(self, made: AbstractContextManager[object]) -> Iterator[object]:
-        """Make a batch or a chain. Inside `inline()`, run its tasks once it is complete, as workers do."""
+        """Create a batch or a chain. Inside `inline()`, run its tasks when it is complete, as workers do."""
         with _temporarily(self, "_is_inline", False), made as target:
             yield target
         self._written(target)
 
     def _subscribe(self) -> None:
-        """Store the subscriptions, as a worker does when it starts."""
+        """Store the subscriptions and schedules, as a worker does when it starts."""
         subscriptions = self.app.subscriptions
         if subscriptions != self._subscribed:
             self.app.sync_subscriptions()
@@ -299,7 +310,7 @@ class Harness:
             self._declared = schedules
 
     def _begin_schedules(self) -> None:
-        """Make the schedules in the code begin now, if the test has set the clock to a time before they were stored."""
+        """If the test has set the clock to a time before the schedules in the code were stored, make them begin now."""
         now = self.clock()
         early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
         if any(one.name in early and one.starts_at is None for one in self._declared):
@@ -320,7 +331,7 @@ class Harness:
         return min((tick for one, moment in after for tick in _tick_after(one, moment)), default=None)
 
     def _wait_for_ticks(self) -> None:
-        """Let only the test move the clock past a tick."""
+        """Make sure that only the test can move the clock past a tick."""
         for one in self._schedules():
             for tick in _tick_after(one, self.clock()):
                 self.clock.wait_for(tick)
@@ -333,7 +344,7 @@ class Harness:
 
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
-        """Make the outbox use the test's store until the end of the block."""
+        """Make the application's outbox use the test's store until the end of the block."""
         schema = self.app.schema
         if self._transaction is None:
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
@@ -365,14 +376,14 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 
 class EndlessDrain(AssertionError):
-    """`drain()` ran `Harness.max_runs` tasks, and more were due."""
+    """`drain()` ran `Harness.max_runs` tasks, and there were still tasks due."""
 
 
 class OutboxTests(_Case):
-    """A mixin to name before a TestCase: `self.outbox` is a Harness.
+    """A mixin to list before a TestCase. It provides a Harness as `self.outbox`.
 
-    In Django's TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness commits as the
-    application would.
+    In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
+    commits as the application would.
     """
 
     outboxq_app: Outbox | None = None
@@ -382,9 +393,9 @@ class OutboxTests(_Case):
     """The Flask application, if there is one."""
 
     def outboxq_using(self) -> object:
-        """Return the test's open transaction, as `Task.using()` takes it.
+        """Return the test's open transaction, in any form that `Task.using()` accepts.
 
-        None: Django's. Without Django, the outbox commits to its own database.
+        None means Django's transaction. Without Django, the outbox then commits to its own database.
         """
         return None
 
@@ -421,8 +432,8 @@ def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
     most = Counter(one.task_name for one in ran).most_common(5)
     often = ", ".join(f"{name} ({_times(count)})" for name, count in most)
     return (
-        f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. A task that enqueues itself never "
-        "ends: give drain() a limit=, or raise Harness.max_runs if the test needs that many runs"
+        f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. If a task enqueues itself, "
+        "drain() never ends: give it a limit=, or raise Harness.max_runs if the test needs that many runs"
     )
 
 

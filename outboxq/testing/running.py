@@ -1,4 +1,4 @@
-"""Runs a claim in the test's thread, by the same code as a worker."""
+"""Runs a claim in the test's thread, with the same code as a worker."""
 
 from __future__ import annotations
 
@@ -42,24 +42,28 @@ class TaskRun:
     id: UUID
     task_name: str
     args: Mapping[str, Any]
-    """The arguments as the handler got them, or as JSON if they could not be read."""
+    """The arguments as the handler received them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, and no outcome was written."""
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, so no outcome was
+    recorded.
+    """
     result: Any = None
-    """The returned value as it is stored, after conversion to JSON."""
+    """The returned value as it was stored, after conversion to JSON."""
     error: BaseException | None = field(default=None, repr=False)
     """The exception that the handler raised."""
     progress: Progress | None = None
     """The last progress that the handler reported."""
     log: tuple[LogLine, ...] = field(default=(), repr=False)
-    """The last lines that the handler logged, at INFO and above, if its loggers let them pass."""
+    """The last lines that the handler logged at INFO and above, if its loggers are configured to let them through."""
     steps: Mapping[str, Any] = field(default_factory=dict)
-    """The results of its steps by name, as the handler got them in this run, in the same order."""
+    """The results of its steps by name, as the handler received them in this run, in the same order."""
 
     @property
     def is_failure(self) -> bool:
-        """True if the attempt failed. Snooze, Cancel, and a Retry with another attempt do not count as failures."""
+        """True if the attempt failed. Snooze, Cancel, and a Retry that leads to another attempt do not count as
+        failures.
+        """
         if isinstance(self.error, Retry) and self.outcome is EventType.RETRY_SCHEDULED:
             return False
         return self.error is not None or self.outcome is None or self.outcome in _FAILURES
@@ -75,11 +79,11 @@ class TaskRun:
 
 
 class OutcomeDiscarded(AssertionError):
-    """A task failed without an exception: its lease was lost."""
+    """A task failed without an exception, because its lease was lost."""
 
 
 class InlineRunner:
-    """A worker without threads, for one claim. It is the `Outcomes` for the code that runs the handler."""
+    """A worker without threads that runs one claim. The code that runs the handler uses it as its `Outcomes`."""
 
     def __init__(
         self,
@@ -91,9 +95,9 @@ class InlineRunner:
         steps: Mapping[str, Any] | None = None,
         has_row: bool = True,
     ) -> None:
-        """`context` is entered around each handler and its hooks. `steps` are the results that the test has given.
+        """`context` is entered around each handler and its hooks. `steps` are the results that the test has set.
 
-        `has_row` False: the task was not enqueued, so neither its outcome nor its steps are written.
+        If `has_row` is False, the task was not enqueued, so neither its outcome nor its steps are stored.
         """
         self._tasks = outbox.tasks
         self._store = store if has_row else _without_ends(store)
@@ -110,7 +114,7 @@ class InlineRunner:
         self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
     def run(self, claim: Claim) -> TaskRun:
-        """Run the claim, and write its outcome. Raises KeyboardInterrupt if the handler did."""
+        """Run the claim and record its outcome. Raises KeyboardInterrupt if the handler did."""
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
@@ -133,7 +137,7 @@ class InlineRunner:
         self._leases.mark_lost(active.claim)
 
     def _release(self, claim: Claim) -> TaskRun:
-        """Give back the claim of an unknown task, as a worker does."""
+        """Release the claim on an unknown task, as a worker does."""
         outcome = released(claim, UNKNOWN_TASK, delay=timedelta(seconds=15))
         self._store.finish([outcome])
         known = ", ".join(sorted(task.name for task in self._tasks)) or "none"
@@ -161,7 +165,7 @@ class InlineRunner:
 
 @dataclass(eq=False)
 class _RecordingIntegration(Integration):
-    """The application's integration in the test's transaction. It records the error of the handler."""
+    """The application's integration inside the test's transaction. It records the handler's error."""
 
     integration: Integration
     ours: TestTransaction | None
@@ -178,7 +182,7 @@ class _RecordingIntegration(Integration):
                     stack.enter_context(self.ours.sessions(self.integration))
                 yield
         except Exception as error:
-            self.error = self.error or error  # a worker only logs it, but a test must fail
+            self.error = self.error or error  # a worker would only log the error, but a test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
@@ -196,14 +200,14 @@ class _RecordingIntegration(Integration):
 
 
 def _without_ends(store: Store) -> Store:
-    """Return the same store, except that it accepts every outcome and writes none of them."""
+    """Return a copy of the store that accepts every outcome but does not record any."""
     rowless = copy(store)
     rowless.finish = lambda *_, **__: frozenset()  # type: ignore[method-assign]
     return rowless
 
 
 def claim_without_row(task: Task[..., Any], args: str, now: datetime) -> Claim:
-    """Return a claim of a task that was not enqueued."""
+    """Return a claim on a task that was not enqueued."""
     number, known = uuid7(), {one.name for one in fields(Claim)}
     return Claim(
         **{column: cell for column, cell in task.options.stored.items() if column in known},
@@ -225,13 +229,13 @@ def claim_without_row(task: Task[..., Any], args: str, now: datetime) -> Claim:
 
 @dataclass(eq=False, repr=False)
 class _TestRows:
-    """The stored steps of a task. Steps whose results the test has given are not stored."""
+    """The stored steps of a task. Steps whose results the test has set are not stored."""
 
     stored: StepRows
     now: Callable[[], datetime]
     given: Mapping[str, Any]
     in_memory: bool = False
-    """True: the task has no row, so none of its steps is stored."""
+    """True if the task has no row, so that none of its steps are stored."""
 
     def of_claim(self, claim: Claim) -> list[Step]:
         return [] if self.in_memory else self.stored.of_claim(claim)
@@ -249,11 +253,13 @@ class _TestRows:
 
 @dataclass(eq=False, repr=False)
 class _RecordedSteps(Steps):
-    """Runs the steps of a handler, and records their results for the test. A given result replaces the function call."""
+    """Runs the steps of a handler, and records their results for the test. If the test has set a result, the function
+    is not called.
+    """
 
     rows: _TestRows
     results: dict[str, Any] = field(default_factory=dict)
-    """The results in the current run, as the handler got them."""
+    """The results in the current run, as the handler received them."""
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         function, args, kwargs = call

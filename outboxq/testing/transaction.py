@@ -1,4 +1,4 @@
-"""The transaction in which a harness works, which the test or Django has opened, and the store in it."""
+"""The transaction in which a harness works, which was opened by the test or by Django, and the store that uses it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ N = TypeVar("N", NewTask, NewEvent)
 
 
 class TestTransaction:
-    """A transaction that a test has opened and may roll back. This class is for a psycopg or sqlite3 connection."""
+    """A transaction that a test has opened and may roll back. This class handles psycopg and sqlite3 connections."""
 
     __test__ = False  # pytest would collect it because of its name
 
@@ -40,12 +40,12 @@ class TestTransaction:
 
     @property
     def is_open(self) -> bool:
-        """True if a write now would be part of a transaction of the test."""
+        """True if a write at this point would be part of one of the test's transactions."""
         return True
 
     @property
     def within(self) -> object:
-        """The open transaction for `Integration.unit_of_work`, or None."""
+        """The open transaction, for `Integration.unit_of_work`; None if there is none."""
         return self._using if self.is_open else None
 
     def target(self) -> Target:
@@ -54,7 +54,7 @@ class TestTransaction:
 
     @contextmanager
     def transaction(self, begin: Begin = Begin.WRITE) -> Iterator[Target]:
-        """Open a savepoint in the transaction, to which an exception rolls back."""
+        """Open a savepoint in the transaction. An exception rolls back to it."""
         target = self.target()
         if begin is Begin.READ:
             yield target
@@ -67,8 +67,9 @@ class TestTransaction:
     def guard(self) -> Iterator[None]:
         """Keep the transaction usable after the block, which runs a handler.
 
-        The handler's writes stay even if it fails, as its committed writes would in production, unless a database error has
-        aborted the whole transaction. Raises TransactionEnded if the handler has ended the transaction.
+        The handler's writes are kept even if the handler fails, just as its committed writes would be in production,
+        unless a database error has aborted the whole transaction. Raises TransactionEnded if the handler has ended the
+        transaction.
         """
         if not self.is_open:
             yield
@@ -104,11 +105,11 @@ class TestTransaction:
 
 
 class SqlalchemyTransaction(TestTransaction):
-    """A transaction of a Session or a Connection."""
+    """A transaction on a Session or a Connection."""
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:
-        """Open a savepoint through SQLAlchemy, so that a handler's Session on this connection uses a savepoint too."""
+        """Open a savepoint through SQLAlchemy, so that a handler's Session on this connection also uses a savepoint."""
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
         nested = target.connection.begin_nested()
@@ -142,8 +143,8 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction of a Django connection. In a TestCase it is the test's. In a TransactionTestCase it is the
-    application's, and there may be no open transaction.
+    """A transaction on a Django connection. In a TestCase it belongs to the test. In a TransactionTestCase it belongs
+    to the application, and there may be no open transaction.
     """
 
     def __init__(self, alias: str, schema: str | None) -> None:
@@ -157,7 +158,7 @@ class DjangoTransaction(TestTransaction):
         return bool(connections[self._alias].in_atomic_block)
 
     def target(self) -> Target:
-        """Return the target on the connection, with or without an open transaction: `transaction` opens one."""
+        """Return the connection's target, whether or not a transaction is open; `transaction` opens one."""
         from django.db import connections
 
         return DjangoTarget(connections[self._alias], self._schema)
@@ -173,20 +174,20 @@ class DjangoTransaction(TestTransaction):
 
 
 def transaction_of(using: object, schema: str | None) -> TestTransaction:
-    """Return the TestTransaction for a `using`. Raises InvalidTarget if that has no open transaction."""
+    """Return the TestTransaction for the argument `using`. Raises InvalidTarget if `using` has no open transaction."""
     if isinstance(using, str):
         return DjangoTransaction(using, schema)
     if hasattr(using, "in_atomic_block") and hasattr(using, "alias"):
         return DjangoTransaction(using.alias, schema)
     if isinstance(using, scoped_session):
-        using = using()  # the test's session: a handler has another
+        using = using()  # the test's session; a handler gets a different one
     target = target_of(using, schema=schema)
     assert not isinstance(target, DjangoTarget)
     return (SqlalchemyTransaction if isinstance(target, SqlalchemyTarget) else TestTransaction)(using, schema)
 
 
 class ObservingStore(Store):
-    """A store with its own transactions, as in production, which tells the harness about each write."""
+    """A store with its own transactions, as in production. It tells the harness about each write."""
 
     runs_alone = True
     clock: Clock
@@ -219,7 +220,9 @@ class ObservingStore(Store):
 
 
 class TransactionBoundStore(ObservingStore):
-    """A store whose methods without ``using=`` run in a savepoint of the test's transaction, and are rolled back with it."""
+    """A store whose methods, if called without ``using=``, run in a savepoint in the test's transaction and are rolled
+    back with it.
+    """
 
     def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:
         super().__init__(None, schema=schema, clock=clock)
@@ -233,8 +236,8 @@ class TransactionBoundStore(ObservingStore):
     def bound_engine(self) -> Engine:
         """Raises ConfigurationError."""
         raise ConfigurationError(
-            "during a test this outbox has no engine: it lives in the test's own transaction, which no worker can see; run "
-            "tasks with drain(), or give the Harness no using= and let the test commit"
+            "during a test this outbox has no engine: it uses the test's own transaction, which a worker cannot see; run "
+            "tasks with drain(), or leave out the Harness's using= and let the test commit"
         )
 
     @contextmanager
@@ -245,11 +248,11 @@ class TransactionBoundStore(ObservingStore):
     def batch_standings(
         self, links: Collection[BatchLink], *, everything: bool = True
     ) -> Mapping[BatchLink, BatchStanding]:
-        with self.transaction(Begin.WRITE):  # the tasks of a batch are counted by a commit, or here by a savepoint
+        with self.transaction(Begin.WRITE):  # a batch's tasks are counted at a commit or, here, at a savepoint
             return super().batch_standings(links, everything=everything)
 
     def may_pass(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return False, so that a test sees the error at once."""
+        """Return False, so that the test sees the error at once."""
         return False
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
@@ -259,8 +262,8 @@ class TransactionBoundStore(ObservingStore):
             return target
         if type(target.dialect) is not type(ours.dialect) or target.database() != ours.database():
             raise InvalidTarget(
-                f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's own is "
-                f"in {ours.database()!r} ({ours.dialect.name}); a task must be written where your own rows are"
+                f"this is a transaction in the database {target.database()!r} ({target.dialect.name}), but the test's transaction is "
+                f"in {ours.database()!r} ({ours.dialect.name}); a task must be stored in the database of its business rows"
             )
         return target
 
@@ -271,12 +274,12 @@ class TransactionBoundStore(ObservingStore):
             yield target
 
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
-        """Return a single attempt: only the test can run its transaction again."""
+        """Allow only a single attempt, because only the test can run its transaction again."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
 
 
 def _count_batches(target: Target) -> None:
-    """Count finished tasks in batches at once, since this transaction may never be committed."""
+    """Count finished tasks in batches immediately, because this transaction may never be committed."""
     message = target.dialect.count_batches_at_once()
     if message is not None:
         target.execute(message, {})
@@ -287,7 +290,7 @@ class TransactionEnded(AssertionError):
 
 
 class _Aborted(Exception):
-    """A statement failed on PostgreSQL, and its transaction was not rolled back."""
+    """A statement failed on PostgreSQL, but its transaction was not rolled back."""
 
 
 def _roll_back_above(nested: Any, connection: Connection) -> None:
@@ -298,7 +301,7 @@ def _roll_back_above(nested: Any, connection: Connection) -> None:
 
 
 _ENDED = (
-    "a handler committed or rolled back the test's transaction, so the test cannot go on; in tests, make the application's "
+    "a handler committed or rolled back the test's transaction, so the test cannot continue; in tests, create the application's "
     'sessions with bind=connection, join_transaction_mode="create_savepoint", so that commit() ends a savepoint; if the handler '
-    "used the test's own session, commit that before drain(), and give the Harness the connection instead"
+    "used the test's own session, commit that session before drain(), and pass the connection to the Harness instead"
 )

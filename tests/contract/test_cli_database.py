@@ -146,7 +146,7 @@ def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):
     assert outboxq("verify", "shop", OUTBOXQ_SCHEMA="ignored").exit_code == 0
     assert outboxq("verify", "shop", "--schema", "jobs").exit_code == 0
     assert sentence(outboxq("verify", "shop", "--schema", "other"), 2) == (
-        "--schema is for --url; leave it out, because shop has its own schema"
+        "--schema applies to --url only; leave it out, because shop chooses its own schema"
     )
     cluster.drop_database(url)
 
@@ -186,10 +186,10 @@ def test_two_databases_are_refused(shop, file, tmp_path):
     shop(file)
     other = f"sqlite:///{tmp_path / 'other.db'}"
     assert sentence(outboxq("verify", "shop", "--url", other), 2) == (
-        "shop and --url name two databases; give one of them"
+        "shop and --url name different databases; give only one of them"
     )
     assert sentence(outboxq("verify", OUTBOXQ_APP="shop", OUTBOXQ_DATABASE_URL=other), 2) == (
-        "shop and OUTBOXQ_DATABASE_URL name two databases; give one of them"
+        "shop and OUTBOXQ_DATABASE_URL name different databases; give only one of them"
     )
     for twice in (["status", "shop", "--app", "other"], ["upgrade", "shop", "--app", "other"]):
         assert sentence(outboxq(*twice), 2) == "two applications are given, shop and other; give one of them"

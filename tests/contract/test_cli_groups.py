@@ -62,7 +62,7 @@ def test_a_summary_that_is_not_whole_says_so(sqlite):
         failed(sqlite, message)
     result = outboxq(sqlite, "failed", "summary", "--limit", 1)
     assert len(result.stdout.splitlines()) == 2
-    assert "there is more" in result.stderr
+    assert "there are more" in result.stderr
     assert outboxq(sqlite, "failed", "summary", "--task", "none").stderr == ""
 
 
@@ -80,7 +80,7 @@ def test_show_says_why_a_task_is_due_later(database):
     assert because(database, delayed) is None
     (claim,) = database.claim(store=store)
     store.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", delay=timedelta(seconds=90))])
-    assert because(database, delayed) == "an attempt failed, and attempt 2 comes 1 min 30 s later"
+    assert because(database, delayed) == "an attempt failed, and attempt 2 follows 1 min 30 s later"
     store.run_now(delayed)
     (claim,) = database.claim(store=store)
     store.finish([Outcome(claim=claim, event_type=EventType.SNOOZED, delay=HOUR)])
@@ -156,7 +156,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
 
 def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
     said = outboxq(sqlite, "failed", "redrive", "--group", "zzz", "--yes", exit_code=2).stderr
-    assert "write the 16 hex digits from `failed summary`" in said
+    assert "write the 16 hex digits that `failed summary` prints" in said
 
 
 @pytest.mark.parametrize("words", [("--url", "X", "task", "list"), ("task", "--url", "X", "list"), ("task", "--url=X")])

@@ -186,7 +186,7 @@ def test_the_revision_is_told_for_any_schema(database):
 def test_without_tables_there_is_no_revision(tmp_path):
     (tmp_path / "empty.db").touch()
     words = ["--url", f"sqlite:///{tmp_path}/empty.db"]
-    assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("the database has no tables; ")
+    assert CliRunner().invoke(main, ["db", "current", *words]).stdout.startswith("the database has no outboxq tables; ")
     assert "task_outbox" in CliRunner().invoke(main, ["db", "sql", *words]).stdout
 
 

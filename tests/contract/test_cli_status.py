@@ -118,7 +118,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     assert seen[6] == ["queue", *(word for what in ("wait", "run") for p in (50, 95, 99) for word in (what, f"p{p}"))]
     assert (seen[7][0], len(seen[7])) == ("ledger", 7)  # nothing of mail has ended
     notes = " ".join(word for line in seen[8:] for word in line)
-    assert notes.startswith("rates are what workers have counted since")
+    assert notes.startswith("the rates cover only the time since")
 
 
 def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, monkeypatch):
@@ -150,14 +150,14 @@ def test_people_see_where_there_are_more_and_since_when_workers_have_counted(dat
     assert dict(zip(rates[0], rates[1][0], strict=True))["completed"] == 3
     assert times[0][:4] == ["queue", "wait p50", "wait p95", "wait p99"]
     assert full[1][0][:2] == ("mail", 3)
-    assert "rates are what workers have counted since" in note[0][0]
+    assert "the rates cover only the time since" in note[0][0]
 
 
 def test_people_see_that_no_worker_has_counted(database):
     store = Store(database.engine)
     database.add(store, queue="mail")
     *_, (note, _) = _for_people(store.stats(), by_task=False)
-    assert note == ["no worker has written statistics in this time"]
+    assert note == ["no worker has written any statistics in this time"]
 
 
 WATCHED = """

@@ -302,7 +302,7 @@ def test_the_help_says_what_each_exit_code_means():
     codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
     assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_KILLED, EXIT_PERMISSION}
     assert codes[0].startswith("the worker stopped cleanly")
-    assert codes[1].startswith("running tasks were given back, a thread")
+    assert codes[1].startswith("running tasks were released, a worker thread")
     assert codes[EXIT_USAGE].startswith("the usage is wrong")
     assert "tables" in codes[EXIT_SCHEMA]
     assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"
@@ -465,8 +465,8 @@ def test_processes_share_the_work_are_replaced_when_they_die_and_stop_together(d
         assert int(database.store.get(handle.id).result) in worker.children()[1:]
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0, log()
-    assert "was killed by SIGKILL; it is replaced in" in log()
-    assert log().count("ended with exit code 0") == 2
+    assert "was killed by SIGKILL; it will be replaced in" in log()
+    assert log().count("exited with code 0") == 2
     assert "Traceback" not in log()
 
 
@@ -476,7 +476,7 @@ def test_processes_whose_supervisor_is_killed_stop_by_themselves(sqlite):
         worker.send(signal.SIGKILL)
         worker.wait()
         assert worker.is_over()
-    assert log().count("the process that started this one is gone; stopping") == 2
+    assert log().count("the process that started this one has exited; stopping") == 2
     assert len(re.findall(r"worker .* stopped", log())) == 2
 
 
@@ -544,8 +544,8 @@ def test_one_fleet_serves_several_databases(sqlite, postgresql):
         assert ran[1] in pids[2:4]
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0, log()
-    assert f"on {sqlite.url} was killed by SIGKILL; it is replaced in" in log()
-    assert log().count("ended with exit code 0") == 4
+    assert f"on {sqlite.url} was killed by SIGKILL; it will be replaced in" in log()
+    assert log().count("exited with code 0") == 4
     assert not Path("nosuch.db").exists()
 
 
@@ -571,7 +571,7 @@ def test_a_database_that_is_away_does_not_keep_the_others_waiting_and_no_passwor
     handle = sqlite.add(sqlite.store, task_name="tests.pid")
     with started("app", "--database-url", away, "--database-url", sqlite.url, url="") as worker:
         until(lambda: sqlite.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=40)
-        until(lambda: "on postgresql://somebody:***@127.0.0.1:1/away ended with exit code 69" in log(), seconds=60)
+        until(lambda: "on postgresql://somebody:***@127.0.0.1:1/away exited with code 69" in log(), seconds=60)
         worker.send(signal.SIGTERM)
         worker.wait()
     assert "secret" not in log()
@@ -596,7 +596,7 @@ def test_a_changed_file_starts_the_worker_anew(sqlite):
 
         def changed():  # nobody says from when on the files are watched
             Path("app.py").write_text(APPLICATION.replace("os.getpid()", "1234567") + f"# {os.urandom(4).hex()}\n")
-            return "it is started again" in log()
+            return "it will be started again" in log()
 
         until(changed, every=0.2)
         handles.append(sqlite.add(sqlite.store, task_name="tests.pid"))

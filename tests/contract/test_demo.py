@@ -158,7 +158,7 @@ def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_pat
         with subtests.test(line, number=number):
             code, output = report(number, spoiled)
             assert code == 1
-            assert "Something is off" in output
+            assert "Something went wrong" in output
             bad = [said for said in output.splitlines() if said.startswith("BAD")]
             assert any(line in said for said in bad), output
 

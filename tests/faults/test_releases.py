@@ -104,14 +104,14 @@ def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
         url, ("db", "current", "--check"), ("db", "history"), ("db", "sql")
     )
     assert code == 4
-    assert said == f"{REVISION}; this release works with it, and makes revision {NEXT}: run outboxq upgrade\n"
+    assert said == f"{REVISION}; this release works with it: run outboxq upgrade to get revision {NEXT}\n"
     assert [line.split("\t")[:2] for line in history.splitlines()[1:]] == [[REVISION, "current"], [NEXT, "pending"]]
     assert "ADD COLUMN colour" in script
     assert "CREATE TABLE" not in script
     following.upgrade(url)
     assert following.commands(url, ("db", "current", "--check")) == [(0, f"{NEXT}, the revision of this release\n")]
     assert today.commands(url, ("db", "current")) == [
-        (0, f"{NEXT}, of a later release; this release knows revisions up to {REVISION}\n")
+        (0, f"{NEXT}, from a later release; this release knows revisions up to {REVISION}\n")
     ]
     following.python(url, "-c", _TAKE_BACK, url, REVISION)
     assert today.commands(url, ("db", "current", "--check")) == [(0, f"{REVISION}, the revision of this release\n")]
@@ -130,7 +130,7 @@ def test_a_schema_that_admits_todays_release_no_more_stops_no_fleet_that_works(
         options = ("--processes", "2", "--max-tasks", "1")
         fleet = today.start(url, "-m", "outboxq", "worker", "app:outbox", *options, stdout=output, stderr=output)
     try:
-        until(lambda: "it is replaced in 0.0 s" in log.read_text())
+        until(lambda: "it will be replaced in 0.0 s" in log.read_text())
         after.upgrade(url)
         running.enqueue()
         until(lambda: "cannot start again and will be retried later" in log.read_text())

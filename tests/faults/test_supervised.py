@@ -155,7 +155,7 @@ def test_two_signals_to_a_worker_give_back_what_it_runs(family):
     one.have_been_told()
     a_while_later()
     one.tell_workers()
-    until(lambda: one.supervisor.text().count("ended with exit code 1") == 2)
+    until(lambda: one.supervisor.text().count("exited with code 1") == 2)
     assert one.supervisor.text().count("told to stop at once") == 2
 
 

@@ -69,7 +69,7 @@ def test_a_supervisor_replaces_the_process_at_once(database, add, block, start, 
     until(lambda: all(database.store.get(one).status is TaskStatus.FAILED for one in stuck), seconds=60)
     later = [add("nothing", number=number) for number in range(30)]
     until(lambda: left(database) == 0, seconds=60)
-    until(lambda: "ended with exit code 75; it is replaced in 0.0 s" in worker.text())
+    until(lambda: "exited with code 75; it will be replaced in 0.0 s" in worker.text())
     worker.send(signal.SIGTERM)
     worker.wait(60)
     all_completed(database, notes + later)

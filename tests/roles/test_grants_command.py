@@ -157,7 +157,7 @@ def test_a_role_that_may_not_look_is_told_who_grants(made):
     weak = made.role()
     done = outboxq("grants", "--role", "worker", "mailer", "--url", made.url_of(weak))
     assert done.exit_code == 77
-    assert done.stderr.endswith("run the command as the owner of the tables\n")
+    assert done.stderr.endswith("run the command as their owner\n")
     assert "--role viewer" not in done.stderr
 
 

@@ -98,7 +98,7 @@ def test_the_end_of_the_lifeline_is_an_order_to_stop(lifeline, orders, worker, d
             until(lambda: did == ["stop"])
             until(lambda: not listening())
     assert set(did) == {"stop"}
-    assert caplog.messages.count("the process that started this one is gone; stopping") == (not heard)
+    assert caplog.messages.count("the process that started this one has exited; stopping") == (not heard)
 
 
 @pytest.mark.parametrize("order", Order)

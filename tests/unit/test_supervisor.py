@@ -98,7 +98,7 @@ def test_a_signal_stops_all_processes_and_the_exit_code_is_0(supervise, caplog):
     before = [signal.getsignal(number) for number in SIGNALS]
     assert supervise(UNTIL_TOLD, when_begun(3), processes=3) == 0
     assert len(begun()) == 3
-    assert caplog.text.count("ended with exit code 0") == 3
+    assert caplog.text.count("exited with code 0") == 3
     assert before == [signal.getsignal(number) for number in SIGNALS]
 
 
@@ -173,13 +173,13 @@ def test_a_process_that_dies_is_replaced_and_the_log_says_how_it_died(supervise,
 
     victim: list[int] = []
     assert supervise(UNTIL_TOLD, meanwhile) == 0
-    assert f"(pid {victim[0]}) was killed by SIGKILL; it is replaced in" in caplog.text
+    assert f"(pid {victim[0]}) was killed by SIGKILL; it will be replaced in" in caplog.text
 
 
 @pytest.mark.parametrize("code", [0, 1, 70])
 def test_a_process_that_ends_by_itself_is_replaced(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", when_begun(3)) == 0
-    assert f"ended with exit code {code}; it is replaced in" in caplog.text
+    assert f"exited with code {code}; it will be replaced in" in caplog.text
 
 
 def test_the_pause_grows_with_each_death_of_a_process(supervise, monkeypatch):
@@ -210,7 +210,7 @@ def test_no_process_starts_after_a_signal(supervise, monkeypatch, caplog):
     monkeypatch.setattr(supervisor, "pause_after", lambda _failures: 3600.0)
 
     def meanwhile(_supervisor):
-        until(lambda: caplog.text.count("it is replaced in 3600.0 s") == 2)
+        until(lambda: caplog.text.count("it will be replaced in 3600.0 s") == 2)
         tell()
 
     assert supervise("exit 1", meanwhile) == 0
@@ -240,7 +240,7 @@ def test_a_burst_is_over_when_all_processes_are_done(supervise):
 @pytest.mark.parametrize("code", [2, 4, 77])
 def test_a_process_that_can_never_start_ends_all(supervise, caplog, code):
     assert supervise(f"mkdir first && exit {code}; {UNTIL_TOLD}", processes=3) == code
-    assert f"ended with exit code {code}; it cannot start, so all processes stop" in caplog.text
+    assert f"exited with code {code}; it cannot start, so all processes stop" in caplog.text
 
 
 @pytest.mark.parametrize("code", [2, 4, 77])
@@ -530,7 +530,7 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
         tell()
 
     assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps=STOPPING, reloads=True) == 0
-    assert "ended with exit code 0; it is started again" in caplog.text
+    assert "exited with code 0; it will be started again" in caplog.text
 
 
 @pytest.mark.parametrize("code", [1, 2, 4, 69])

@@ -1,4 +1,4 @@
-"""`outboxq demo`: a shop at work, with deliberate failures, and checks that nothing was lost."""
+"""`outboxq demo`: run a shop with deliberate failures, and check that nothing was lost."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ..parameters import number_option
 @number_option("--workers", help="Number of worker processes.", least=2, most=8, default=3)
 @click.pass_context
 def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
-    """Run a small shop, kill a worker, check that nothing is lost.
+    """Run a small shop, kill a worker, and check that nothing is lost.
 
-    The demo takes a few seconds. It prints each check, and exits with code 1 if one fails.
+    The demo takes a few seconds. It prints the result of each check, and exits with code 1 if any check fails.
     """
     if not CAN_FORK:
         fail("the demo kills a worker, which needs a system that can fork, such as Linux or macOS", EXIT_USAGE)

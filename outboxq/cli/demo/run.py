@@ -1,4 +1,4 @@
-"""One run of the demo: a shop at work, with deliberate failures, and checks that nothing was lost."""
+"""One run of the demo: it runs a shop with deliberate failures, and checks that nothing was lost."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from ..console import screen
 from . import shop
 
 PATIENCE = 60.0
-"""Seconds without a change of the counts after which the demo no longer waits for its tasks."""
+"""Seconds without a change in the counts after which the demo stops waiting for its tasks."""
 
 STOP_TIMEOUT = 10.0
-"""Seconds for a worker to stop."""
+"""Seconds that a worker gets to stop."""
 
 
 @dataclass
 class Day:
-    """The record of one run of the shop."""
+    """A record of what happened during one run of the shop."""
 
     placed: list[int] = field(default_factory=list)
     rolled_back: list[int] = field(default_factory=list)
     tasks: list[UUID] = field(default_factory=list)
     undone_tasks: list[UUID] = field(default_factory=list)
-    """Tasks for the orders that were rolled back. They must not exist."""
+    """Tasks of orders that were rolled back. They must not exist."""
     killed: int | None = None
     exit_codes: list[int] = field(default_factory=list)
     seconds: float = 0.0
 
 
 def run(url: str | None, *, orders: int, workers: int) -> int:
-    """Run the demo on `url`, or on a fresh SQLite file; returns the exit code."""
+    """Run the demo on the database at `url` or on a new SQLite file, and return the exit code."""
     with tempfile.TemporaryDirectory(prefix="outboxq-demo-") as directory:
         database = url or f"sqlite:///{Path(directory) / 'shop.db'}"
         if url is None:
@@ -95,7 +95,9 @@ def _work(database: str, *, orders: int, workers: int) -> Day:
 
 
 def _place_order(number: int, day: Day) -> None:
-    """Place an order. Every fifth customer cancels at the last moment: the transaction is rolled back with its tasks."""
+    """Place an order. Every fifth customer cancels at the last moment: the transaction is rolled back, and its tasks
+    with it.
+    """
     is_cancelled = number % 5 == 0 and number not in (shop.DECLINED, shop.HEAVY)
     with Session(shop.engine()) as session:
         tasks = [handle.id for handle in shop.place_order(session, number)]
@@ -106,7 +108,7 @@ def _place_order(number: int, day: Day) -> None:
 
 
 def _kill_the_packer(running: Sequence[subprocess.Popen[bytes]], day: Day) -> None:
-    """Use SIGKILL to kill the worker that is packing the heavy parcel, as a power failure would."""
+    """Kill the worker that is packing the heavy parcel. SIGKILL stops it as abruptly as a power failure would."""
     if day.killed is None:
         with shop.engine().connect() as connection:
             pid = connection.execute(select(shop.packers.c.pid)).scalar()
@@ -138,7 +140,7 @@ def _counts() -> Statistics:
 
 
 def _completed() -> int:
-    """Return the number of Completed tasks, which appears in the statistics only ten seconds later."""
+    """Return the number of Completed tasks. The statistics would show it up to ten seconds later."""
     done = select(func.count()).where(TaskExecution.queue == shop.QUEUE, TaskExecution.status == TaskStatus.COMPLETED)
     with Session(shop.engine()) as session:
         return session.scalar(done) or 0
@@ -158,7 +160,7 @@ def _unfinished() -> bool:
 
 @contextmanager
 def _screen() -> Iterator[Callable[[Mapping[str, object]], None]]:
-    """Yield a function that shows the counts: in a live table on a terminal, otherwise in one line per second."""
+    """Yield a function that shows the counts, in a live table on a terminal and otherwise in one line per second."""
     if not sys.stdout.isatty():
         printed_at = 0.0
 
@@ -203,12 +205,12 @@ def _report(day: Day) -> int:
     for sentence, holds in checks.items():
         click.echo(f"{'ok ' if holds else 'BAD'}  {sentence}")
     good = all(checks.values())
-    click.echo(f"\n{'Nothing was lost and nothing done twice' if good else 'Something is off'}; {day.seconds:.1f} s.")
+    click.echo(f"\n{'Nothing was lost or done twice' if good else 'Something went wrong'}; {day.seconds:.1f} s.")
     return 0 if good else 1
 
 
 def _checks(day: Day) -> dict[str, bool]:
-    """Return the sentence of each check, and whether it holds."""
+    """Return a sentence for each check, and whether the check passed."""
     store = shop.outbox.store
     happened = Counter(event.event_type for task_id in day.tasks for event in store.history(task_id))
     retried, reset = happened[EventType.RETRY_SCHEDULED], happened[EventType.RESET]
@@ -219,16 +221,16 @@ def _checks(day: Day) -> dict[str, bool]:
         receipts = connection.execute(select(func.count()).select_from(shop.receipts)).scalar()
     broken = store.verify()
     undone, enqueued = any(map(store.history, day.undone_tasks)), len(day.tasks)
-    names = ", ".join(one.name for one in broken) or "outboxq verify found nothing"
+    names = ", ".join(one.name for one in broken) or "outboxq verify found no problem"
     return {
         f"{len(day.placed)} orders are in the database, as committed": stored == set(day.placed),
-        f"{enqueued} tasks were enqueued with them, none for the {len(day.rolled_back)} orders rolled back": (
+        f"{enqueued} tasks were enqueued with them, and none for the {len(day.rolled_back)} that were rolled back": (
             happened[EventType.CREATED] == enqueued and not undone
         ),
         f"{completed} completed; {failed} dead letter, the declined card": (
             ended == {TaskStatus.COMPLETED: enqueued - 1, TaskStatus.FAILED: 1}
         ),
-        "the outbox is empty and no lease is left": not _unfinished(),
+        "the outbox is empty, and no lease is left": not _unfinished(),
         f"{retried} failed attempts were retried": retried > 0,
         f"{receipts} receipts were sent, one for each order": receipts == len(day.placed),
         f"worker {day.killed} was killed with SIGKILL; {reset} of its tasks were taken over": (

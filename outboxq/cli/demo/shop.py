@@ -28,7 +28,7 @@ receipts = Table("outboxq_demo_receipts", metadata, Column("number", Integer, pr
 packers = Table("outboxq_demo_packers", metadata, Column("pid", Integer, primary_key=True, autoincrement=False))
 
 LEASE = 3
-"""Lease in seconds. It is short, because the demo waits until other workers take over the dead worker's tasks."""
+"""Lease in seconds. It is short, because the demo waits for other workers to take over the dead worker's tasks."""
 SHORTLY = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=300))
 
 
@@ -56,7 +56,7 @@ def charge_card(number: int) -> None:
 
 @outbox.task(queue=QUEUE, retry=SHORTLY, lease=LEASE)
 def pack_parcel(ctx: TaskContext, number: int) -> None:
-    """Pack a parcel. One is heavy: its worker is killed while packing, and the next worker succeeds."""
+    """Pack a parcel. One parcel is heavy: its worker is killed while packing it, and the next worker succeeds."""
     if number != HEAVY or ctx.recovery_attempts:
         return
     with engine().begin() as connection:
@@ -77,7 +77,7 @@ def place_order(session: Session, number: int) -> list[Handle]:
 
 @cache
 def engine() -> Engine:
-    """Return the shop's own engine, for the database of its outbox."""
+    """Return the shop's own engine, on the same database as its outbox."""
     return configure_sqlite(create_engine(outbox.store.bound_engine.url))
 
 

@@ -1,4 +1,4 @@
-"""Logging of outboxq's processes on stderr, as text or as one JSON object a line, and the live line of a worker."""
+"""Logging to stderr for outboxq's processes, as text or as one JSON object per line, and a worker's live line."""
 
 from __future__ import annotations
 
@@ -35,10 +35,12 @@ class LogFormat(StrEnum):
 def configure(
     level: str, format: LogFormat, handler: logging.Handler | None = None, *, tracebacks: bool | None = None
 ) -> None:
-    """Log to `handler`, by default stderr. An application that has already configured logging keeps its configuration.
+    """Send log records to `handler`, by default stderr. If the application has already configured logging, its
+    configuration is kept.
 
-    Records that an application logs inside a handler get the fields of its task. `tracebacks`: print the tracebacks of failed
-    tasks; None: only at the level DEBUG. All other tracebacks are always printed.
+    Records that an application logs inside a task's handler get the fields of that task. `tracebacks` says whether to
+    print the tracebacks of failed tasks; with None, they are printed only at the level DEBUG. All other tracebacks are
+    always printed.
     """
     handler = handler or logging.StreamHandler()
     shown = level.upper() == "DEBUG" if tracebacks is None else tracebacks
@@ -50,14 +52,14 @@ def configure(
 def open_closed_streams() -> None:
     """Open /dev/null in place of each closed standard stream (`2>&-`).
 
-    Otherwise the next socket would get its number, and printed text would go to the database. A number that is already
-    in use, because a framework has loaded the application earlier, is left alone.
+    Otherwise the next socket would get the stream's number, and printed text would go to the database. A number is left
+    alone if something already uses it, which happens if a framework loaded the application earlier.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         file: int | str = number
         try:
             os.fstat(number)
-            if getattr(sys, name) is None:  # closed when Python started, and opened by something else since
+            if getattr(sys, name) is None:  # closed when Python started, but since opened by something else
                 file = os.devnull
         except OSError:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -69,7 +71,7 @@ def open_closed_streams() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of text lines. With `tracebacks`, it also prints the tracebacks of failed tasks."""
+    """A formatter for text lines. With `tracebacks`, it includes the tracebacks of failed tasks."""
 
     def __init__(self, *, tracebacks: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -88,7 +90,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of JSON lines: the record's own fields, then the fields of `extra=`, which never replace them.
+    """A formatter for JSON lines: the record's own fields, followed by the fields of `extra=`, which never replace
+    them.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
     is only included with `tracebacks`. Fields that `TaskContextFilter` sets to None are omitted.
@@ -134,11 +137,11 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a broken __str__ must not lose the record
-        return "(its message cannot be read)"
+        return "(the message cannot be read)"
 
 
 class LiveHandler(logging.StreamHandler[TextIO]):
-    """Writes log records to stderr, above a line that stays at the bottom of the terminal."""
+    """A handler that writes log records to stderr, above a line that stays at the bottom of the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"{_CLEAR}{super().format(record)}"
@@ -149,7 +152,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
         try:
             line = line[: _columns(self.stream) - 1]  # a wrapped line would not be cleared completely
             self.terminator = f"\n{line}"
-            with suppress(OSError):  # the terminal was closed, which must not stop the worker
+            with suppress(OSError):  # a closed terminal must not stop the worker
                 self.stream.write(f"{_CLEAR}{line}")
                 self.flush()
         finally:
@@ -158,7 +161,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
 
 @contextmanager
 def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
-    """Update the line during the block, unless the application has removed the handler to do its own logging."""
+    """Keep the line up to date during the block, unless the application has replaced the handler with its own logging."""
     if handler not in logging.getLogger().handlers:
         yield
         return
@@ -180,7 +183,7 @@ def show_live_line(worker: Worker, handler: LiveHandler) -> Iterator[None]:
 
 @contextmanager
 def in_thread(work: Callable[[threading.Event], None], name: str) -> Iterator[None]:
-    """Run `work` in a thread during the block. It must end soon after its event is set."""
+    """Run `work` in a thread during the block. It must return soon after its event is set."""
     over = threading.Event()
     thread = threading.Thread(target=work, args=(over,), name=name, daemon=True)
     thread.start()

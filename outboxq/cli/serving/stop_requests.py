@@ -1,8 +1,8 @@
-"""Requests to stop a command: signals, and a supervisor's orders, which arrive through a lifeline.
+"""Requests to stop a command: signals, and orders that a supervisor sends through a lifeline.
 
-The lifeline is a socket between a supervisor and one worker process. Closing it is an order too. The supervisor does
-not use signals to give orders, because the sender of the supervisor's signal may have signalled the worker as well. The rule
-is in `outboxq/worker/signals.py`.
+The lifeline is a socket between a supervisor and one worker process. Closing it also counts as an order. The supervisor
+does not use signals for its orders, because the sender of a signal to the supervisor may have signalled the worker too.
+`outboxq/worker/signals.py` contains the rule for repeated signals.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _EXIT_TIMEOUT = 5.0
-"""Seconds after the work during which signals are ignored while the process exits."""
+"""Seconds for which signals are ignored after the work, while the process exits."""
 _LISTENING = b"l"
-"""The only message of a worker process: it reads orders from now on."""
+"""The only message that a worker process sends. It means that the process is now reading orders."""
 
 
 def interrupt_main_thread() -> None:
-    """Send the main thread a signal that it does not ignore, so that it stops waiting and ends."""
+    """Send the main thread a signal that it does not ignore, so that it stops waiting and exits."""
     for number in unignored_stop_signals()[:1]:
         signal.pthread_kill(threading.main_thread().ident or 0, number)
 
@@ -51,18 +51,18 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     """Handle stop signals before and after work that has its own signal handlers.
 
     A signal before the work causes a clean stop, because no work has begun. A signal after the work is ignored, because
-    a second request to stop must not change the exit code of a clean stop. One handler serves both, so that a handler
-    is always set. It stays set, because a process takes a while to end.
+    a second request to stop must not change the exit code of a clean stop. The same handler does both, so that there is
+    never a time without one. It is not removed, because a process takes a while to exit.
 
-    Yield a function that exits if a signal came and did not end the process: Python ignores exceptions raised in
-    weakref callbacks, and an import runs many such callbacks.
+    Yield a function that exits if a signal arrived but did not stop the process. This can happen because Python ignores
+    exceptions raised in weakref callbacks, and an import runs many such callbacks.
     """
     numbers = unignored_stop_signals()
     ended, stop_requested = math.inf, False
 
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal stop_requested
-        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command goes on after it
+        if time.monotonic() > ended + _EXIT_TIMEOUT:  # the program that called the command continues after it
             restore()
             signal.raise_signal(number)
         elif not is_over():
@@ -83,7 +83,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     finally:
         if is_over():
             ended = time.monotonic()
-            for number in numbers:  # Python makes every other handler deadly again while it ends
+            for number in numbers:  # while Python exits, it resets every other handler to the default, which kills
                 atexit.register(signal.signal, number, signal.SIG_IGN)
         else:
             restore()
@@ -95,11 +95,11 @@ class Order(Enum):
     STOP = b"s"
     """Running tasks may finish."""
     AT_ONCE = b"a"
-    """Running tasks are given back."""
+    """Running tasks are released."""
 
 
 class Lifeline:
-    """The supervisor's end of the lifeline. It closes when the supervisor ends, for whatever reason."""
+    """The supervisor's end of the lifeline. It is closed when the supervisor exits for any reason."""
 
     def __init__(self) -> None:
         self._supervisor_end, self._worker_end = socket.socketpair()
@@ -112,7 +112,7 @@ class Lifeline:
         return self._worker_end.fileno()
 
     def close_worker_end(self) -> None:
-        """Close this process's copy of the other end, once the process has its own."""
+        """Close this process's copy of the other end, after the worker process has inherited its own."""
         self._worker_end.close()
 
     def close(self) -> None:
@@ -120,25 +120,26 @@ class Lifeline:
         self._supervisor_end.close()
 
     def send(self, order: Order) -> bool:
-        """Give an order. Return whether the process is listening; if it is not listening yet, it needs a signal.
+        """Send an order. Return whether the process is listening. If it is not listening yet, send it a signal.
 
-        A process that has just begun to listen may get both. This is harmless, because it has no task yet.
+        A process that has just begun to listen may receive both. This is harmless, because it is not running any task
+        yet.
         """
-        with suppress(OSError):  # the process has ended
+        with suppress(OSError):  # the process has exited
             self._supervisor_end.send(order.value)
         return self.listens()
 
     def listens(self) -> bool:
         """Return whether the process is reading orders. If it is, its signal handlers are set."""
-        with suppress(OSError):  # it is not listening yet, or has ended
+        with suppress(OSError):  # it is not listening yet, or has exited
             self._is_listening = self._is_listening or self._supervisor_end.recv(1) == _LISTENING
         return self._is_listening
 
 
 class Orders:
-    """The worker process's end of the lifeline: carries out the orders during the block.
+    """The worker process's end of the lifeline. It carries out the orders that arrive during the block.
 
-    `interrupt` must stop the main thread before there is a worker. `descriptor` None: there is no supervisor.
+    `interrupt` must stop the main thread while there is no worker yet. If `descriptor` is None, there is no supervisor.
     """
 
     def __init__(self, descriptor: int | None, *, interrupt: Callable[[], None]) -> None:
@@ -161,7 +162,7 @@ class Orders:
             self._is_closed = True
 
     def attach(self, worker: Worker) -> None:
-        """Pass orders to this worker from now on, and the order that has already arrived."""
+        """Pass orders to this worker from now on, including an order that has already arrived."""
         with self._lock:
             self._worker = worker
             if self._stop_requested:
@@ -173,11 +174,11 @@ class Orders:
         while word := _read(descriptor):
             self._obey(Order(word))
         if not self._stop_requested:
-            log.warning("the process that started this one is gone; stopping")
+            log.warning("the process that started this one has exited; stopping")
             self._obey(Order.STOP)
 
     def _obey(self, order: Order) -> None:
-        with self._lock:  # no worker may be attached between the check for it and the interruption
+        with self._lock:  # no worker may be attached between the check and the interruption
             self._stop_requested = True
             if self._is_closed or (self._worker is not None and self._worker.has_stopped):
                 return  # a second request must not change the exit code of a clean stop
@@ -190,7 +191,9 @@ class Orders:
 
 
 def _read(descriptor: int) -> bytes:
-    """Return the next order; empty at the end, even if the supervisor closed before it had read `_LISTENING`."""
+    """Return the next order, or nothing if the lifeline was closed, even if the supervisor had not read `_LISTENING`
+    yet.
+    """
     try:
         return os.read(descriptor, 1)
     except ConnectionResetError:
@@ -198,24 +201,25 @@ def _read(descriptor: int) -> bytes:
 
 
 _PAUSE = 0.1
-"""Seconds between two child processes, so that their stacks are not mixed."""
+"""Seconds to wait between two child processes, so that their output is not mixed."""
 
 
 @contextmanager
 def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
-    """Print the stacks of all threads on stderr after each SIGUSR1 during the block, then the running tasks, and then the stacks of the
-    child processes that run them.
+    """During the block, each SIGUSR1 prints to stderr the stacks of all threads, the running tasks, and the stacks of
+    the child processes that run them.
 
-    The main thread prints them at its next step, at most a tenth of a second later, unless a handler that is running C
-    code blocks Python. `faulthandler.register(chain=True)` would print them even then, but lost a concurrent SIGTERM in
-    one of six runs. A child process does not get SIGTERM, so it uses `faulthandler.register`. A handler of the host
-    application for this signal is kept, whether it is set before or during the block. The signal interrupts no task.
+    The main thread prints them at its next step, at most a tenth of a second later, unless a task's handler is blocking
+    Python in C code. `faulthandler.register(chain=True)` would print them even then, but it lost a concurrent SIGTERM
+    in one run out of six. A child process does not receive SIGTERM, so it uses `faulthandler.register`. If the host
+    application sets its own handler for this signal before or during the block, that handler is kept. The signal does
+    not interrupt any task.
     """
     if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
         yield
         return
     if signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:
-        log.info("SIGUSR1 prints no stacks, because the application has its own handler for it")
+        log.info("SIGUSR1 will not print stacks, because the application has its own handler for it")
         yield
         return
     printer = StackPrinter(lambda: _print_stacks(worker()))
@@ -229,7 +233,7 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
 
 def _print_stacks(worker: Worker | None) -> None:
     faulthandler.dump_traceback(file=2, all_threads=True)
-    context = current.get()  # in a process that a handler has forked
+    context = current.get()  # set in a process that a handler has forked
     running = [context.claim] if context is not None else [] if worker is None else worker.running_tasks
     tasks = [f"{_named(one)} is running" for one in running]
     _write("".join(f"process {os.getpid()}: {one}\n" for one in tasks or ["no task is running"]))

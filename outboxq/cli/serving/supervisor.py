@@ -1,4 +1,4 @@
-"""The supervisor of worker processes: starts them, replaces dead ones, and forwards orders to stop."""
+"""The supervisor of worker processes. It starts them, replaces the ones that died, and passes on requests to stop."""
 
 from __future__ import annotations
 
@@ -24,39 +24,41 @@ from .stop_requests import Lifeline, Order
 log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
-"""The environment variable that tells a process not to log its database and tasks, because another process does so. Not
-for users.
+"""Environment variable that tells a process not to log its database and tasks, because another process does. Not for
+users.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
-"""The environment variable with the number of a process, from 1. Its successors have the same number. Not for users."""
+"""Environment variable that contains the number of a process, from 1. Its replacements get the same number. Not for
+users.
+"""
 
 SETTLED_AFTER = 10.0
-"""Seconds after which a process counts as started. If it dies later, it is replaced at once."""
+"""Seconds after which a process counts as successfully started. If it dies later than that, it is replaced at once."""
 
 SHORTEST_PAUSE = 0.5
 LONGEST_PAUSE = 30.0
 REMIND_EVERY = 60.0
 """Seconds between two log lines about processes that cannot start again."""
 _REFUSED = frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})
-"""The exit codes of a process that cannot start until a person changes its configuration or the database."""
+"""Exit codes that mean that a process cannot start until someone changes its configuration or the database."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Environment:
-    """The environment variables of a process, in addition to the supervisor's, and its name in the log."""
+    """Environment variables that a process gets in addition to the supervisor's, and its name in the log."""
 
     variables: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
 
 
 class Supervisor:
-    """Runs `command` in several processes until it is told to stop, or until they are done.
+    """Runs `command` in several processes until they are done or the supervisor is told to stop.
 
-    `command` takes the descriptor of the process's lifeline. A process that is not listening there gets signals. Each
-    of the `environments` gets `processes` processes. `burst`: a process that ends with exit code 0 is done. `recycles`:
-    such a process is replaced at once, like a process that ends with EXIT_KILLED. `reloads`: `reload()` starts all
-    other ended processes again.
+    `command` takes the descriptor of the process's lifeline. A process that is not listening there yet is sent signals
+    instead. Each of the `environments` gets `processes` processes. With `burst`, a process that exits with code 0 is
+    done. With `recycles`, such a process is replaced at once, as is a process that exits with EXIT_KILLED. With
+    `reloads`, all other processes that have exited stay down until `reload()` starts them again.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class Supervisor:
             _WorkerProcess(number, environment, introduces_all=number % processes == 1 % processes)
             for number, environment in enumerate(each, 1)
         ]
-        # Waiting threads put the reactions to their events here; `run` calls them one after another.
+        # Threads that wait for events put the reactions here, and `run` calls them one after another.
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._signals: list[int] = []
         self._fatal_exit_code: int | None = None
@@ -89,10 +91,10 @@ class Supervisor:
         self._reminded_at = -math.inf
 
     def run(self) -> int:
-        """Work until all processes have ended for good. Call it in the main thread.
+        """Work until all processes have exited for good. Call this in the main thread.
 
-        Return the exit code of a process that can never start, if there is one. Otherwise return the highest exit code of the
-        processes that were told to stop, with 1 for a process that a signal killed, and of the processes that could not start again.
+        If a process can never start, return its exit code. Otherwise return the highest exit code among the processes
+        that were told to stop and those that could not start again. A process that was killed by a signal counts as 1.
         """
         try:
             with self._forwarding_signals():
@@ -102,7 +104,7 @@ class Supervisor:
                         self._events.get(timeout=self._until_next_start())()
                     self._start_due()
         finally:
-            for child in self._children:  # if the supervisor fails, its processes stop
+            for child in self._children:  # if the supervisor fails, this stops its processes
                 child.close_lifeline()
         refused = [child.refused for child in self._children]
         return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
@@ -113,7 +115,9 @@ class Supervisor:
 
     @contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
-        """Turn signals into events. Python only calls signal handlers when `run` wakes up, but a thread reads their numbers at once."""
+        """Turn signals into events. Python calls signal handlers only when `run` wakes up, but a thread can read the
+        signal numbers at once.
+        """
         numbers, heard = unignored_stop_signals(), SignalCounter()
         stacks = [STACKS] if STACKS is not None and signal.getsignal(STACKS) is signal.SIG_DFL else []
         arriving, leaving = os.pipe()
@@ -151,8 +155,8 @@ class Supervisor:
             self._send_to_all(Order.AT_ONCE if at_once else Order.STOP, number)
 
     def _print_stacks(self) -> None:
-        """Make all processes print the stacks of their threads. A process that has not set its handler yet would be
-        killed by the signal.
+        """Make all listening processes print the stacks of their threads. The signal would kill a process that has not
+        set its handler yet.
         """
         assert STACKS is not None
         for child in self._children:
@@ -160,8 +164,8 @@ class Supervisor:
                 child.process.send_signal(STACKS)
 
     def _send_to_all(self, order: Order, number: int) -> None:
-        """Give all running processes this order, or the signal if they are not listening. No process is started
-        afterwards.
+        """Send this order to all running processes, or the signal to those that are not listening. No process is
+        started afterwards.
         """
         for child in self._children:
             child.due = None
@@ -187,7 +191,7 @@ class Supervisor:
         child.started = time.monotonic()
         try:
             child.lifeline = Lifeline()
-            # In its own session: a terminal's Ctrl-C then reaches it once, through the supervisor.
+            # In its own session, so that a Ctrl-C in the terminal reaches it only once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - this very program
                 self._command(child.lifeline.descriptor),
                 env={
@@ -214,14 +218,16 @@ class Supervisor:
         threading.Thread(target=wait, name=f"outboxq-wait-{child.number}", daemon=True).start()
 
     def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
-        """One process per database logs where it works and its tasks; after a reload again, because both may have changed."""
+        """Return the variable that keeps a process from logging its database and tasks. One process per database logs
+        them, at its first start and after each reload, because a reload may change them.
+        """
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}
 
     def _ended(self, child: _WorkerProcess, code: int) -> None:
         child.process = None
         child.close_lifeline()
-        end = f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
+        end = f"exited with code {code}" if code >= 0 else f"was killed by {_name(-code)}"
         how = f"{child} {end}"
         refused = code in _REFUSED and child.lived <= SETTLED_AFTER
         if refused:
@@ -233,7 +239,7 @@ class Supervisor:
             self._exit_codes.append(self._exit_code_of(code))
         elif child.reloading:
             child.reloading = False
-            log.info("%s; it is started again", how)
+            log.info("%s; it will be started again", how)
             child.due = time.monotonic()
         elif code == 0 and self._burst:
             log.info("%s; it is done", how)
@@ -247,16 +253,17 @@ class Supervisor:
             self._replace(child, code, how)
 
     def _exit_code_of(self, code: int) -> int:
-        """Return what a process's exit code contributes to the supervisor's. The signal for a graceful stop only kills
-        a process that has not begun to work, so it counts as 0.
+        """Return what a process's exit code contributes to the supervisor's. If a process was killed by the signal for
+        a graceful stop, it had not begun to work, so it counts as 0.
         """
         return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
-        """Return whether a process with this exit code will never start, so that all processes must stop.
+        """Return whether a process with this exit code can never start, which means that all processes must stop.
 
-        Wrong usage, a wrong schema and a missing right at the first start are permanent. At a later start, other processes work, and
-        the change may be undone. An unreachable database may come back, unless no process has ever reached it.
+        Wrong usage, a wrong schema and a missing right are permanent if they occur at the first start. At a later
+        start, the other processes are working, and whatever changed may be changed back. An unreachable database may
+        come back, unless no process has ever reached it.
         """
         first = child.starts == 1
         if code == EXIT_FILE:
@@ -267,7 +274,7 @@ class Supervisor:
         return first and code in _REFUSED and (self._reloads or child.lived <= SETTLED_AFTER)
 
     def _try_later(self, child: _WorkerProcess, code: int, how: str) -> None:
-        """Start this process again later, while the others continue. In a burst, never."""
+        """Start this process again later, while the others continue. In burst mode it is not started again."""
         is_news = not child.refused
         child.refused = code
         child.failures += 1
@@ -293,7 +300,7 @@ class Supervisor:
             child.due = math.inf
             return
         pause = pause_after(child.failures)
-        log.log(logging.INFO if recycled else logging.WARNING, "%s; it is replaced in %.1f s", how, pause)
+        log.log(logging.INFO if recycled else logging.WARNING, "%s; it will be replaced in %.1f s", how, pause)
         child.due = time.monotonic() + pause
 
     def _reload(self) -> None:
@@ -302,16 +309,14 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif (
-                not child.reloading
-            ):  # a process that is not listening takes a second signal as an order to stop at once
+            elif not child.reloading:  # not twice: a second signal would stop a process at once that is not listening
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
 
 def pause_after(failures: int) -> float:
-    """Return the number of seconds before the next start after this many failures in a row. It varies, because many
-    processes may fail together.
+    """Return how many seconds to wait before the next start after this many failures in a row. The number is random
+    within bounds, because many processes may fail together.
     """
     if failures == 0:
         return 0.0
@@ -320,34 +325,34 @@ def pause_after(failures: int) -> float:
 
 @dataclass(eq=False)
 class _WorkerProcess:
-    """One of the worker processes, and its successors."""
+    """One worker process, and the processes that replace it."""
 
     number: int
     environment: Environment
     introduces_all: bool
-    """It logs the database and the tasks for all processes of its environment."""
+    """True if it logs the database and the tasks on behalf of all processes of its environment."""
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """The time of its next start (`time.monotonic()`). None: it is running, or has ended for good."""
+    """When it will next be started (`time.monotonic()`). None: it is running, or has exited for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
     failures: int = 0
-    """Number of times in a row that it died soon after its start."""
+    """Number of times in a row that it has died soon after its start."""
     refused: int = 0
-    """The exit code of its last failed start. 0: it is not known to fail."""
+    """The exit code of its last start, if that failed. 0: it did not fail."""
     refusal: float = 0.0
-    """Duration of the longest failed start, in seconds. A process that lives for twice as long has started."""
+    """Duration of the longest failed start, in seconds. A process that lives twice as long has started successfully."""
     reloading: bool = False
 
     def send(self, order: Order, number: int) -> None:
-        """Give the process this order if it is running; by the signal if it is not listening yet."""
+        """Send the process this order if it is running. If it is not listening yet, send it the signal instead."""
         if self.process is not None and self.lifeline is not None and not self.lifeline.send(order):
             self.process.send_signal(number)
 
     def close_lifeline(self) -> None:
-        """Close the lifeline, which tells a process that still runs to stop."""
+        """Close the lifeline. If the process is still running, this tells it to stop."""
         if self.lifeline is not None:
             self.lifeline.close()
             self.lifeline = None

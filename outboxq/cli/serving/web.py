@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOKEN = "OUTBOXQ_WEB_TOKEN"  # noqa: S105  # the name of the variable
 _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
 _LARGEST_REQUEST = 2**20
-"""Maximum number of bytes that the server reads. The dashboard itself refuses forms above 64 kB."""
+"""Maximum number of bytes in a request. The dashboard itself refuses forms larger than 64 kB."""
 
 
 @click.command()
@@ -32,37 +32,37 @@ _LARGEST_REQUEST = 2**20
 @url_option
 @schema_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
-@number_option("--port", help="Port to serve on; 0: a free one, which is printed.", least=0, most=65535, default=8080)
+@number_option("--port", help="Port to serve on. 0: any free port; it is printed.", least=0, most=65535, default=8080)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
-@click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers, without secret values.")
+@click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"File with the token for logging in. The variable {TOKEN} can contain the token itself.",
 )
 @click.option(
-    "--trust-header", metavar="NAME", help="Header with the person's name, such as X-Forwarded-User. Needs --from."
+    "--trust-header", metavar="NAME", help="Header with the user's name, such as X-Forwarded-User. Needs --from."
 )
 @click.option(
     "--from",
     "proxies",
     multiple=True,
     metavar="NETWORK",
-    help="Network of trusted proxies, such as 10.0.0.0/8: for --trust-header, HTTPS and addresses. May be repeated.",
+    help="Network of trusted proxies, such as 10.0.0.0/8. Their headers are believed. May be repeated.",
 )
 @click.option(
     "--trusted-host",
     "hosts",
     multiple=True,
     metavar="NAME",
-    help="Host name of the dashboard in browsers, such as tasks.example.org. May be repeated. Default: --host.",
+    help="Host name that browsers use for the dashboard, such as tasks.example.org. May be repeated. Default: --host.",
 )
-@number_option("--threads", help="Number of threads that answer.", most=64, default=4)
+@number_option("--threads", help="Number of threads that answer requests.", most=64, default=4)
 @click.pass_context
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    It shows the database of APP, or the database at --url. Without APP it does not know the application's tasks.
+    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
@@ -80,7 +80,7 @@ def web(context: click.Context, /, **options: Any) -> None:
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
         store.ensure_current()
         outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
-        if outbox.integration.front_end == FrontEnd():  # a framework knows better how its commands are typed
+        if outbox.integration.front_end == FrontEnd():  # a framework knows best how its commands are typed
             outbox.integration.front_end = front_end("web")
         try:
             dashboard = application(
@@ -99,8 +99,8 @@ def web(context: click.Context, /, **options: Any) -> None:
             exit_if_stopped()
             leave_uncollected()
             name = "localhost" if host in _EVERY_ADDRESS else _written(host)
-            click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (Ctrl-C ends it).")
-            server.run()  # a signal ends it
+            click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (press Ctrl-C to stop).")
+            server.run()  # until a signal arrives
             server.close()
         is_over = True
 
@@ -119,7 +119,7 @@ def _token(file: Path | None) -> str | None:
 
 
 def _own_names(host: str) -> list[str]:
-    """Return the server's names, in addition to its addresses and localhost."""
+    """Return the server's host names, not counting its addresses and localhost."""
     name = socket.gethostname() if host in _EVERY_ADDRESS else host
     return [] if ":" in name else [name]
 
@@ -145,7 +145,7 @@ def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIS
     from ...web.dashboard import HEALTH
 
     class Dispatcher(ThreadedTaskDispatcher):  # type: ignore[misc]
-        """Answers health checks even if all page threads are waiting for a lock."""
+        """A dispatcher that answers health checks even if all page threads are waiting for a lock."""
 
         def __init__(self) -> None:
             super().__init__()

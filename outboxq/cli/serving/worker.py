@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -24,7 +24,7 @@ from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from ..parameters import number_option, span_option
+from ..parameters import number_option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -37,24 +37,24 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Exit codes:
-   0  the worker stopped cleanly: every task that ran has ended
-   1  running tasks were given back, a thread of the worker died, or the SQLite file is gone
-   2  the usage is wrong: an option, APP, or the configuration of the outbox
-   4  the database has no outboxq tables, has tables of an incompatible release, or its file does not exist
-  66  the SQLite file was replaced while its old log remained: delete that log before you start again
+   0  the worker stopped cleanly: all of its tasks have ended
+   1  running tasks were released, a worker thread died, or the SQLite file was deleted
+   2  wrong usage: an option, APP, or the configuration of the outbox
+   4  the database has no outboxq tables, has tables from an incompatible release, or its file does not exist
+  66  the SQLite file was replaced but its old log was left behind: delete that log before you start again
   69  the database cannot be reached, or its file is damaged
-  75  a handler with timeout_action="kill" did not end, so the process did: start it again
+  75  a handler with timeout_action="kill" did not stop, so the process exited: start it again
   77  the database role lacks a right
 """
 
 log = logging.getLogger("outboxq.supervisor")
 
 
-_LOOKS = {"list": "List the live workers.", "show": "Show a worker, with what it runs."}
+_LOOKS = {"list": "List the live workers.", "show": "Show a worker and its tasks."}
 
 
 class Rerunnable(click.Command):
-    """A command that remembers its arguments as they were typed, so that it can pass them to the processes that it
+    """A command that remembers its arguments as they were typed, so that it can pass them on to the processes that it
     starts.
     """
 
@@ -65,9 +65,10 @@ class Rerunnable(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of `workers list` or `workers show` for these words, otherwise the context of this command.
+        """Return the context of `workers list` or `workers show` if one of them was typed, otherwise the context of
+        this command.
 
-        An application in a module named `list` is written ``list:outbox``.
+        An application in a module called `list` must be written ``list:outbox``.
         """
         if parent is not None and args and args[0] in _LOOKS and isinstance(parent.command, click.Group):
             group = parent.command.get_command(parent, "workers")
@@ -81,23 +82,14 @@ class Rerunnable(click.Command):
         return own + super().shell_complete(ctx, incomplete)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 DEFAULTS = WorkerSettings()
-
-
-def worker_options(command: F) -> F:
-    """Add the options of a worker to a command. Options that `WorkerOptions` names are passed on to `Outbox.worker()`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def none_if_empty(_context: click.Context, _option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
     return value or None
 
 
-_OPTIONS = (
+_worker_options = stacked(
     click.option(
         "--database-url",
         "database_urls",
@@ -115,30 +107,30 @@ _OPTIONS = (
         "topics",
         multiple=True,
         callback=none_if_empty,
-        help="Run only tasks for events of this topic or pattern, such as order.*. May be repeated. Default: all tasks.",
+        help="Run only tasks for events whose topic matches, such as order.*. May be repeated. Default: all tasks.",
     ),
-    number_option("-c", "--concurrency", help="Handler threads.", default=DEFAULTS.concurrency),
-    number_option("--prefetch", help="Tasks to claim ahead. Default: the work for 50 ms.", least=0),
+    number_option("-c", "--concurrency", help="Number of handler threads.", default=DEFAULTS.concurrency),
+    number_option("--prefetch", help="Number of tasks to claim ahead. Default: enough for 50 ms.", least=0),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
     click.option(
         "--notifications/--no-notifications",
         default=DEFAULTS.notifications,
-        help="Wait for notifications, or only poll.",
+        help="Wait for notifications as well as polling, or only poll.",
     ),
     click.option(
         "--listen-url",
         envvar="OUTBOXQ_LISTEN_URL",
         show_envvar=True,
-        help="Database URL for notifications that bypasses a connection pooler. The variable hides a password.",
+        help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
     ),
     span_option(
         "--drain-timeout",
-        help="Time for running tasks to finish when the worker stops.",
+        help="Time that running tasks get to finish when the worker stops.",
         default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     ),
     span_option(
         "--timeout-grace",
-        help='Time between the timeout of a handler with timeout_action="kill" and the end of its process.',
+        help='Time from the timeout of a handler with timeout_action="kill" until its process is killed.',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
     ),
     click.option(
@@ -149,19 +141,19 @@ _OPTIONS = (
         help="Run each handler in a thread, or in a child process that can be killed.",
     ),
     number_option(
-        "--tasks-per-child", help="With --isolation process: tasks per child process.", default=DEFAULTS.tasks_per_child
+        "--tasks-per-child", help="Tasks per child process with --isolation process.", default=DEFAULTS.tasks_per_child
     ),
-    click.option("--burst", is_flag=True, help="Stop when no task is left to run."),
+    click.option("--burst", is_flag=True, help="Stop when there are no more tasks to run."),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
     click.option(
         "--relaxed-durability",
         is_flag=True,
-        help="Do not wait until outcomes are on disk. After a crash of the database server or its machine, the last tasks run again.",
+        help="Do not wait until outcomes are on disk. If the database server or its machine crashes, the most recent tasks run again.",
     ),
     number_option(
         "--metrics-port",
-        help="Port for Prometheus. 0: a free one, which the log names. Each further process has the next port. Needs the extra "
-        "prometheus.",
+        help="Port for Prometheus. 0: any free port, which is logged. Each further process uses the next port. Needs the "
+        "extra prometheus.",
         least=0,
         most=LAST_PORT,
     ),
@@ -169,7 +161,7 @@ _OPTIONS = (
         "--metrics-host",
         default=DEFAULTS.metrics_host,
         show_default=True,
-        help="Address for --metrics-port. Everyone who reaches it can read the names of queues and tasks.",
+        help="Address for --metrics-port. Everyone who can reach it can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
     click.option("--reload", is_flag=True, help="Restart when a Python file below the working directory changes."),
@@ -178,7 +170,7 @@ _OPTIONS = (
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
-        help="Lowest level of the log messages on stderr.",
+        help="Lowest level of messages to log on stderr.",
     ),
     click.option(
         "--log-format",
@@ -190,37 +182,38 @@ _OPTIONS = (
     click.option(
         "--log-tracebacks/--no-log-tracebacks",
         default=None,
-        help="Print the traceback of each failed attempt; it may contain personal data. Default: at the level DEBUG. "
+        help="Print the traceback of each failed attempt; it may contain personal data. Default: only at the level DEBUG. "
         "--no-log-tracebacks also hides tracebacks from error trackers.",
     ),
     click.option(
         "--handler-log/--no-handler-log",
         default=DEFAULTS.handler_log,
         show_default=True,
-        help="Store the last 200 lines that a handler logs in an attempt. They may contain personal data.",
+        help="Store the last 200 lines that the handler logs in each attempt. They may contain personal data.",
     ),
     click.option("--live/--no-live", default=None, help="Show a line with the throughput. Default: on a terminal."),
     click.option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor."),
 )
+"""Adds the options of a worker. The ones that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
 
 
 @click.command(cls=Rerunnable, epilog=EPILOG)
 @app_argument
 @app_option
-@worker_options
+@_worker_options
 @click.pass_context
 def worker(context: click.Context, /, app: str | None, app_argument: str | None, **options: Any) -> None:
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
-    Running tasks may finish. A second signal, or SIGQUIT, gives them back at once. SIGUSR1 prints the stacks of all threads.
-    `worker list` lists the live workers, and `worker show` shows one of them.
+    After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them at once. SIGUSR1 prints the
+    stacks of all threads. `worker list` lists the live workers, and `worker show` shows one of them.
     """
     app = one_app(context, app_argument, app)
     if app is None:
         fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
-        raise click.UsageError("--database-url names the same database twice; name each once")
+        raise click.UsageError("--database-url names the same database twice; name each database once")
     own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
     databases = [_environment(url) for url in urls]
     upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
@@ -248,8 +241,8 @@ def serve(
 ) -> NoReturn:
     """Run the outbox that `find` returns, with the options of `worker`.
 
-    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets its own processes. `upgrade`
-    is the command that makes their tables; see `speaking_plainly`.
+    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets processes of its
+    own. `upgrade` is the command that creates their tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -296,13 +289,15 @@ def _parsed(url: str) -> URL:
 
 
 def _environment(url: URL) -> Environment:
-    """Return the environment of a process for this database."""
+    """Return the environment of a process that works on this database."""
     variables = {DATABASE_URL: url.render_as_string(hide_password=False)}
     return Environment(variables=variables, name=url.set(query={}).render_as_string())
 
 
 def _find(app: str, url: URL | None) -> Outbox:
-    """Return the outbox of APP, bound to the database at `url` if one is given. An engine of APP for that database is kept."""
+    """Return APP's outbox, bound to the database at `url` if one is given. If APP already has an engine for that
+    database, it is kept.
+    """
     if url is not None:
         os.environ.update(_environment(url).variables)
     outbox = load(app)
@@ -316,7 +311,7 @@ def _find(app: str, url: URL | None) -> Outbox:
             outbox.bind(url)
         schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
         front_end = FrontEnd(options=f"--url {shown(url)}{schema}")
-    if outbox.integration.front_end == FrontEnd():  # a framework knows better how its commands are typed
+    if outbox.integration.front_end == FrontEnd():  # a framework knows best how its commands are typed
         outbox.integration.front_end = front_end
     return outbox
 
@@ -359,18 +354,18 @@ def _run(
 
 
 def port_of(number: int, first: int | None) -> int | None:
-    """Return the port of the worker process with this number, counted from 1. None: no port. 0: any free port."""
+    """Return the port of the worker process with this number, counted from 1. None means no port, and 0 any free port."""
     return first + number - 1 if first else first
 
 
 def ensure_free(host: str, first: int | None, processes: int) -> None:
-    """Exit if a port is taken, before any process starts. Each process opens its own port later."""
+    """Exit if one of the ports is taken. This runs before any process starts; each process opens its own port later."""
     if not first:
         return
     last = first + processes - 1
     if last > LAST_PORT:
         cure = f"choose one up to {LAST_PORT - processes + 1}"
-        raise click.UsageError(f"--metrics-port {first} with {processes} processes ends at port {last}; {cure}")
+        raise click.UsageError(f"--metrics-port {first} with {processes} processes would need port {last}; {cure}")
     for port in range(first, last + 1):
         try:
             [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -7,8 +7,8 @@
     @outbox.task(queue="mail")
     def send_receipt(order_id: int) -> None: ...
 
-`outbox` is the outbox in the database `default`; `outboxes[alias]` is the one in another database. `task` declares a
-task of `django.tasks`. This package can be imported before the settings and the models.
+`outbox` is the outbox in the database `default`, and `outboxes[alias]` the outbox in another database. `task` declares
+a task for `django.tasks`. This package can be imported before the settings and the models.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name's module when the name is first used: Django imports this package while it reads the settings."""
+    """Import a name's module when the name is first used, because Django imports this package while it reads the
+    settings.
+    """
     if name == "outbox":
         return __getattr__("outboxes")["default"]
     if name not in _HOMES:

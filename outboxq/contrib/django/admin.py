@@ -1,7 +1,7 @@
-"""Django's admin of an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
+"""The Django admin for an outbox: its tasks, dead letters and schedules. The mounted dashboard shows everything else.
 
-The pages of a list only contain the newest rows, so a page costs the same in tables of any size. Forms do not change
-rows. The actions in the lists change rows through the store.
+Lists contain only the newest rows, so a page costs the same however large the table is. Forms cannot change rows. The
+actions in the lists change rows through the store.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from .integration import present_transaction
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
 
 NEWEST = 10_000
-"""Number of rows from which the pages of a list are chosen."""
+"""Number of the newest rows that the pages of a list show."""
 AT_ONCE = 1_000
 """Maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""Number of the newest rows whose names a filter offers."""
+"""Number of the newest rows from which a filter takes the names that it offers."""
 _CHOICES = 100
 _REFUSALS = 10
-"""Maximum number of refusals that are shown one by one."""
+"""Maximum number of refusals that are shown individually."""
 _ERROR = 2_000
-"""Maximum number of characters of an error that a list of dead letters reads."""
+"""Maximum number of characters of an error that are read for the list of dead letters."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -54,17 +54,19 @@ _SOURCES: Mapping[str, Any] = {
 }
 """The tables that contain only the tasks of one status."""
 _LEFT_OUT = {"reason", "force", "take_key_back"}
-"""The fields of verbs that the admin leaves out. It asks for no fields, so it offers only verbs that have no others."""
+"""The verb fields that the admin leaves out. It never asks for fields, so it offers only the verbs that have no other
+fields.
+"""
 
 
 def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
-    """Return the verbs that have no required values and are offered in one of these states."""
+    """Return the verbs that need no values and are offered in at least one of these states."""
     simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
 
 def permission_of(verb: Verb) -> str:
-    """Return the permission that an action needs, in addition to the permission to view the list."""
+    """Return the permission that an action requires, in addition to the permission to view the list."""
     return f"outboxq.{verb.right}_{'taskschedule' if verb.right == 'change' else 'taskexecution'}"
 
 
@@ -80,7 +82,7 @@ def _action(verb: Verb) -> Callable[..., None]:
 
 
 def _columns(*names: str) -> tuple[Callable[[Any], str], ...]:
-    """Return the fields of a page that show these columns: a time in Django's active zone, anything else as plain text."""
+    """Return page fields that show these columns: times in Django's active time zone, everything else as plain text."""
     return tuple(map(_column, names))
 
 
@@ -97,7 +99,7 @@ def _column(column: str) -> Callable[[Any], str]:
 
 
 class NewestRows(ChangeList):
-    """A list of the newest rows. A search for an id finds any row."""
+    """A list of the newest rows. Searching for an id finds any row."""
 
     def get_queryset(self, request: Any, exclude_parameters: Any = None) -> Any:
         found = super().get_queryset(request, exclude_parameters)
@@ -106,7 +108,7 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by a name that one of the newest rows has, or by any other name in the URL."""
+    """A filter by name. It offers the names in the newest rows, and accepts any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
@@ -122,7 +124,7 @@ class NameFilter(admin.SimpleListFilter):
 
 
 def _filter(title: str, parameter_name: str, choices: list[tuple[str, str]] | None = None) -> type[NameFilter]:
-    """Return a filter by a column. `choices` None: the names of the newest rows."""
+    """Return a filter by a column. If `choices` is None, it offers the names in the newest rows."""
     values: dict[str, Any] = {"title": title, "parameter_name": parameter_name}
     if choices is not None:
         values["lookups"] = lambda *_: choices
@@ -134,9 +136,9 @@ StatusFilter = _filter("status", "status", [(status.value, status.value) for sta
 
 
 class OutboxAdmin(admin.ModelAdmin):
-    """The admin of one kind of row, for users with the view permission. Each action also needs its own permission.
+    """The admin for one kind of row. Users need the view permission, and for each action a permission of its own.
 
-    The history of a task or schedule names the user. Each change is also in Django's own log.
+    The history of a task or schedule records which user changed it. Each change is also written to Django's own log.
     """
 
     alias = "default"
@@ -144,7 +146,7 @@ class OutboxAdmin(admin.ModelAdmin):
     noun: ClassVar[str]
     verbs: ClassVar[tuple[Verb, ...]]
     dashboard_page: ClassVar[str]
-    """Page of the dashboard that shows all rows."""
+    """The dashboard page that shows all rows."""
 
     sortable_by = ()
     list_per_page = 100
@@ -152,7 +154,7 @@ class OutboxAdmin(admin.ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
 
     def get_queryset(self, request: Any) -> Any:  # noqa: ARG002
-        """Return the rows of the database `alias`, whatever the routers say."""
+        """Return the rows in the database `alias`, regardless of the routers."""
         return self.model._default_manager.using(self.alias)  # noqa: SLF001 - Django's own name for it
 
     def lookup_allowed(self, lookup: str, value: Any, request: Any = None) -> bool:  # noqa: ARG002
@@ -160,13 +162,13 @@ class OutboxAdmin(admin.ModelAdmin):
         return lookup in {one.parameter_name for one in self.list_filter}
 
     def has_change_permission(self, request: Any, obj: Any = None) -> bool:  # noqa: ARG002
-        """Return False, because only actions change rows."""
+        """Return False, because rows are changed only by actions."""
         return False
 
     has_add_permission = has_delete_permission = has_change_permission
 
     def get_actions(self, request: Any) -> Any:
-        """Return the actions that the user may take."""
+        """Return the actions that the user is permitted to take."""
         missing = {verb.key for verb in self.verbs if not request.user.has_perm(permission_of(verb))}
         return {name: one for name, one in super().get_actions(request).items() if name not in missing}
 
@@ -181,21 +183,21 @@ class OutboxAdmin(admin.ModelAdmin):
         return super().render_change_form(request, context, *args, obj=obj, **options)
 
     def place_of(self, row: Any) -> tuple[str, Mapping[str, str]]:
-        """Return the page of the dashboard that shows the row, and its query parameters."""
+        """Return the dashboard page that shows the row, and its query parameters."""
         return f"tasks/{row.pk}", {}
 
     def response_action(self, request: Any, queryset: Any, **where: Any) -> Any:
-        """Act on the ticked rows, even if the list has changed meanwhile."""
+        """Act on the selected rows, even if the list has changed in the meantime."""
         if "1" not in request.POST.getlist("select_across"):
             queryset = self.get_queryset(request)
         try:
             return super().response_action(request, queryset, **where)
         except ValidationError:  # one of the keys is not a UUID
-            self.message_user(request, "The selection does not name any row, so nothing was changed.", messages.WARNING)
+            self.message_user(request, "The selection contains no valid row, so nothing was changed.", messages.WARNING)
             return None
 
     def act_on(self, request: Any, verb: Verb, rows: Any) -> None:
-        """Change each row of a query, and show the user the results."""
+        """Apply the verb to each row of a query, and show the user the results."""
         chosen = list(rows[: AT_ONCE + 1])
         done, refused = list[Outcome](), list[str]()
         for row in chosen[:AT_ONCE]:
@@ -221,7 +223,7 @@ class OutboxAdmin(admin.ModelAdmin):
         self.message_user(request, f"{sentence(plain_text(words))}.", level)
 
     def _act(self, request: Any, verb: Verb, row: Any) -> Outcome:
-        """Change the row and write Django's log, in the request's transaction or in a separate one."""
+        """Change the row and write to Django's log, in the request's transaction or in a separate one."""
         outbox, by = outboxes[self.alias], f"by {request.user.get_username()} in the admin"
         with outbox.integration.transaction() as transaction:
             outcome = verb.do(outbox.store, row.pk, by=by, using=transaction)
@@ -229,35 +231,38 @@ class OutboxAdmin(admin.ModelAdmin):
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:
-        """Return the URL of a page of the dashboard. None: it is not mounted, or the user may not see it."""
+        """Return the URL of a dashboard page; None if the dashboard is not mounted or the user may not see it."""
         address = page_of(page, self.alias) if request.user.has_perm(VIEW) else None
         return f"{address}?{urlencode(query)}" if address and query else address
 
 
 class NewestAdmin(OutboxAdmin):
-    """The admin of a table with a task name in each row. It may have millions of rows."""
+    """The admin for a table with a task name in each row. The table may have millions of rows."""
 
     search_fields = ("task_name",)
-    search_help_text = f"The whole id of any task, or the beginning of a task name among the newest {NEWEST:,}."
+    search_help_text = f"The whole id of any task, or the beginning of a task name (newest {NEWEST:,} rows only)."
 
     def get_changelist(self, request: Any, **_options: Any) -> type[ChangeList]:  # noqa: ARG002
         return NewestRows
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> tuple[Any, bool]:  # noqa: ARG002
-        """Search by id among all rows, or by the beginning of the name among those of the list."""
+        """Search all rows by id, or the rows of the list by the beginning of the task name."""
         if (task_id := _as_uuid(search_term)) is not None:
             return queryset.filter(pk=task_id), False
         return queryset.filter(task_name__startswith=search_term) if search_term else queryset, False
 
 
 class TaskExecutionAdmin(NewestAdmin):
-    """The admin of tasks. To change what it shows, register a subclass with `alias`, `hidden` or `show_arguments`."""
+    """The admin for tasks. To change what it shows, register a subclass that sets `alias`, `hidden` or
+    `show_arguments`.
+    """
 
     noun, dashboard_page = "task", "tasks"
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """Pattern of the names whose values are shown as asterisks, at any depth of the arguments. None hides nothing.
+    """Pattern for the names whose values are shown as asterisks, at any depth of the arguments. None: all values are
+    shown.
 
     Exception messages are shown unchanged.
     """
@@ -292,7 +297,7 @@ class TaskExecutionAdmin(NewestAdmin):
         return _written(redacted(task.result, self.hidden))
 
     def get_queryset(self, request: Any) -> Any:
-        """Return the tasks without their long columns, which a list does not show."""
+        """Return the tasks without the long columns, which a list does not show."""
         return super().get_queryset(request).defer("args", "headers", "result", "last_error")
 
     def get_fields(self, request: Any, obj: Any = None) -> list[Any]:
@@ -300,7 +305,9 @@ class TaskExecutionAdmin(NewestAdmin):
         return [name for name in super().get_fields(request, obj) if name not in hidden]
 
     def newest(self, found: Any, chosen: Mapping[str, str | None]) -> Any:
-        """Return the rows of a list that are among the newest tasks, or among the newest of a status with a small table."""
+        """Return the listed rows that are among the newest tasks. If the chosen status has a table of its own, look
+        there.
+        """
         source = _SOURCES.get(chosen["status"] or "")
         if source is None:
             return found.filter(**_since("id", TaskExecution.objects.using(self.alias)))
@@ -312,7 +319,7 @@ class TaskExecutionAdmin(NewestAdmin):
 
 
 class DeadLetterAdmin(NewestAdmin):
-    """The admin of tasks that have failed for good."""
+    """The admin for tasks that have failed permanently."""
 
     noun, dashboard_page = "dead letter", "failures"
     ordering = ("-failed_at", "-task_execution_id")
@@ -337,12 +344,12 @@ class DeadLetterAdmin(NewestAdmin):
         return found.filter(**_since("failed_at", DeadLetter.objects.using(self.alias)))
 
     def log_change(self, request: Any, obj: Any, message: Any) -> Any:
-        """Write the change to the log of the task, which outlives its dead letter."""
+        """Write the change to the task's log, because the task outlives its dead letter."""
         return super().log_change(request, TaskExecution(pk=obj.pk, task_name=obj.task_name), message)
 
 
 class TaskScheduleAdmin(OutboxAdmin):
-    """The admin of schedules. It does not show their arguments."""
+    """The admin for schedules. It does not show their arguments."""
 
     noun, dashboard_page = "schedule", "schedules"
     search_fields = ("name", "task_name")
@@ -362,7 +369,7 @@ class TaskScheduleAdmin(OutboxAdmin):
     def state(self, schedule: Any) -> str:
         if schedule.paused_at is not None:
             return f"paused since {local_time(schedule.paused_at)}"
-        return "planted by a clock that was ahead" if stands_ahead(schedule, timezone.now()) else "open"
+        return "planted by a clock that was running fast" if stands_ahead(schedule, timezone.now()) else "open"
 
     def get_changelist_instance(self, request: Any) -> Any:
         page = super().get_changelist_instance(request)
@@ -377,7 +384,7 @@ class TaskScheduleAdmin(OutboxAdmin):
         return "schedule", {"name": row.name}
 
     def _with_next_ticks(self, schedules: Iterable[Any]) -> list[Any]:
-        """Read the next ticks of all of them at once."""
+        """Return the schedules with their next ticks, which are read all at once."""
         found = list(schedules)
         upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=self.alias)
         for schedule in found:
@@ -391,7 +398,7 @@ admin.site.register(TaskSchedule, TaskScheduleAdmin)
 
 
 def local_time(moment: datetime | None) -> str:
-    """Return an aware datetime as text in Django's active time zone, followed by the zone's name; empty for None."""
+    """Format an aware datetime in Django's active time zone, followed by the zone's name. Return "" for None."""
     if moment is None:
         return ""
     try:
@@ -402,14 +409,16 @@ def local_time(moment: datetime | None) -> str:
 
 
 def _written(text: str) -> Any:
-    """Return JSON with its line breaks and indents. If a Content-Security-Policy forbids the style, long lines are not wrapped."""
+    """Return JSON with its line breaks and indentation. If a Content-Security-Policy forbids the style, long lines are
+    not wrapped.
+    """
     return text and format_html(
         '<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', plain_text(text)
     )
 
 
 def _since(column: str, rows: Any) -> dict[str, Any]:
-    """Return the condition for the newest of these rows, by an indexed column."""
+    """Return a condition that selects the newest of these rows by an indexed column."""
     last = rows.order_by(f"-{column}").values_list(column, flat=True)[NEWEST - 1 : NEWEST]
     return {f"{column}__gte": one for one in last}
 

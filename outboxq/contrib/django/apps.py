@@ -16,7 +16,7 @@ from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
 
 OLDEST = (5, 2)
-"""Oldest supported release of Django: outboxq's models need its composite primary keys."""
+"""Oldest supported Django release. outboxq's models need composite primary keys, which it introduced."""
 
 
 class OutboxqConfig(AppConfig):
@@ -31,15 +31,13 @@ class OutboxqConfig(AppConfig):
         """Raise ImproperlyConfigured if Django is too old for outboxq's models."""
         if django.VERSION[:2] < OLDEST:
             raise ImproperlyConfigured(
-                f"outboxq works with Django {'.'.join(map(str, OLDEST))} and later, and this is Django {django.get_version()}; "
+                f"outboxq needs Django {'.'.join(map(str, OLDEST))} or later, but this is Django {django.get_version()}; "
                 "upgrade Django, or take outboxq.contrib.django out of INSTALLED_APPS and use outboxq.Outbox beside Django"
             )
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:
-        """Register checks and signal receivers. Tasks are not imported here: a worker imports all of them, other
-        processes some.
-        """
+        """Register checks and signal receivers. Tasks are not imported here, because only a worker needs all of them."""
         from .operations import check_settings, check_tables
 
         register(check_settings, "outboxq")
@@ -49,7 +47,9 @@ class OutboxqConfig(AppConfig):
 
 
 def _make_tables(using: str, **_: Any) -> None:
-    """Create the tables if MIGRATION_MODULES disables migrations, as in tests. Models alone would make incomplete tables."""
+    """Create the tables if MIGRATION_MODULES disables migrations, as some test settings do. From the models alone,
+    Django would create incomplete tables.
+    """
     from .operations import bring_to, has_tables
 
     if has_tables(using) and MigrationLoader.migrations_module("outboxq")[0] is None:
@@ -58,7 +58,9 @@ def _make_tables(using: str, **_: Any) -> None:
 
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
-    """Store the subscriptions and schedules before the first worker starts; in tests, again after each flush."""
+    """Store the subscriptions and schedules, so that they exist before the first worker starts. In tests this is
+    repeated after each flush.
+    """
     from ...task.schedules import declare_schedules
     from .django_outbox import outboxes
     from .operations import has_tables

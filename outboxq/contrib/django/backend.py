@@ -36,7 +36,9 @@ APP = "outboxq.contrib.django"
 
 
 class OutboxqBackend(BaseTaskBackend):
-    """A backend that enqueues in the transaction of Django's connection. outboxq's workers run the committed tasks."""
+    """A backend that enqueues tasks in the transaction of Django's connection. outboxq's workers run the committed
+    tasks.
+    """
 
     task_class = OutboxqTask
     supports_defer = True
@@ -71,11 +73,12 @@ class OutboxqBackend(BaseTaskBackend):
             self.outbox.tasks.declare(task.module_path)
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Enqueue the task in the transaction of Django's connection; outside `atomic()` in a separate one, as `save()` does.
+        """Enqueue the task in the transaction of Django's connection. Outside `atomic()`, use a separate transaction,
+        as `save()` does.
 
         Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raise InvalidTask for
-        a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
-        PayloadError for arguments that cannot be stored. Nothing is written then.
+        a task that no worker could find, TypeError for arguments that do not match the function or are not JSON, and
+        PayloadError for arguments that cannot be stored. If any of these is raised, nothing is written.
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:
@@ -95,7 +98,9 @@ class OutboxqBackend(BaseTaskBackend):
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """Return the TaskResult with this id. Raises TaskResultDoesNotExist, also for a task that was not enqueued through Django's tasks."""
+        """Return the TaskResult with this id. Raises TaskResultDoesNotExist, even for an existing task if it was not
+        enqueued through Django's tasks.
+        """
         try:
             task_id = UUID(str(result_id))
         except ValueError as error:
@@ -108,7 +113,7 @@ class OutboxqBackend(BaseTaskBackend):
             return self._result(execution, using=where)
 
     def check(self, **kwargs: Any) -> list[checks.CheckMessage]:
-        """Check the settings of the backend, for `manage.py check`."""
+        """Check the backend's settings for `manage.py check`."""
         where = f"TASKS[{self.alias!r}]"
         found = list(super().check(**kwargs))
         if not apps.is_installed(APP):
@@ -128,7 +133,7 @@ class OutboxqBackend(BaseTaskBackend):
         return found
 
     def reading(self) -> AbstractContextManager[object]:
-        """Open a transaction for reading: the current one, or a short one that does not wait for a writer on SQLite."""
+        """Return a transaction for reading: the current one, or a short one that does not wait for a writer on SQLite."""
         return present_transaction(self.database, mode="DEFERRED")
 
     def _adapter(self, name: str) -> TaskAdapter | None:
@@ -139,8 +144,8 @@ class OutboxqBackend(BaseTaskBackend):
         return found if isinstance(found, TaskAdapter) else None
 
     def _result(self, execution: TaskExecution, *, using: object) -> Any:
-        """Return the result with the task as it was enqueued, or as much of the task as is known if it is no longer in
-        the code.
+        """Return the result with the task as it was enqueued. If the task is no longer in the code, include what is
+        known about it.
         """
         if (call := Call.parse(execution.args)) is None:
             raise TaskResultDoesNotExist(str(execution.id))
@@ -151,7 +156,7 @@ class OutboxqBackend(BaseTaskBackend):
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Forget the tasks that were found under settings that a test has changed."""
+    """Forget the tasks that were found, because a test has changed the settings."""
     if setting in {"TASKS", "INSTALLED_APPS"}:
         for alias in outboxes:
             outboxes[alias].tasks.forget()

@@ -1,4 +1,4 @@
-"""The names of `django.tasks` in Django 6, or of the backport `django_tasks`.
+"""Names from `django.tasks` in Django 6, or from the backport `django_tasks`.
 
 The choice between the two depends on the installed packages, so a type checker sees Any.
 """
@@ -15,7 +15,7 @@ _HOMES = [name for name in ("django.tasks", "django_tasks") if find_spec(name) i
 if not _HOMES:
     raise ImproperlyConfigured("django.tasks needs Django 6.0; install the backport: pip install django-tasks")
 PACKAGE = _HOMES[0]
-"""Name of the package, and of its logger."""
+"""Name of the package and of its logger."""
 
 _base, _exceptions = import_module(f"{PACKAGE}.base"), import_module(f"{PACKAGE}.exceptions")
 BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
@@ -32,4 +32,4 @@ task_backends: Any = import_module(PACKAGE).task_backends
 signals: Any = import_module(f"{PACKAGE}.signals")
 _utilities = "django.utils.json" if PACKAGE == "django.tasks" else "django_tasks.utils"
 normalize_json: Any = import_module(_utilities).normalize_json
-"""Function that turns mappings, sequences, bytes and scalars into JSON's types. Raises TypeError for anything else."""
+"""Function that converts mappings, sequences, bytes and scalars to JSON types. Raises TypeError for anything else."""

@@ -1,4 +1,4 @@
-"""The dashboard in a Django project, for its users: one line in `urls.py`."""
+"""The dashboard inside a Django project, for the project's users. It takes one line in `urls.py`."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ ACT: Final = (
     "outboxq.change_queuesettings",
     "outboxq.change_taskschedule",
 )
-"""The permissions to act. A user needs all of them, because the dashboard has one right for all its actions."""
+"""The permissions to make changes. A user needs all of them, because the dashboard has a single right for all actions."""
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
-"""Name of the dashboard's URLs, with the alias of its database."""
+"""Name of the dashboard's URLs, which includes the alias of the database."""
 
 
 def dashboard_urls(
     using: str = DEFAULT_DB_ALIAS, *, allow_actions: bool = False, show_arguments: bool = False
 ) -> list[URLPattern]:
-    """Return the dashboard of an outbox for ``path("outboxq/", include(dashboard_urls()))``.
+    """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
-    Users need the permission to view task executions. To act, they need the permissions to retry, cancel and discard them, and to
-    change queues and schedules. Visitors without a log-in are sent to the log-in page of the settings.
+    Users need the permission to view task executions. To make changes, they also need the permissions to retry, cancel
+    and discard task executions, and to change queues and schedules. Visitors who are not logged in are redirected to
+    the login page that the settings name.
 
     Args:
         using: Alias of the outbox's database.
@@ -72,7 +73,9 @@ def dashboard_urls(
 
 
 def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
-    """Return the URL of a page of the dashboard. None: the project's `urls.py` does not mount it for this database."""
+    """Return the URL of a dashboard page; None if the project's `urls.py` does not mount the dashboard for this
+    database.
+    """
     try:
         return reverse(_NAME.format(using), kwargs={"page": page})
     except NoReverseMatch:
@@ -86,7 +89,7 @@ def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewe
     environ: dict[str, Any] = {
         **request.META,
         "REQUEST_METHOD": request.method,
-        "HTTP_HOST": request.get_host(),  # as trusted by the settings, also behind a proxy
+        "HTTP_HOST": request.get_host(),  # checked against the settings, also behind a proxy
         "SCRIPT_NAME": _bytes_as_text(root),
         "PATH_INFO": _bytes_as_text(request.path[len(root) :]),
         "CONTENT_LENGTH": str(len(body)),
@@ -111,5 +114,5 @@ def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewe
 
 
 def _bytes_as_text(path: str) -> str:
-    """Return a path in WSGI's form, in which each byte is a character."""
+    """Return a path in the form that WSGI requires, in which each byte is a character."""
     return path.encode().decode("latin-1")

@@ -1,4 +1,4 @@
-"""The outboxes of a project, one for each database, each with its Store. They are made at first use."""
+"""The outboxes of a project: one for each database, each with a Store. They are created on first use."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from .integration import DjangoIntegration, DjangoRegistry
 SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA: the PostgreSQL schema of outboxq's tables. HOOKS: the import paths of hooks or of their classes. VERSION and RETENTION: the
-`version` and the `retention` of each `Outbox`.
+SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION and
+RETENTION are the `version` and the `retention` of each `Outbox`.
 """
 
 
 class DjangoOutbox(Outbox):
-    """An outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in its transaction.
+    """An outbox in one of DATABASES. `task.enqueue()` writes through Django's own connection, in that connection's
+    transaction.
 
     Outside `transaction.atomic()` it writes in a separate transaction, as a model's `save()` does.
     """
@@ -45,7 +46,7 @@ class DjangoOutbox(Outbox):
     tasks: DjangoRegistry
 
     def __init__(self, alias: str = "default") -> None:
-        """Make the outbox. Raises ConfigurationError for unknown keys of OUTBOXQ in the settings."""
+        """Create the outbox. Raises ConfigurationError if OUTBOXQ in the settings has unknown keys."""
         self.alias = alias
         self._chosen: tuple[str, DjangoStore] | None = None
         self._choosing = threading.Lock()
@@ -57,15 +58,16 @@ class DjangoOutbox(Outbox):
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
-        """Raise ConfigurationError: DATABASES in the settings names the database."""
+        """Raise ConfigurationError, because the database is chosen by DATABASES in the settings."""
         raise ConfigurationError(f"this outbox is in Django's database {self.alias!r}; change DATABASES to move it")
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks named in the settings. They are imported at first use, because their modules may need the project's
+        """The hooks named in the settings. They are imported on first use, because their modules may need the project's
         models.
 
         Raises ConfigurationError for a path that does not lead to a hook.
+
         """
         return HookCalls.of(hooks_of_settings())
 
@@ -76,12 +78,12 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. Its methods only use Django's connection with ``using=``; otherwise they make an engine.
+        """The Store. Its methods use Django's connection only with ``using=``; otherwise they create an engine.
 
-        It follows the settings: if a test changes the name of the database, this is another Store.
+        It follows the settings: when a test changes the name of the database, a new Store is created.
         """
         if self._stand_in is not None:
-            return self._stand_in.store  # type: ignore[return-value]  # it is in the transaction of Django's connection
+            return self._stand_in.store  # type: ignore[return-value]  # it works in the transaction of Django's connection
         database = repr(
             [connections[self.alias].settings_dict[key] for key in ("ENGINE", "NAME", "HOST", "PORT", "USER")]
         )
@@ -92,9 +94,9 @@ class DjangoOutbox(Outbox):
             return self._chosen[1]
 
     def task_of(self, task: object) -> Task[..., Any]:
-        """Return the task of this outbox that a schedule names, which may be one of `django.tasks`.
+        """Return this outbox's task for a schedule. The task may be one of `django.tasks`.
 
-        Raises ConfigurationError for a Django task of another backend or database.
+        Raises ConfigurationError for a Django task that belongs to another backend or database.
         """
         path = getattr(task, "module_path", None)
         if not isinstance(path, str) or isinstance(task, Task):
@@ -115,10 +117,10 @@ class DjangoOutbox(Outbox):
 
 
 class DjangoStore(FrameworkStore):
-    """A Store for one of DATABASES. It only makes an engine for work that Django's own connection cannot do."""
+    """A Store for one of DATABASES. It creates an engine only for work that Django's own connection cannot do."""
 
     def __init__(self, engine: Engine | None = None, *, alias: str | None = None, **options: Any) -> None:
-        """Make the Store. `alias` None: a worker's own Store, made from the engine of another Store."""
+        """Create the Store. If `alias` is None, it is a worker's own Store, created from another Store's engine."""
         super().__init__(engine, **options)
         self.alias = alias
         self._migrated = alias
@@ -130,7 +132,7 @@ class DjangoStore(FrameworkStore):
         if self.alias is not None:
             with self._making:
                 if self.engine is None:
-                    # No pool: the engine is rarely used, and an open connection would prevent dropping a test's database.
+                    # No pool: the engine is rarely used, and an open connection would keep a test database from being dropped.
                     self.engine = engine_of(self.alias, poolclass=NullPool)
         return super().bound_engine
 
@@ -141,7 +143,7 @@ class DjangoStore(FrameworkStore):
         return super().may_pass(DBAPIError("", None, cause) if isinstance(cause, Exception) else error)
 
     def ensure_current_on_django(self) -> None:
-        """Check the tables like `ensure_current`, on Django's connection, which must be inside `atomic()`."""
+        """Check the tables as `ensure_current` does, but on Django's connection, which must be inside `atomic()`."""
         self.check_schema(target_of(self.alias, schema=self.schema))
 
     def reserved(self, gone: threading.Event, *, hurried: bool = False) -> Self:
@@ -164,8 +166,8 @@ class DjangoStore(FrameworkStore):
             return
         there = target.connection
         if there.alias != self.alias and _place(there) != _place(connections[self.alias]):
-            cure = f"the task belongs to its business rows: declare it on outboxes[{there.alias!r}]"
-            raise InvalidTarget(f"this is the database {there.alias!r}, but the outbox is in {self.alias!r}; {cure}")
+            cure = f"a task must be stored with its business rows: declare it on outboxes[{there.alias!r}]"
+            raise InvalidTarget(f"the connection is to {there.alias!r}, but the outbox is in {self.alias!r}; {cure}")
 
     @property
     def upgrade_command(self) -> str:
@@ -174,14 +176,16 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes by alias, like `django.db.connections`, but shared by all threads: an outbox holds the tasks."""
+    """The outboxes by alias, like `django.db.connections`. All threads share them, because an outbox holds the tasks."""
 
     def __init__(self) -> None:
         self._made: dict[str, DjangoOutbox] = {}
         self._making = threading.Lock()
 
     def __getitem__(self, alias: str) -> DjangoOutbox:
-        """Return the outbox in this database. Raises ConfigurationError for an alias that is not in DATABASES."""
+        """Return the outbox in the database with this alias. Raises ConfigurationError if DATABASES does not contain
+        the alias.
+        """
         with self._making:
             if alias not in self._made:
                 if alias not in connections:
@@ -237,7 +241,7 @@ def _imported_hook(path: str) -> Hook:
 
 
 def _forget(*, setting: str, **_: Any) -> None:
-    """Read the hooks again after a test has changed the settings."""
+    """Have the hooks read again after a test has changed the settings."""
     if setting == "OUTBOXQ":
         outboxes.forget_hooks()
 
@@ -253,7 +257,7 @@ def _place(connection: Any) -> list[Any]:
 
 
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Return an engine for the database of Django's `alias`. It does not connect yet.
+    """Return an engine for one of Django's databases. It does not connect yet.
 
     Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not support.
     """
@@ -267,14 +271,16 @@ def _sqlite(connection: Any, poolclass: type[Pool] | None) -> Engine:
     name = connection.settings_dict["NAME"]
     if connection.is_in_memory_db():
         cure = "give it a file (in tests: DATABASES[…]['TEST']['NAME'])"
-        raise ConfigurationError(f"no worker can share the in-memory SQLite database {connection.alias!r}; {cure}")
+        raise ConfigurationError(f"a worker cannot share the in-memory SQLite database {connection.alias!r}; {cure}")
     if str(name).startswith("file:"):
         return make_engine(URL.create("sqlite", database=str(name), query={"uri": "true"}), poolclass=poolclass)
     return make_engine(URL.create("sqlite", database=str(Path(name).resolve())), poolclass=poolclass)
 
 
 def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
-    """Return an engine that connects as Django does, with OPTIONS, but without the parameters that Django adds for itself."""
+    """Return an engine that connects as Django does, including OPTIONS but not the parameters that Django adds for its
+    own use.
+    """
     alias = connection.alias
     engine = make_engine(_called(connection.settings_dict), poolclass=poolclass)
 
@@ -286,7 +292,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the URL of the database for messages and logs, with its server and without the password."""
+    """Return the URL of the database for messages and logs. It names the server, but does not contain the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:

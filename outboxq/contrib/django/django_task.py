@@ -27,13 +27,15 @@ _DECLARED = [
     for name in TaskSettings.__annotations__
     if name not in {"name", "queue", "priority", "subscribe", "check_types"}
 ]
-"""The options of `Outbox.task` that a Django task has under the same names, and a backend for all its tasks."""
+"""The options of `Outbox.task` that exist under the same names for a Django task, and in OPTIONS for all tasks of a
+backend.
+"""
 _CALL = [name for name in CallOptions.__annotations__ if name not in {"queue", "priority", "run_after"}]
-"""The options of `Task.using` that a Django task has in addition to Django's own."""
+"""The options of `Task.using` that a Django task has in addition to Django's own options."""
 
 
 def _none_of(name: str, options: Sequence[str], *bases: type) -> Any:
-    """Return a record with these options, which are None by default."""
+    """Return a dataclass with these options, all of which default to None."""
     given = [(one, Any, field(default=None, hash=one != "headers")) for one in options]
     return make_dataclass(name, given, bases=bases, frozen=True, slots=True, kw_only=True)
 
@@ -44,9 +46,9 @@ _Defaults: Any = _none_of("_Defaults", _DECLARED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxqTask(_WithOptions):
-    """A task of `django.tasks` with the options of `outboxq.Outbox.task` and of `outboxq.Task.using`.
+    """A `django.tasks` task with the options of `outboxq.Outbox.task` and `outboxq.Task.using`.
 
-    None: the value in the backend's OPTIONS, otherwise outboxq's default.
+    If an option is None, the value in the backend's OPTIONS applies, otherwise outboxq's default.
     """
 
     # Django's own options, which have defaults from 6.1 on.
@@ -65,9 +67,11 @@ class OutboxqTask(_WithOptions):
         backend: str | None = None,
         **options: Any,
     ) -> Self:
-        """Return the task with these options, which are those of `outboxq.Task.using`. None keeps an option.
+        """Return a copy of the task with these options, which are the same as those of `outboxq.Task.using`. None
+        leaves an option unchanged.
 
-        Raises InvalidTask for a value out of range, and TypeError for an unknown option or an option of the declaration.
+        Raises InvalidTask for a value out of range, and TypeError for an unknown option or one that belongs in the
+        declaration.
         """
         if unknown := next((name for name in options if name not in _CALL), None):
             raise TypeError(f"using() got an unexpected keyword argument {unknown!r}")
@@ -75,32 +79,37 @@ class OutboxqTask(_WithOptions):
         return replace(self, **{name: value for name, value in (own | options).items() if value is not None})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the import path and the options of `using()`. The import restores a retry policy."""
+        """Pickle the import path and the options set by `using()`. Importing the task restores the others, such as the
+        retry policy.
+        """
         given = {one.name: getattr(self, one.name) for one in fields(self) if one.name not in _OF_THE_IMPORT}
         return _rebuilt, (self.module_path, given)
 
 
 def task(function: Callable[..., Any] | None = None, *, backend: str = "default", **options: Any) -> Any:
-    """Declare a task as Django's `@task` does, with outboxq's options: ``@task(queue_name="mail", retry=RetryPolicy(…))``.
+    """Declare a task as Django's `@task` does, but with outboxq's options: ``@task(queue_name="mail",
+    retry=RetryPolicy(…))``.
 
-    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This function also works in
-    Django 6.0. Another backend, as in tests, runs the task without these options. Raises TypeError for an unknown option, and
-    InvalidTask for a value out of range.
+    From Django 6.1 on, and in the backport, Django's own `@task` does the same for outboxq's backend. This function
+    also works in Django 6.0. Other backends, such as those used in tests, ignore outboxq's options. Raises TypeError
+    for an unknown option, and InvalidTask for a value out of range.
     """
     if "run_after" in options:
-        raise TypeError("run_after belongs to one call; write task.using(run_after=…).enqueue(…)")
+        raise TypeError("run_after applies to a single call; write task.using(run_after=…).enqueue(…)")
     declared = partial(OutboxqTask, backend=backend, **options)
     return declared(func=function) if function is not None else lambda f: declared(func=f)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options(_Defaults):
-    """The database of a backend, and the defaults of its tasks. Without a retry policy a task has one attempt, as in Django."""
+    """A backend's database, and the defaults for its tasks. Without a retry policy a task has only one attempt, as in
+    Django.
+    """
 
     database: str = "default"
     """Alias of the database in DATABASES."""
     modules: Sequence[str] = ()
-    """Packages and modules outside the installed apps in which tasks are declared."""
+    """Packages and modules outside the installed apps that declare tasks."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
@@ -120,13 +129,13 @@ class Options(_Defaults):
 
 
 def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
-    """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task for a Django task.
+    """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task that runs a Django task.
 
-    `defaults` are those of the backend. Without a retry policy a task has a single attempt, as in Django.
+    `defaults` are the backend's. Without a retry policy a task has only one attempt, as in Django.
     """
 
     def chosen(name: str) -> Any:
-        given = getattr(task, name, None)  # a plain Django Task has none
+        given = getattr(task, name, None)  # a plain Django Task does not have it
         return getattr(defaults, name) if given is None else given
 
     given = {name: value for name in _DECLARED if (value := chosen(name)) is not None}
@@ -145,7 +154,7 @@ def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
 
 
 def call_options(task: Any) -> dict[str, Any]:
-    """Return the options of `outboxq.Task.using` for one enqueue of the task."""
+    """Return the options of `outboxq.Task.using` with which the task is enqueued."""
     given = {name: getattr(task, name, None) for name in _CALL}
     due = None if task.run_after is None else aware(task.run_after)
     options = {"queue": task.queue_name, "priority": int(task.priority), "run_after": due}
@@ -179,7 +188,9 @@ def validate(task: Any, defaults: Options) -> None:
 
 
 def changed(task: Any, **changes: Any) -> Any:
-    """Return a changed copy without validation, because a task may have been enqueued under other settings."""
+    """Return a changed copy of the task. It is not validated, because the task may have been enqueued under other
+    settings.
+    """
     copy = object.__new__(type(task))
     for one in fields(task):
         object.__setattr__(copy, one.name, changes.get(one.name, getattr(task, one.name)))
@@ -187,7 +198,7 @@ def changed(task: Any, **changes: Any) -> Any:
 
 
 def unvalidated(path: str, **values: Any) -> OutboxqTask:
-    """Return a task with this import path without validation. A stored task may no longer be in the code."""
+    """Return a task with this import path. It is not validated, because a stored task may no longer be in the code."""
 
     def gone(*_: Any, **__: Any) -> NoReturn:
         raise UnknownTask(f"the task {path} no longer exists")
@@ -202,12 +213,12 @@ def unvalidated(path: str, **values: Any) -> OutboxqTask:
 
 
 def aware(moment: datetime) -> datetime:
-    """Return an aware datetime. With USE_TZ = False, Django's are naive, in the zone of TIME_ZONE."""
+    """Return an aware datetime. With USE_TZ = False, Django's datetimes are naive and in the time zone TIME_ZONE."""
     return moment if timezone.is_aware(moment) else timezone.make_aware(moment, timezone.get_default_timezone())
 
 
 def local(moment: datetime | None) -> datetime | None:
-    """Return a datetime in Django's form: naive with USE_TZ = False."""
+    """Return a datetime in Django's form, which is naive with USE_TZ = False."""
     if moment is not None and not settings.USE_TZ:
         moment = timezone.make_naive(moment, timezone.get_default_timezone())
     return moment

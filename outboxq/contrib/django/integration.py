@@ -1,4 +1,4 @@
-"""The integration with Django: the transaction of a request, the tasks of an outbox, and the connections of a handler."""
+"""The integration with Django: a request's transaction, an outbox's tasks, and a handler's connections."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("outboxq.worker")
 _handled: ContextVar[TaskContext | None] = ContextVar("outboxq_django_context", default=None)
-"""The context of the handler that runs in this thread, or whose transaction ends: for the fields of log records."""
+"""The context of the handler that is running in this thread or whose transaction is ending. Log records take their
+fields from it.
+"""
 
 
 class DjangoIntegration(Integration):
-    """The integration with one of DATABASES: enqueues join the transaction of its connection, and so do transactional tasks."""
+    """The integration with one of DATABASES. Enqueues and transactional tasks join the transaction of its connection."""
 
     front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
 
@@ -52,7 +54,7 @@ class DjangoIntegration(Integration):
         token = _handled.set(context)
         try:
             if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-                yield  # in a test: Django would close its connections and reset its queries
+                yield  # in a test, in which Django would close the connections and reset the queries
                 return
             _refresh_connections()
             try:
@@ -65,10 +67,11 @@ class DjangoIntegration(Integration):
 
     @contextmanager
     def unit_of_work(self, store: Store, *, within: object = None) -> Iterator[DjangoUnitOfWork]:
-        """Open `transaction.atomic()` on Django's connection, so the ORM's writes and the completion are committed together.
+        """Open `transaction.atomic()` on Django's connection, so that the ORM's writes and the completion are committed
+        together.
 
-        Raises InvalidTarget if `within` is not Django's connection to this database, and after the block if the handler left the
-        transaction open or closed the connection.
+        Raises InvalidTarget if `within` is not Django's connection to this database. Also raises it after the block, if
+        the handler left a transaction open or closed the connection.
         """
         connection = connections[self.alias]
         if within is not None:
@@ -81,7 +84,7 @@ class DjangoIntegration(Integration):
             return
         committed: list[bool] = []
         was_abandoned = False
-        is_nested = connection.in_atomic_block  # in a TestCase, which Django takes for durable
+        is_nested = connection.in_atomic_block  # in a TestCase, whose transaction Django treats as durable
         try:
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
@@ -94,49 +97,51 @@ class DjangoIntegration(Integration):
         except BaseException as error:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
                 raise
-            text = "an on_commit callback failed after its task was committed, so later callbacks were not called; the task is not repeated"
+            text = "an on_commit callback failed after its task was committed, so later callbacks were not called; the task will not run again"
             context = _handled.get()
             fields = {} if context is None else fields_of(context.claim, exception=exception_field(error))
             log.exception(text, extra=fields)
         finally:
             if was_abandoned:
                 _drop(connection)
-        if not committed and not is_nested:  # Django reports no error then
+        if not committed and not is_nested:  # in this case Django does not report an error
             _drop(connection)
             cure = "write each block as `with atomic():`, and do not close connections inside"
             why = "its handler left an atomic() block open, or closed the connection"
             raise InvalidTarget(f"the transaction of this task was not committed: {why}; {cure}")
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
-        """Send the signal of a task of `django.tasks`."""
+        """Send the signal of a `django.tasks` task."""
         tasks = getattr(context.outbox, "tasks", None)
         if isinstance(tasks, DjangoRegistry):
             tasks.ended(context, outcome)
 
     def on_thread_exit(self) -> None:
-        """Close the connections of the thread."""
+        """Close the thread's connections."""
         connections.close_all()
 
 
 @contextmanager
 def present_transaction(alias: str, *, mode: str = "IMMEDIATE") -> Iterator[object]:
-    """Yield the connection inside the current `atomic()`; outside `atomic()`, inside a separate one, as `save()` does.
+    """Yield the connection inside the current `atomic()` block. If there is none, open a separate one, as `save()`
+    does.
 
     `mode` is the mode of the separate transaction on SQLite.
     """
     connection = connections[alias]
     if connection.in_atomic_block or not connection.get_autocommit():
-        yield connection  # without atomic(): an error of outboxq must not mark the caller's block for rollback
+        yield connection  # not in atomic(), because an error in outboxq must not mark the caller's block for rollback
         return
     with _atomic(connection, mode=mode):
         yield connection
 
 
 class DjangoRegistry(TaskRegistry):
-    """The tasks declared with `@outbox.task`, and those of `django.tasks`, found by their names: their import paths.
+    """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, which are found by name: their import
+    paths.
 
-    A name comes from a row of the database. So only modules of the installed apps and modules that OPTIONS allows are imported, and
-    only a Django Task with exactly this name is used.
+    Names come from database rows. For safety, only modules of installed apps and modules that OPTIONS allows are
+    imported, and only a Django Task with exactly this name is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -146,7 +151,7 @@ class DjangoRegistry(TaskRegistry):
         self._found: dict[str, TaskAdapter] = {}
 
     def declare(self, path: str) -> None:
-        """Remember a task that a module declares during its import. It can be found after the import."""
+        """Remember a task that a module declares while it is being imported. The task can be found after the import."""
         self._declared[path] = None
 
     def forget(self) -> None:
@@ -154,17 +159,17 @@ class DjangoRegistry(TaskRegistry):
         self._found.clear()
 
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
-        """Pass the outcome of a handler on to the adapter, if the task is one of `django.tasks`."""
+        """If the task is a `django.tasks` task, pass its handler's outcome on to the adapter."""
         if (adapter := self._found.get(context.task_name)) is not None:
             adapter.ended(context, outcome)
 
     def get(self, name: str) -> Task[..., Any]:
-        """Return the task of this name. Raises UnknownTask."""
+        """Return the task with this name. Raises UnknownTask."""
         if super().__contains__(name):
             return super().get(name)
         found = self._find(name)
         if found is None:
-            raise UnknownTask(f"task {name!r} is neither declared in this process nor a @task of an installed app")
+            raise UnknownTask(f"task {name!r} is neither declared in this process nor a @task in an installed app")
         return found
 
     def __contains__(self, name: str) -> bool:
@@ -186,7 +191,7 @@ class DjangoRegistry(TaskRegistry):
                 return None
             except Exception:
                 log.exception(
-                    "task %r cannot be imported; correct its module and restart the worker", name, extra={"task": name}
+                    "task %r cannot be imported; fix its module and restart the worker", name, extra={"task": name}
                 )
                 return None
             if found is not None:
@@ -204,7 +209,7 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Execute one of Django's statements, and keep its error, because an inner `atomic()` may hide it from the
+        """Execute one of Django's statements. Keep its error, because an inner `atomic()` may hide the error from the
         caller.
         """
         try:
@@ -214,23 +219,23 @@ class DjangoUnitOfWork:
             raise
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether an error from outside ended this transaction, judging by `error`."""
+        """Return whether `error` shows that something external ended this transaction."""
         dialect = DjangoTarget(self.target, None).dialect
         return dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back in another thread, because the claim cannot be ended otherwise."""
+        """Roll back from another thread, because the claim cannot be ended otherwise."""
         self._abandonment.abandon()
 
     def was_abandoned(self) -> bool:
-        """Return whether the transaction was abandoned, so that the connection must not be used again. After this call
-        it can no longer be abandoned.
+        """Return whether the transaction was abandoned. If it was, the connection must not be used again. After this
+        call, the transaction can no longer be abandoned.
         """
         return self._abandonment.end()
 
     @property
     def connection(self) -> NoReturn:
-        """Raise InvalidTarget: SQLAlchemy on Django's connection would end Django's transaction."""
+        """Raise InvalidTarget, because SQLAlchemy would end Django's transaction if it used Django's connection."""
         cure = f"use the ORM, or django.db.connections[{self.target.alias!r}].cursor()"
         raise InvalidTarget(f"in Django, ctx.connection and ctx.session do not exist; {cure}")
 
@@ -242,13 +247,17 @@ class DjangoUnitOfWork:
         return DjangoTarget(self.target, None).database()
 
     def flush(self) -> None:
-        """Check that the transaction is still open; the ORM has no pending writes. Raises InvalidTarget if it has ended."""
+        """Check that the transaction is still open, and raise InvalidTarget if it has ended. The ORM has no pending
+        writes to flush.
+        """
         if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
             raise ended()
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as around a request, and check the others before their next use, because a lost attempt costs more."""
+    """Close old connections, as Django does around a request. Have the others checked before their next use, because a
+    lost attempt would cost more.
+    """
     reset_queries()
     for connection in connections.all(initialized_only=True):
         connection.health_check_enabled = True
@@ -256,11 +265,13 @@ def _refresh_connections() -> None:
 
 
 def _end_what_is_open(context: TaskContext) -> None:
-    """Roll back transactions that the handler left open. Otherwise writes of later handlers in this thread would not be committed."""
+    """Roll back transactions that the handler left open. Otherwise the writes of later handlers in this thread would
+    not be committed.
+    """
     for connection in connections.all(initialized_only=True):
         if connection.in_atomic_block:
             text = (
-                "task %s (%s) left a transaction open on the database %r, which is rolled back; end each atomic() block"
+                "task %s (%s) left a transaction open on the database %r; it was rolled back; end each atomic() block"
             )
             names = (context.task_id, context.task_name, connection.alias)
             log.error(text, *names, extra=fields_of(context.claim))
@@ -268,18 +279,20 @@ def _end_what_is_open(context: TaskContext) -> None:
 
 
 def _drop(connection: Any) -> None:
-    """Close the connection; the thread opens another when it needs one."""
+    """Close the connection. The thread opens another one when it needs it."""
     connection.close()
     del connections[connection.alias]
 
 
 @contextmanager
 def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) -> Iterator[None]:
-    """Open `transaction.atomic()`, on SQLite as a writer unless `mode` says otherwise, because a write after a read may be refused."""
+    """Open `transaction.atomic()`. On SQLite it begins as a writer unless `mode` says otherwise, because a write after
+    a read could be refused.
+    """
     block = transaction.atomic(using=connection.alias, durable=durable)
     with ExitStack() as stack:
         if hasattr(connection, "transaction_mode"):
-            connection.ensure_connection()  # it reads the settings
+            connection.ensure_connection()  # this reads the settings
             before, connection.transaction_mode = connection.transaction_mode, mode
             try:
                 stack.enter_context(block)
@@ -292,7 +305,7 @@ def _atomic(connection: Any, *, mode: str = "IMMEDIATE", durable: bool = False) 
 
 @contextmanager
 def _autocommit(connection: Any) -> Iterator[None]:
-    """Switch autocommit on for the block: with AUTOCOMMIT False in the settings, `atomic()` would commit nothing."""
+    """Turn autocommit on during the block, because `atomic()` commits nothing if the settings contain AUTOCOMMIT False."""
     if connection.in_atomic_block or connection.get_autocommit():
         yield
         return

@@ -1,6 +1,6 @@
-"""Read-only models of outboxq's tables, for queries, for the admin, and for Django's flush after a test.
+"""Read-only models of outboxq's tables for queries, for the admin, and for the flush that Django does after a test.
 
-Only the outbox writes the tables, because each change of a task changes several rows.
+Only the outbox writes to the tables, because every change to a task affects several rows.
 """
 # ruff: noqa: D106 - a Meta needs no docstring
 
@@ -21,7 +21,9 @@ from .django_outbox import setting
 
 
 class InstantField(models.DateTimeField):
-    """A field of aware UTC datetimes, independent of USE_TZ. On SQLite outboxq stores and compares them as ISO text."""
+    """A field for aware UTC datetimes, whatever USE_TZ is. On SQLite, outboxq stores and compares datetimes as ISO
+    strings.
+    """
 
     def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
         if connection.vendor != "sqlite" or not isinstance(value, datetime):
@@ -33,12 +35,12 @@ class InstantField(models.DateTimeField):
 
 
 def _aware(value: datetime, connection: Any) -> datetime:
-    """Return an aware datetime. With USE_TZ = False, a naive one is in the connection's time zone."""
+    """Return an aware datetime. With USE_TZ = False, naive datetimes are in the connection's time zone."""
     return value if value.tzinfo is not None else value.replace(tzinfo=ZoneInfo(connection.timezone_name))
 
 
 def table(name: str) -> str:
-    """Return the name for `db_table`. With a schema, Django's quotes enclose both parts."""
+    """Return the name for `db_table`. With a schema, the name contains the quotes between its two parts."""
     schema = setting("SCHEMA")
     return name if schema is None else f'{schema}"."{name}'
 
@@ -85,13 +87,15 @@ _FIELDS: dict[type, Any] = {
     UtcDateTime: InstantField,
     Uuid: models.UUIDField,
 }
-"""The field for a column of each type. Columns of other types exist only on PostgreSQL, and have no field."""
+"""The field class for each column type. Columns of other types exist only on PostgreSQL and have no field."""
 
 
 def _derived(
     name: str, source: Table, *permissions: str, text: Callable[[Any], str] = lambda row: str(row.pk), **options: Any
 ) -> Any:
-    """Return a model with the columns of this table. `text`: its str(); `options`: of its Meta."""
+    """Return a model with the columns of this table. `text` is its `__str__`, and `options` are the options of its
+    Meta.
+    """
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]
     fields: dict[str, Any] = {"pk": models.CompositePrimaryKey(*key)} if len(key) > 1 else {}

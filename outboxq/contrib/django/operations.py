@@ -1,4 +1,4 @@
-"""Operations of Django's migrations: they run outboxq's own, on Django's connection and in its transaction."""
+"""Operations for Django migrations. They run outboxq's own migrations on Django's connection, in its transaction."""
 
 from __future__ import annotations
 
@@ -28,28 +28,29 @@ _DRIVERS: dict[str, dict[str, Any]] = {
 
 
 def reaching(revision: str, *, before: str) -> RunPython:
-    """Return the operation that brings the tables to a revision of outboxq, and back to the revision `before`.
+    """Return an operation that brings the tables to a revision of outboxq and, in reverse, back to the revision
+    `before`.
 
-    Tables that `outboxq upgrade` made are kept. A database that outboxq does not support is left alone.
+    Tables that `outboxq upgrade` has created are kept. Databases that outboxq does not support are left alone.
     """
     return RunPython(_run(migrations.upgrade, revision), _run(_take_back, before))
 
 
 def bring_to(revision: str, connection: Any, command: Callable[..., None] = migrations.upgrade) -> None:
-    """Bring the tables to this revision, on Django's connection and inside its open transaction."""
+    """Bring the tables to this revision on Django's connection, inside its open transaction."""
     with _borrowed(connection) as borrowed:
         command(borrowed, revision, schema=setting("SCHEMA"))
 
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
-    """Downgrade the tables unless they are already older, because of `outboxq upgrade`, a router or `--fake`."""
+    """Downgrade the tables unless they are already older, which `outboxq upgrade`, a router or `--fake` can cause."""
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
         migrations.downgrade(connection, revision, schema=schema)
 
 
 def has_tables(alias: str) -> bool:
-    """Return whether outboxq's tables belong in this database: outboxq supports it, and no router excludes them."""
+    """Return whether outboxq's tables belong in this database: outboxq must support it, and no router may exclude them."""
     return runs_on(alias) and router.allow_migrate(alias, "outboxq")
 
 
@@ -63,14 +64,14 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
             try:
                 bring_to(revision, schema_editor.connection, command)
             except (SchemaOutOfDate, ConfigurationError, TablesLocked) as error:
-                raise CommandError(str(error)) from error  # manage.py prints it as a sentence
+                raise CommandError(str(error)) from error  # manage.py prints this as a sentence
 
     return run
 
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """Yield a SQLAlchemy connection over Django's, for DDL. It cannot end Django's transaction."""
+    """Yield a SQLAlchemy connection for DDL that uses Django's connection. It cannot end Django's transaction."""
     dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, so that Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(
@@ -84,7 +85,7 @@ def _borrowed(django: Any) -> Iterator[Connection]:
 
 
 class _Borrowed:
-    """A driver's connection that only Django can end or set up."""
+    """A driver connection that only Django can commit, roll back, close or set up."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -97,13 +98,13 @@ _OWNERS = frozenset({"commit", "rollback", "close", "create_function", "add_noti
 
 
 _OLDER = (
-    "Run `outboxq upgrade` with the URL of this database, or `migrate outboxq zero` and `migrate` if it may be emptied."
+    "Run `outboxq upgrade` with this database's URL or, if its data can be lost, `migrate outboxq zero` and `migrate`."
 )
-_NEWER = "Install the release of outboxq that made these tables, or a later one."
+_NEWER = "Install the outboxq release that created these tables, or a later one."
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings, without a connection."""
+    """Check the settings. No database connection is needed."""
     try:
         hooks_of_settings()
     except ConfigurationError as error:
@@ -112,7 +113,7 @@ def check_settings(**_options: Any) -> list[CheckMessage]:
 
 
 def check_tables(databases: Sequence[str] | None = None, **_options: Any) -> list[CheckMessage]:
-    """Check that this release can work with the tables of migrated databases; for `check --database` and `migrate`."""
+    """Check, for `check --database` and `migrate`, that this release can work with the tables in migrated databases."""
     found: list[CheckMessage] = []
     for alias in databases or ():
         if not (has_tables(alias) and _is_migrated(alias)):
@@ -135,14 +136,14 @@ def _begins() -> Iterator[CheckMessage]:
         if mode.upper() == "DEFERRED":
             yield Caution(
                 f"On the SQLite database {alias!r}, a transaction that reads first and enqueues later fails at once "
-                '("database is locked") when a worker has written meanwhile.',
+                '("database is locked") if a worker has written in between.',
                 hint=f'Set DATABASES[{alias!r}]["OPTIONS"]["transaction_mode"] = "IMMEDIATE".',
                 id="outboxq.W001",
             )
 
 
 def _places() -> Iterator[CheckMessage]:
-    """Check the databases of the outboxes that have tasks so far."""
+    """Check the databases of the outboxes that have tasks so far. Declaring a task on an outbox registers it here."""
     ours = apps.get_app_config("outboxq")
     written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
     for alias in outboxes.made():
@@ -156,11 +157,11 @@ def _places() -> Iterator[CheckMessage]:
             yield Error(f"{but} DATABASE_ROUTERS keep the app outboxq out of it.", hint=hint, id="outboxq.E003")
         elif written and alias not in written:
             hint = "Declare them on outboxes[alias] of the database that your models are written to."
-            text = f"{but} no model is written there: a task is only committed together with rows of its own database."
+            text = f"{but} no model is written there: a task is committed together only with rows in its own database."
             yield Caution(text, hint=hint, id="outboxq.W003")
 
 
 def _is_migrated(alias: str) -> bool:
-    """Return whether outboxq's migrations have run; if not, Django reports that itself."""
+    """Return whether outboxq's migrations have run. If they have not, Django reports it."""
     executor = MigrationExecutor(connections[alias])
     return not executor.migration_plan(executor.loader.graph.leaf_nodes("outboxq"))

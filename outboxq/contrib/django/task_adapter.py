@@ -1,4 +1,4 @@
-"""The adapter of a task of `django.tasks`: a worker runs it, and Django's signals are sent."""
+"""The adapter for `django.tasks` tasks. It lets a worker run them, and sends Django's signals."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class DjangoTaskContext(compat.TaskContext):
     """The context of a task with `takes_context=True`."""
 
     execution: TaskContext
-    """outboxq's TaskContext: `should_stop`, `checkpoint()`, `recovery_attempts` and the like."""
+    """outboxq's TaskContext, with `should_stop`, `checkpoint()`, `recovery_attempts` and so on."""
 
 
 class TaskAdapter(Task[..., Any]):
-    """An outboxq task that runs a Django task; its name is the import path of that task."""
+    """An outboxq task that runs a Django task. Its name is the import path of the Django task."""
 
     def __init__(self, declared: Any, *, backend: Any, outbox: Outbox) -> None:
         self.declared = declared
@@ -47,8 +47,8 @@ class TaskAdapter(Task[..., Any]):
             name=declared.module_path,
             outbox=outbox,
             **declared_options(declared, backend.defaults),
-            # Django only requires JSON, so a third party's task may be annotated loosely. The stored parameters, `args` and
-            # `kwargs`, are checked against none of its annotations anyway.
+            # Django only requires JSON, so a third party's task may be annotated loosely. Its annotations do not apply to
+            # the stored parameters, which are `args` and `kwargs`, anyway.
             check_types=False,
         )
         self.__doc__ = declared.func.__doc__
@@ -66,7 +66,7 @@ class TaskAdapter(Task[..., Any]):
         backend: str | None = None,  # noqa: ARG002 - these two are kept for the result
         run_after: str | None = None,  # noqa: ARG002
     ) -> Any:
-        """Call Django's function with `args` and `kwargs`. The row stores these parameters."""
+        """Call the Django task's function with `args` and `kwargs`. The row stores the values of these parameters."""
         result = self._begun(ctx)
         _result.set(result)
         signals.task_started.send_robust(self._sender(result.backend), task_result=result)
@@ -78,7 +78,8 @@ class TaskAdapter(Task[..., Any]):
     def ended(self, context: TaskContext, outcome: Outcome) -> None:
         """Send `task_finished` after the last attempt.
 
-        For a failed task the signal is sent while the error is being handled, so receivers find it in `sys.exc_info()`.
+        For a failed task, the signal is sent while the error is being handled, so that receivers find the error in
+        `sys.exc_info()`.
         """
         result, status = _result.get(), _FINAL.get(outcome.event_type)
         _result.set(None)
@@ -115,7 +116,7 @@ class TaskAdapter(Task[..., Any]):
         return new_result(claim, call, task, past, status=TaskResultStatus.RUNNING)
 
     def _sender(self, backend: str) -> type:
-        """Return the backend class that the settings name for the alias used at enqueueing."""
+        """Return the backend class that the settings give for the alias with which the task was enqueued."""
         try:
             return type(compat.task_backends[backend])
         except compat.InvalidTaskBackend:  # the alias is no longer in TASKS
@@ -123,7 +124,7 @@ class TaskAdapter(Task[..., Any]):
 
 
 def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise InvalidCall, a TypeError, for arguments that do not match the function of a Django task."""
+    """Raise InvalidCall, which is a TypeError, if the arguments do not match the signature of a Django task."""
     context = [None] if task.takes_context else []
     try:
         inspect.signature(task.func).bind(*context, *args, **kwargs)
@@ -132,9 +133,9 @@ def check_call(task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Non
 
 
 def adapter_for(path: str, database: str) -> TaskAdapter | None:
-    """Return the adapter of the Django task that is declared at this import path; None if there is none.
+    """Return the adapter for the Django task that is declared at this import path; None if there is no such task.
 
-    The module is imported if that is allowed, and its exceptions are passed on.
+    The module is imported if that is allowed. Exceptions raised by the import are passed on.
     """
     backends = list(_backends(database))
     allowed = [config.name for config in apps.get_app_configs()]
@@ -157,7 +158,9 @@ def adapter_for(path: str, database: str) -> TaskAdapter | None:
 
 
 def adapter_of(declared: object, database: str) -> TaskAdapter | None:
-    """Return the adapter of a Django task, also while its module is being imported; None unless its backend has this database."""
+    """Return the adapter for a Django task, even while its module is being imported; None if its backend uses another
+    database.
+    """
     if not isinstance(declared, compat.Task):
         return None
     backend = next((one for one in _backends(database) if one.alias == declared.backend), None)
@@ -165,7 +168,7 @@ def adapter_of(declared: object, database: str) -> TaskAdapter | None:
 
 
 def _backends(database: str) -> Iterator[Any]:
-    """Yield outboxq's backends in this database. Only they have `defaults`."""
+    """Yield the outboxq backends that use this database. Only outboxq's backends have `defaults`."""
     for alias in compat.task_backends:
         with suppress(compat.InvalidTaskBackend):  # the system checks report it
             backend = compat.task_backends[alias]
@@ -174,7 +177,7 @@ def _backends(database: str) -> Iterator[Any]:
 
 
 _result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)
-"""The TaskResult of the task that this thread runs."""
+"""The TaskResult of the task that this thread is running."""
 
 _FINAL = {
     EventType.COMPLETED: TaskResultStatus.SUCCESSFUL,
@@ -192,7 +195,7 @@ STATUS = {
 }
 
 _UNUSED = frozenset({EventType.RESET, EventType.RELEASED, EventType.SNOOZED})
-"""The events that end an attempt that runs again with the same number."""
+"""Events that end an attempt without using it up: the next attempt has the same number."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,12 +205,12 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """Alias of the backend; None: that of the declared task."""
+    """Alias of the backend; None: the backend of the declared task."""
     run_after: datetime | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self | None:
-        """Read stored arguments. None: the task was not enqueued through Django's tasks."""
+        """Parse stored arguments. Return None if the task was not enqueued through Django's tasks."""
         stored = json.loads(text)
         match stored:
             case {"args": list(args), "kwargs": dict(kwargs)}:
@@ -226,7 +229,7 @@ class Past:
 
     @classmethod
     def read(cls, store: Store, execution: TaskExecution, *, using: object) -> Self:
-        """Read the attempts up to the time at which `execution` was read; later events are ignored."""
+        """Read the attempts that existed when `execution` was read. Later events are ignored."""
         if execution.first_started_at is None and execution.status is not TaskStatus.CANCELLED:
             return cls()
         try:
@@ -250,7 +253,7 @@ class Past:
 
 
 def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, using: object) -> Any:
-    """Return the result of a task from the tables; `using` is that of the store's methods."""
+    """Return a task's result, read from the tables. `using` is passed to the store's methods."""
     past = Past.read(store, execution, using=using)
     result = new_result(execution, call, task, past, status=STATUS[execution.status])
     amend(result, finished_at=local(execution.completed_at))
@@ -260,7 +263,7 @@ def result_of(store: Store, execution: TaskExecution, call: Call, task: Any, *, 
 
 
 def new_result(row: TaskExecution | Claim, call: Call, task: Any, past: Past, *, status: Any) -> Any:
-    """Return the result of an unfinished task: `finished_at` is None."""
+    """Return a result for an unfinished task, whose `finished_at` is None."""
     return TaskResult(
         task=task,
         id=str(row.id),
@@ -278,7 +281,7 @@ def new_result(row: TaskExecution | Claim, call: Call, task: Any, past: Past, *,
 
 
 def task_as_enqueued(declared: Any, call: Call, row: TaskExecution | Claim) -> Any:
-    """Return the declared task with the options of its enqueue, whatever the settings are now."""
+    """Return the declared task with the options with which it was enqueued, regardless of the current settings."""
     return changed(
         declared,
         queue_name=row.queue,
@@ -298,7 +301,7 @@ def amend(result: Any, **values: Any) -> None:
 
 
 def error(kind: str | None, text: str | None) -> Any:
-    """Return a TaskError. `kind` is the import path of the exception's class. None: the worker gave up on the task."""
+    """Return a TaskError. `kind` is the import path of the exception's class; None if the worker gave up on the task."""
     return TaskError(exception_class_path=kind or "outboxq.errors.OutboxqError", traceback=text or "")
 
 
@@ -307,7 +310,7 @@ def cancelled(why: str) -> Any:
 
 
 _KINDS: dict[object, str] = {EventType.ABANDONED: "outboxq.errors.LeaseLost"}
-"""The exception of an attempt that ended without one."""
+"""The exception to report for an attempt that ended without one."""
 _FAILED = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED, EventType.ABANDONED})
 _CANCELLED = frozenset({EventType.CANCELLED, EventType.EXPIRED, EventType.DISCARDED})
 

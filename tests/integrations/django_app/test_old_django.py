@@ -29,7 +29,7 @@ def test_a_django_that_is_too_old_is_told_which_one_is_needed():
     done = subprocess.run([sys.executable, "-c", STARTED], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
-    assert "outboxq works with Django 5.2 and later, and this is Django 4.2.16; upgrade Django" in last
+    assert "outboxq needs Django 5.2 or later, but this is Django 4.2.16; upgrade Django" in last
     assert "CompositePrimaryKey" not in done.stderr
 
 

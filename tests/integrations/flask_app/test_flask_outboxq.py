@@ -487,7 +487,7 @@ def wrong(app: Flask, db: SQLAlchemy, case: str) -> None:
 
 WRONG = {
     "no database": r"db\.init_app\(app\).*OUTBOXQ_DATABASE_URL",
-    "two databases": "set one of them",
+    "two databases": "set only one of them",
     "unknown bind": "no bind 'nowhere'",
     "bind of nobody": r"call db\.init_app\(app\) first",
     "twice": "already has an outbox",

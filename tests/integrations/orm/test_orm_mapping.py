@@ -287,7 +287,7 @@ def test_an_object_is_not_made_nor_changed(database, engine):
     with Session(engine) as session:
         task = session.scalars(select(TaskExecution)).one()
         for kind in (TaskExecution, ExecutionEvent, OutboxEntry):
-            with pytest.raises(ReadOnly, match="cannot be created here: enqueue"):
+            with pytest.raises(ReadOnly, match="cannot be created: enqueue"):
                 kind(queue="mail")
         for name, value in {
             "status": TaskStatus.COMPLETED,

@@ -96,17 +96,17 @@ def test_so_does_a_wrong_number(shop, harness):
 def test_what_should_not_be_there_is_shown(shop, harness):
     told = refused(harness.refute_enqueued, shop.receipt, 7)
     assert told == (
-        "shop.receipt(order_id=7) was enqueued, and should not have been. What was:\n"
+        "shop.receipt(order_id=7) was enqueued, but should not have been. What was:\n"
         "  shop.receipt(order_id=7)  queue='mail', Ready"
     )
-    assert refused(harness.refute_enqueued).startswith("a task was enqueued, and should not have been.")
+    assert refused(harness.refute_enqueued).startswith("a task was enqueued, but should not have been.")
     assert refused(harness.refute_enqueued, status="Ready").startswith("a task with status=Ready was enqueued")
 
 
 def test_nothing_at_all_is_said_too(shop, connection):
     with Harness(shop.outbox, using=connection) as empty:
         assert refused(empty.assert_enqueued, shop.receipt) == (
-            "shop.receipt was not enqueued. No task was enqueued in this test, as far as its transaction sees."
+            "shop.receipt was not enqueued. No task was enqueued in this test, as far as its transaction can see."
         )
 
 

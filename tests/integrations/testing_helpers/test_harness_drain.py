@@ -523,7 +523,7 @@ class TestTheOutbox:
 
         migrations.upgrade(f"sqlite:///{tmp_path}/other.db")
         other = sqlite3.connect(tmp_path / "other.db")
-        with pytest.raises(InvalidTarget, match="but the test's own is in"):
+        with pytest.raises(InvalidTarget, match="but the test's transaction is in"):
             shop.receipt.using(other).enqueue(1)
         other.rollback()
         other.close()

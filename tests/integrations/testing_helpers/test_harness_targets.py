@@ -138,7 +138,7 @@ class TestThatCommits:
                 with pytest.raises(ValueError, match="13"):
                     harness.drain(queues=["default"])
                 assert [order.id for order in session.query(Order).order_by(Order.id)] == [1, 2, 3, 13, 99]
-                with pytest.raises(ConfigurationError, match="this Harness has none; give it using="):
+                with pytest.raises(ConfigurationError, match="this Harness has none; pass using= to it"):
                     harness.inline().__enter__()
                 assert before not in [task.id for task in harness.enqueued()]
             assert outbox.store.clock is None

@@ -370,7 +370,7 @@ class Actions(Case):
         assert self.take("redrive", running, path=LETTERS) == ["The dead letter no longer exists."]
         for path_ in (LIST, LETTERS):
             assert self.take("cancel" if path_ == LIST else "redrive", "x", path=path_) == [
-                "The selection does not name any row, so nothing was changed."
+                "The selection contains no valid row, so nothing was changed."
             ]
         assert self.take("delete_selected", running) == ["No action selected."]
         assert not LogEntry.objects.all()
@@ -556,9 +556,9 @@ class Schedules(Case):
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET planted_until = '8000-01-01T00:00:00.000000+00:00'")
         for body in (self.client.get(SCHEDULES).content.decode(), self.page("nightly", SCHEDULES)):
-            assert "planted by a clock that was ahead" in body
+            assert "planted by a clock that was running fast" in body
         self.put(rule="every 3600")
-        assert "planted by a clock that was ahead" not in self.page("nightly", SCHEDULES)
+        assert "planted by a clock that was running fast" not in self.page("nightly", SCHEDULES)
 
     def test_the_page_shows_the_rule_and_not_the_arguments(self):
         self.put(grace=timedelta(minutes=90), args='{"iban": "DE02"}')

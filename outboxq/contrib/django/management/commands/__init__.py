@@ -1,4 +1,4 @@
-"""The `outboxq` commands as Django commands: they take the same options, from `manage.py` and from `call_command`."""
+"""The `outboxq` commands as Django commands. They take the same options, both from `manage.py` and from `call_command`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ...django_outbox import outboxes
 
 
 class ClickCommand(BaseCommand):
-    """A command that takes its options by argparse, as Django does, and passes them on to click as text."""
+    """A command that parses its options with argparse, as Django does, and passes them on to click as strings."""
 
     source: ClassVar[click.Command]
 
     @abstractmethod
     def run(self, alias: str, **given: Any) -> None:
-        """Run the command with the options that click has read."""
+        """Run the command with the options that click has parsed."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
@@ -53,7 +53,7 @@ class ClickCommand(BaseCommand):
 
 
 class StoredCommand(ClickCommand):
-    """A command that reads or changes the tables, on its own connections."""
+    """A command that reads or changes the tables on its own connections."""
 
     requires_system_checks: ClassVar[list[str]] = []
 
@@ -63,7 +63,7 @@ class StoredCommand(ClickCommand):
 
 @contextmanager
 def ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
-    """Turn click's errors into CommandError; in `call_command`, also an exit code other than 0."""
+    """Turn click's errors into CommandError. In `call_command`, do the same for an exit code other than 0."""
     try:
         with nullcontext() if out is None else redirect_stdout(out):
             yield
@@ -93,7 +93,7 @@ def _add(parser: argparse.ArgumentParser, option: click.Option) -> None:
 
 
 def _written(option: click.Option, value: Any) -> list[str]:
-    """Return the option as words for click; an empty list if it was not given."""
+    """Return the option in the form of command-line words for click; an empty list if it was not given."""
     longest = max(option.opts, key=len)
     if value is None:
         return []

@@ -18,15 +18,15 @@ from . import ending_as_django_does
 PROGRAM = "manage.py outboxq"
 
 ELSEWHERE = {**framework.ELSEWHERE, "upgrade": "run: manage.py migrate"}
-"""Commands that manage.py omits, each with its replacement."""
+"""Commands that manage.py omits, each with what to use instead."""
 
 
 class Command(BaseCommand):
-    help = "Inspect and change tasks and queues. Write Django's other options before COMMAND."
+    help = "Inspect and change tasks and queues. Django's other options go before COMMAND."
     requires_system_checks: ClassVar[list[str]] = []
 
     def create_parser(self, prog_name: str, subcommand: str, **options: Any) -> Any:
-        """Return a parser whose help ends with the list of commands."""
+        """Return a parser whose help text ends with a list of the commands."""
         parser = super().create_parser(prog_name, subcommand, usage="%(prog)s [options] COMMAND …", **options)
         own = parser.format_help
         parser.format_help = lambda: f"{own()}\n{_commands(self._group(DEFAULT_DB_ALIAS))}"
@@ -37,7 +37,7 @@ class Command(BaseCommand):
             "--database",
             default=DEFAULT_DB_ALIAS,
             metavar="ALIAS",
-            help="One of DATABASES. May also be written after COMMAND. Default: %(default)s.",
+            help="One of DATABASES. It may also be given after COMMAND. Default: %(default)s.",
         )
         parser.add_argument(
             "words", nargs=argparse.REMAINDER, metavar="COMMAND", help="One of the commands below; each has a --help."
@@ -72,7 +72,9 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """Return `outboxq_worker` under the name `worker`. Unlike the other commands, it runs Django's system checks."""
+        """Return the command `outboxq_worker` under the name `worker`. Unlike the other commands, it runs Django's
+        system checks.
+        """
         from .outboxq_worker import Command as Worker
         from .outboxq_worker import work
 
@@ -86,7 +88,9 @@ class Command(BaseCommand):
 
 
 def _options(alias: str) -> list[click.Option]:
-    """Return the options of every command. The hidden ones have no effect, because Django has already read them."""
+    """Return the options that every command has. The hidden ones have no effect, because Django has already parsed
+    them.
+    """
     hidden: Mapping[str, Any] = {"hidden": True, "expose_value": False}
     return [
         click.Option(["--database"], default=alias, show_default=True, metavar="ALIAS", help="One of DATABASES."),

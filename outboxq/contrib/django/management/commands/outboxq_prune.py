@@ -1,4 +1,4 @@
-"""`manage.py outboxq_prune`: deletes old finished tasks."""
+"""`manage.py outboxq_prune`: delete old finished tasks."""
 
 from __future__ import annotations
 

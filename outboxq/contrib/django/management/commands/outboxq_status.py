@@ -1,4 +1,4 @@
-"""`manage.py outboxq_status`: shows counts, rates and durations of the queues."""
+"""`manage.py outboxq_status`: show counts, rates and durations of the queues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py outboxq_worker`: runs the tasks of the project."""
+"""`manage.py outboxq_worker`: run the tasks of the project."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ class Command(ClickCommand):
 def work(alias: str, *, from_command_line: bool, **given: Any) -> None:
     """Run the tasks of an outbox with the options of `outboxq worker`.
 
-    Raises CommandError for options that `call_command` cannot use, and SystemExit at the end.
+    Raises CommandError for options that do not work with `call_command`, and SystemExit at the end.
     """
     again = given["processes"] > 1 or given["reload"]
     if again and not from_command_line:
-        raise CommandError("--processes and --reload start this command again, so run it from the command line")
+        raise CommandError("--processes and --reload run this command again, so start it from the command line")
     serve(partial(_find, alias), _command, **given)
 
 
 def _find(alias: str) -> Outbox:
     autodiscover_modules("tasks")
-    for connection in connections.all(initialized_only=True):  # opened by the checks; handlers' threads have their own
+    for connection in connections.all(initialized_only=True):  # opened by the checks; handler threads have their own
         if not connection.in_atomic_block:
             connection.close()
     return outboxes[alias]
