@@ -2266,6 +2266,12 @@ MUTANTS = (
         ("tests/unit/test_pace_of_prune.py",),
     ),
     Mutant(
+        "a worker claims as many tasks with large arguments as with small ones",
+        "outboxq/worker/claim_loop.py",
+        (("int(_WAITING_BYTES / self._bytes_each)", "_WAITING_BYTES"),),
+        ("tests/contract/test_worker_throughput.py",),
+    ),
+    Mutant(
         "a prune leaves the steps of its tasks",
         "outboxq/store/retention.py",
         (('            "steps": of_pruned(tables.task_steps),\n', ""),),
