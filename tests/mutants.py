@@ -2254,6 +2254,24 @@ MUTANTS = (
         ("tests/contract/test_schedules.py", "tests/contract/test_planting.py"),
     ),
     Mutant(
+        "a prune never pauses on a PostgreSQL server that is busy",
+        "outboxq/store/retention.py",
+        (("else min(each / self._shortest - _USUAL, _SHARE)", "else 0.0"),),
+        ("tests/unit/test_pace_of_prune.py",),
+    ),
+    Mutant(
+        "a prune that holds up others for long goes on with batches as large",
+        "outboxq/store/retention.py",
+        (("self.batch = max(self.batch // 2, _FEWEST)", "pass"),),
+        ("tests/unit/test_pace_of_prune.py",),
+    ),
+    Mutant(
+        "a worker claims as many tasks with large arguments as with small ones",
+        "outboxq/worker/claim_loop.py",
+        (("int(_WAITING_BYTES / self._bytes_each)", "_WAITING_BYTES"),),
+        ("tests/contract/test_worker_throughput.py",),
+    ),
+    Mutant(
         "a prune leaves the steps of its tasks",
         "outboxq/store/retention.py",
         (('            "steps": of_pruned(tables.task_steps),\n', ""),),

@@ -37,7 +37,7 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN, choice_option, number_option
+from .parameters import SPAN, choice_option, number_option, span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -323,10 +323,22 @@ def partition(
 @click.option(
     "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."
 )
+@number_option(
+    "--batch", help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, what takes about 50 ms."
+)
+@span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
 @confirmation_options
 @database_options
 def prune(
-    store: Store, older_than: timedelta, *, failed: bool, whole_partitions: bool, yes: bool, dry_run: bool
+    store: Store,
+    older_than: timedelta,
+    *,
+    failed: bool,
+    whole_partitions: bool,
+    batch: int | None,
+    pause: timedelta | None,
+    yes: bool,
+    dry_run: bool,
 ) -> None:
     """Delete finished tasks and their events by age.
 
@@ -336,7 +348,7 @@ def prune(
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
     # A fixed time, not an age: tasks that become old enough while the user reads the question were not counted.
-    prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions)
+    prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions, batch=batch, pause=pause)
 
     @cache
     def count() -> Exactly:

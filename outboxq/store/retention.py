@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -36,6 +37,14 @@ Progress: TypeAlias = Callable[[int], None]
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
+"""The longest pause after a batch, as a multiple of the time that the batch took."""
+_FEWEST, _MOST = 50, 2000
+_BATCH_SECONDS = 0.05
+"""The time that a batch on PostgreSQL is meant to take. Batches of 2 000 delete a task in 38 us, batches of 50 in 155 us:
+`python -m benchmarks.history --only prune`.
+"""
+_USUAL = 1.5
+"""A batch whose tasks take this many times as long as those of the fastest batch, or less, is not followed by a pause."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,7 +53,8 @@ def prune(
     older_than: timedelta | float | datetime,
     *,
     statuses: Iterable[TaskStatus] = (TaskStatus.COMPLETED, TaskStatus.CANCELLED),
-    batch: int = 50,
+    batch: int | None = None,
+    pause: timedelta | float | None = None,
     whole_partitions: bool = False,
     dry_run: bool = False,
     stop: Callable[[], bool] = lambda: False,
@@ -55,7 +65,10 @@ def prune(
     Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's. Locked tasks, and tasks whose idempotency key is locked, are skipped.
+    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time between
+    two. None: on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because one transaction writes at a time.
+    On PostgreSQL, as many tasks as take about 50 ms (50 to 2 000), and a pause only while the tasks take longer than at first,
+    which means that the server is busy. Locked tasks, and tasks whose idempotency key is locked, are skipped.
     Unfinished tasks keep their rows and events, whatever their age. A task of a batch or a chain is kept until the batch has
     ended before that time and the tasks after it have completed or were cancelled; a Failed task is deleted earlier if
     `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age.
@@ -68,7 +81,7 @@ def prune(
     if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
     to later drops, so that tasks may be kept for the length of one more partition.
     """
-    positive(batch, "batch")
+    pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
     if not isinstance(older_than, datetime) and duration(older_than, "older_than") < timedelta(0):
         raise InvalidArgument("older_than must not be negative")
@@ -79,7 +92,7 @@ def prune(
     else:
         now = moment(store, using=using)
         before = now - min(duration(older_than, "older_than"), now - _EPOCH)
-    values: dict[str, Any] = {"before": before, "limit": batch}
+    values: dict[str, Any] = {"before": before, "limit": pace.batch}
     values |= {f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}
     # One day is added, because ids contain times from their producers' clocks.
     last = first_id(before + timedelta(days=1))
@@ -96,13 +109,49 @@ def prune(
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, deleted=deleted, on_progress=done)
+        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
     return deleted
 
 
+class Pace:
+    """The number of tasks that the next batch deletes, and the pause after it."""
+
+    def __init__(self, *, batch: int | None, pause: timedelta | float | None, one_writer: bool) -> None:
+        """`one_writer`: a batch stops all other writers. Raises InvalidArgument for a batch below 1 or a negative pause."""
+        self._adapts = batch is None and not one_writer
+        self._pause = None if pause is None else duration(pause, "pause").total_seconds()
+        if self._pause is not None and self._pause < 0:
+            raise InvalidArgument("pause must not be negative")
+        self._one_writer = one_writer
+        self._shortest = math.inf
+        """The fewest seconds that a task of a full batch has taken."""
+        self.batch = _FEWEST if batch is None else positive(batch, "batch")
+
+    def after(self, seconds: float) -> float:
+        """Return the seconds to pause after a full batch that took this long, and choose the size of the next batch."""
+        each = seconds / self.batch
+        self._shortest = min(self._shortest, each)
+        if self._adapts and seconds < _BATCH_SECONDS / 2:
+            self.batch = min(2 * self.batch, _MOST)
+        elif self._adapts and seconds > 2 * _BATCH_SECONDS:
+            self.batch = max(self.batch // 2, _FEWEST)
+        if self._pause is not None:
+            return self._pause
+        # On SQLite, a waiting writer only tries now and then. Elsewhere, others are held up only if the server has too much to do.
+        share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
+        return max(0.0, share * seconds)
+
+
 def _delete(
-    store: Transactions, values: dict[str, Any], using: object, stop: Stop, *, deleted: int, on_progress: Progress
+    store: Transactions,
+    values: dict[str, Any],
+    using: object,
+    stop: Stop,
+    pace: Pace,
+    *,
+    deleted: int,
+    on_progress: Progress,
 ) -> int:
     """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones (`deleted`)."""
 
@@ -119,6 +168,7 @@ def _delete(
 
     more = True
     while more and not stop():
+        values["limit"] = pace.batch
         began = time.monotonic()
         seen, unrouted = store.run(work, using=using)
         if gone := sum(row["status"] is not None for row in seen):
@@ -126,10 +176,10 @@ def _delete(
             on_progress(deleted)
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
-        if more and using is None:
-            # The pause is longer than the batch, so that other sessions get their turn: on SQLite, a waiting writer
-            # only checks the lock now and then.
-            store.gone.wait(_SHARE * (time.monotonic() - began))
+        if more:
+            pause = pace.after(time.monotonic() - began)
+            if using is None:
+                store.gone.wait(pause)
     return deleted
 
 

@@ -38,6 +38,10 @@ _STUCK_AFTER = 1.0
 """Seconds after which claims that wait for a handler are given back, if no handler has ended in that time."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while they fail."""
+_WAITING_BYTES = 16 * 2**20
+"""The size of the arguments that may wait for handlers. Without this limit, 1 000 tasks with the largest arguments would wait,
+which take 256 MB.
+"""
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
@@ -82,6 +86,8 @@ class ClaimLoop(threading.Thread):
         """True if the last claim that found any tasks found a recovered one. Then only a few tasks may wait for a
         handler: if this worker died, each of them would needlessly become a suspect.
         """
+        self._bytes_each = float(2**18)
+        """The mean size of the arguments in the last claim. Before the first, the largest size that is accepted."""
 
     def expect_recovered(self) -> None:
         """Make the next claim a small one, since it may find recovered tasks, so that none of them has to be given
@@ -185,7 +191,7 @@ class ClaimLoop(threading.Thread):
     @property
     def _prefetch_limit(self) -> int:
         """The number of claims that may wait while all handlers are busy."""
-        limit = self.pool.prefetch_limit
+        limit = min(self.pool.prefetch_limit, int(_WAITING_BYTES / self._bytes_each))
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
@@ -209,6 +215,7 @@ class ClaimLoop(threading.Thread):
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
         """Hold the claims and pass them to the handlers: suspects one at a time, and unknown tasks not at all."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
+        self._bytes_each = max(1.0, sum(len(claim.args) for claim in claims) / len(claims))
         known = [
             context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log)
             for claim in claims

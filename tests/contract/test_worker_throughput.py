@@ -259,6 +259,20 @@ def test_an_outcome_outlives_its_lease_while_the_database_is_away(outbox, work, 
 # Claims ahead.
 
 
+@pytest.mark.parametrize("options", [{}, {"prefetch": 1000}], ids=str)
+def test_large_arguments_wait_in_the_database(outbox, work, options):
+    in_flight = []
+
+    @outbox.task(name="large")
+    def large(text: str) -> None:
+        in_flight.append(worker._parts.pool.in_flight)
+
+    large.using(outbox).enqueue_many([("x" * 250_000,)] * 150)
+    worker = work(burst=True, concurrency=2, **options)
+    until(lambda: len(in_flight) == 150)
+    assert 2 < max(in_flight) <= 2 + 16 * 2**20 // 250_000
+
+
 @pytest.mark.parametrize(("concurrency", "prefetch"), [(1, 0), (3, 0), (1, 5), (3, 4)])
 def test_just_so_many_are_claimed_as_may_run_and_lie_ahead(outbox, work, concurrency, prefetch, gate):
     most = []
