@@ -12,7 +12,7 @@ import click
 from .groups import Place, Program
 
 COMMANDS: Final[Mapping[str, Place]] = {
-    "demo": Place(".demo:demo", "Run a small shop, kill a worker, and check that nothing is lost."),
+    "demo": Place(".demo:demo", "Run a small shop, kill a worker, and check for lost tasks."),
     "upgrade": Place(".db:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
     "worker": Place(".serving.worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
     "workers": Place(".workers:workers", "List the live workers, or show one."),

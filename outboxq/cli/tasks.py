@@ -71,7 +71,7 @@ def list_(
     after: str | None,
     limit: int,
 ) -> None:
-    """List tasks, newest first, with the reason why each one is waiting.
+    """List tasks, newest first, and why each one is waiting.
 
     With --status running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
@@ -141,7 +141,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Explain why a task is not running, and print commands that can help."""
+    """Explain why a task is not running, and suggest commands."""
     found = store.find(task_id)
     explanation = store.explain(found)
     record = with_cures(explanation, "task explain")

@@ -303,7 +303,7 @@ def test_the_help_says_what_each_exit_code_means():
     assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_KILLED, EXIT_PERMISSION}
     assert codes[0].startswith("the worker stopped cleanly")
     assert codes[1].startswith("running tasks were released, a worker thread")
-    assert codes[EXIT_USAGE].startswith("the usage is wrong")
+    assert codes[EXIT_USAGE].startswith("wrong usage")
     assert "tables" in codes[EXIT_SCHEMA]
     assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"
     assert "--lifeline" not in told

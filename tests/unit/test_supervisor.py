@@ -538,7 +538,7 @@ def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervis
     def meanwhile(one):
         until(Path("one").exists)
         one.reload()
-        until(lambda: f"exit code {code}; it will be started again when a file changes" in caplog.text)
+        until(lambda: f"exited with code {code}; it will be started again when a file changes" in caplog.text)
         one.reload()
         until(lambda: len(begun()) == 3)
         tell()

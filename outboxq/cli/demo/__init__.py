@@ -18,7 +18,7 @@ from ..parameters import number_option
 @number_option("--workers", help="Number of worker processes.", least=2, most=8, default=3)
 @click.pass_context
 def demo(context: click.Context, /, url: str | None, orders: int, workers: int) -> None:
-    """Run a small shop, kill a worker, and check that nothing is lost.
+    """Run a small shop, kill a worker, and check for lost tasks.
 
     The demo takes a few seconds. It prints the result of each check, and exits with code 1 if any check fails.
     """

@@ -299,7 +299,7 @@ class TestFailures:
         assert [one.outcome for one in harness.drain()] == [EventType.COMPLETED] * 2
         assert [order.id for order in session.query(Order)] == [1, 2]
         shared.using(session).enqueue(3)
-        with pytest.raises(TransactionEnded, match="commit that before drain"):
+        with pytest.raises(TransactionEnded, match="commit that session before drain"):
             harness.drain()
 
     def test_a_session_that_is_never_closed_costs_nothing_but_its_own(self, harness, session, sessions):
