@@ -162,7 +162,7 @@ def test_two_schedules_of_one_name_are_refused():
     with pytest.raises(ConfigurationError, match="two schedules are called 'report'"):
         outbox.periodic("@hourly", args=("eu",))(one)
     other = outbox.task(name="other")(lambda: None)
-    with pytest.raises(ConfigurationError, match="of the tasks report and other"):
+    with pytest.raises(ConfigurationError, match="for the tasks report and other"):
         outbox.periodic("@hourly", name="report")(other)
 
 
@@ -329,7 +329,7 @@ def test_retention_is_a_schedule_of_a_built_in_task(database):
     [stored] = outbox.schedules.list()
     assert (stored.name, stored.task_name, stored.rule) == ("outboxq.retention", "outboxq.prune", "every 3600")
     assert json.loads(stored.args) == {"seconds": 30 * 86_400}
-    with pytest.raises(ConfigurationError, match=r"outboxq\.prune.*of outboxq itself"):
+    with pytest.raises(ConfigurationError, match=r"outboxq\.prune.*one of outboxq's own tasks"):
         outbox.task(name="outboxq.prune")(report)
 
 
