@@ -166,7 +166,7 @@ def test_retention_is_a_schedule_like_any_other(database):
         (["--args", "[" * 5000], 2, "it takes an object as JSON"),
         (["--args", '{"a": NaN}'], 1, "arguments.a"),
         (["--starts-at", "9999-12-31"], 2, "is outside the years"),
-        (["--grace", "-1s"], 2, "write it as 90d"),
+        (["--grace", "-1s"], 2, "write it like 90d"),
         (["--overlap", "never"], 2, "'never' is not one of"),
         (["--ends-at", "2000-01-01", "--starts-at", "2001-01-01"], 1, "must come after"),
     ],

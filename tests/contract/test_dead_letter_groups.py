@@ -87,7 +87,7 @@ def test_groups_look_at_the_newest(database, several):
 
 def test_a_group_has_16_digits(database):
     for wrong in ("", "123", "g" * 16, 7):
-        with pytest.raises(InvalidArgument, match="16 hexadecimal digits"):
+        with pytest.raises(InvalidArgument, match="16 hex digits"):
             database.frozen.dead_letters.list(group=wrong)
 
 

@@ -846,7 +846,7 @@ def test_a_later_schema_that_admits_no_such_old_code_refuses_an_upgrade(empty):
 def test_a_later_schema_is_taken_back_by_the_release_that_made_it_alone(migrated):
     pretend(migrated, LATER, oldest_code=REVISION)
     with pytest.raises(
-        SchemaOutOfDate, match=rf"{LATER}, which this release \({REVISION}\) does not know and so cannot undo"
+        SchemaOutOfDate, match=rf"{LATER}, which this release \({REVISION}\) does not know and so cannot downgrade"
     ):
         migrations.downgrade(migrated.url, "base")
     assert migrated.tables() == OURS

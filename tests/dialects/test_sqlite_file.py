@@ -150,7 +150,7 @@ def test_nothing_is_enqueued_into_a_file_that_was_deleted_and_no_empty_one_is_ma
     work.using(outbox).enqueue()
     delete(file)
     for _ in range(2):
-        with pytest.raises(FileUnusable, match="was deleted while it was open; restore it, or make a new one"):
+        with pytest.raises(FileUnusable, match="was deleted while it was open; restore it, or create a new one"):
             work.using(outbox).enqueue()
     assert not file.exists()
     restore(file)

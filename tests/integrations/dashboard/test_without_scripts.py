@@ -128,7 +128,7 @@ def test_actions_on_queues(open_tab, person, filling):
     person.sends("/queue/limit", "has the new limits", concurrency="3", starts="100", seconds="60").sees("100 in 1 min")
     assert (settings().concurrency, settings().rate) == (3, (100, timedelta(minutes=1)))
     person.sends("/queue/limit", "Nothing was changed", starts="7", seconds="")
-    person.sends("/queue/order", "due the longest").sends("/queue/resume", "is resumed")
+    person.sends("/queue/order", "longest-due task first").sends("/queue/resume", "is resumed")
     assert (settings().paused_at, settings().fair) == (None, False)
     filling.outbox.store.queues.limit("typo", concurrency=1, create=True)
     person.goes_to("/queue?name=typo").sends("/queue/forget", "The queue 'typo' has lost its settings.")
@@ -162,7 +162,7 @@ def test_actions_on_tasks(sender, filling):
     assert store.explain(tasks["retry_later"]).reason == "due"
     sender.goes_to(f"/tasks/{tasks['due']}").sends("/priority", priority="55")
     assert store.get(tasks["due"]).priority == 55
-    sender.sends("/reschedule", "is due at", delay="2h")
+    sender.sends("/reschedule", "is now due at", delay="2h")
     assert store.explain(tasks["due"]).reason == "delayed"
     sender.goes_to(f"/tasks/{tasks['due']}").sends("/cancel", reason="ordered twice").sees("ordered twice")
     assert store.get(tasks["due"]).status is TaskStatus.CANCELLED
