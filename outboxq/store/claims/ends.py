@@ -172,8 +172,8 @@ def heartbeat(
 ) -> dict[UUID, Beat]:
     """Extend the leases of these claims of one worker by their full length from now. Lost claims are not in the answer.
 
-    The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes `progress`, by
-    task id. A task without new progress keeps its last report.
+    The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes
+    `progress`, by task id. A task without new progress keeps its last report.
     """
     if not claims:
         return {}
@@ -393,7 +393,8 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> sa.Select[Any]:
-    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an operation.
+    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an
+    operation.
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The query
     ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one part for each
@@ -429,7 +430,7 @@ def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
+    """Return the condition that the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
     return sa.and_(
         g.among(execution.id, ids),

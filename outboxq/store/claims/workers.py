@@ -48,7 +48,9 @@ class LiveWorker:
     queues: frozenset[str] | None
     """Queues that the worker serves; None means all."""
     topics: tuple[str, ...] | None
-    """Topics whose tasks the worker takes, exact or with a trailing `*`; None means all tasks, including those without a topic."""
+    """Topics whose tasks the worker takes, exact or with a trailing `*`; None means all tasks, including those without
+    a topic.
+    """
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
@@ -93,7 +95,8 @@ class TakenTask:
     status: TaskStatus | None
     """Current status."""
     event_type: EventType
-    """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries)."""
+    """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries).
+    """
     at: datetime
 
 
@@ -341,9 +344,9 @@ def is_registered() -> sa.ColumnElement[bool]:
 def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
 
-    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
-    slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases have
-    expired.
+    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it
+    would slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases
+    have expired.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
     window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
@@ -503,8 +506,8 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def releases(g: Grammar) -> sa.Select[Any]:
-    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
-    since.
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to
+    them since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
@@ -544,8 +547,8 @@ def delayed(g: Grammar) -> sa.Select[Any]:
 
 
 def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
-    followed.
+    """Return the condition that the event released a claim of one of these tasks as unknown, and no event without a
+    lease token followed.
     """
     event, other = execution_events.c, execution_events.alias("other").c
     later = sa.exists().where(

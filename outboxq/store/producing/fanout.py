@@ -238,8 +238,8 @@ def insert_for_subscribers(g: Grammar) -> Transition:
 def emit_keyed(g: Grammar) -> Transition:
     """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys in the
-    order of the task names, so two emits cannot wait for each other.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys
+    in the order of the task names, so two emits cannot wait for each other.
     """
 
     def key(r: Relations) -> Statement:
@@ -356,7 +356,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
-    """Return a condition: the event's family of ids has an id for each subscriber."""
+    """Return the condition that the event's family of ids has an id for each subscriber."""
     subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 
