@@ -167,7 +167,7 @@ def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, mo
     assert statuses(database, *lost) == [TaskStatus.FAILED] * 4
     assert statuses(database, *plain, own, *owners) == [TaskStatus.READY] * 8
     [said] = [record.message for record in caplog.records if "skipped" in record.message]
-    assert said.startswith("skipped 4 of the dead letters, because other tasks have their idempotency keys")
+    assert said.startswith("skipped 4 of the dead letters, because other tasks now have their idempotency keys")
     assert str(min(lost)) in said
 
 
