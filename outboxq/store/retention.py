@@ -65,8 +65,8 @@ def prune(
     idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time between
-    two. None means, on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because only one
+    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time
+    between two. None means, on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because only one
     transaction can write at a time. On PostgreSQL, it means as many tasks as take about 50 ms (50 to 2,000), and a
     pause only while the tasks take longer than at first, which means that the server is busy. Locked tasks, and tasks
     whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they
@@ -351,8 +351,8 @@ def delete_old(g: Grammar) -> Transition:
     """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and
     steps.
 
-    A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is locked
-    is skipped and returned without a status, because another transaction is taking the key over.
+    A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is
+    locked is skipped and returned without a status, because another transaction is taking the key over.
 
     Ids contain their time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at` is not
     needed. The statement does not wait for locks, so transactions that lock keys in their order never wait for a

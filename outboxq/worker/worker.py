@@ -75,7 +75,7 @@ class Worker:
         Args:
             store: The outbox's store.
             tasks: The outbox's tasks.
-            integration: The adapter for the outbox's framework. None: no framework.
+            integration: The adapter for the outbox's framework. None means no framework.
             hooks: The outbox's hooks.
         """
         self.settings = settings = WorkerSettings.of(**options)

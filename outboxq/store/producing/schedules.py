@@ -276,8 +276,8 @@ class Schedules:
         """Plant the ticks of all schedules up to `horizon` from now; returns the number of tasks. Any number of workers
         may call it.
 
-        Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A schedule that
-        cannot be planted is logged and does not stop the others. `stop` is called before each page.
+        Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
+        schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
         """
         number, after = 0, ""
 

@@ -142,7 +142,7 @@ class Change(TypedDict, total=False):
     retry_at: datetime
     reason: str
     ask: bool
-    """True: a running task is asked to stop, and stays Running."""
+    """If True, a running task is asked to stop, and stays Running."""
     take_key_back: bool
 
 
