@@ -309,9 +309,7 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif (
-                not child.reloading
-            ):  # only once: a second signal would immediately stop a process that is not listening
+            elif not child.reloading:  # not twice, because a second signal would kill a process that is not listening
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
