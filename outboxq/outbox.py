@@ -154,7 +154,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
 
     @cached_property
     def hooks(self) -> HookCalls | None:
-        """The hooks, ready to be called; None if there are no hooks."""
+        """The hooks, ready to be called; None if the outbox has none."""
         return self._given_hooks
 
     @property

@@ -120,8 +120,8 @@ class HookCalls:
 
     @classmethod
     def of(cls, hooks: Iterable[Hook]) -> HookCalls | None:
-        """Return a HookCalls for these hooks, or None if there are no hooks. Raises ConfigurationError if an object is
-        not a Hook.
+        """Return a HookCalls for these hooks, or None if `hooks` is empty. Raises ConfigurationError if an object is not
+        a Hook.
         """
         if isinstance(hooks, str | type) or not isinstance(hooks, Iterable):
             raise ConfigurationError(f"hooks= takes a list of hooks, not {hooks!r:.80}; write hooks=[MyHook()]")

@@ -284,7 +284,7 @@ class Handle(Sourced[R_co]):
         """
         if not self.id.int:
             raise InvalidCall(
-                'there is no task to wait for, because on_conflict="skip" found that its idempotency key was taken'
+                'there is no task to wait for: its idempotency key was taken, so on_conflict="skip" enqueued nothing'
             )
         if self._known_source is None:
             raise InvalidCall(

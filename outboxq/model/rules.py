@@ -1,5 +1,4 @@
-"""Schedule rules: the ticks of a cron expression or an interval in a time zone. No I/O except for reading time zone
-data.
+"""Schedule rules: the ticks of a cron expression or an interval in a time zone. The only I/O is reading time zone data.
 
 cronsim reads an expression and steps through wall times. This module decides whether such a wall time exists and
 whether it occurs once or twice, because fixed and repeated times behave differently when clocks change:
@@ -384,7 +383,7 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
     done, until = schedule.planted_until, now + horizon
     if schedule.ends_at is not None:
         until = min(until, schedule.ends_at - MICROSECOND)
-    caught_up, skipped, first, last = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
+    missed = _missed(schedule, rule, now=now, before=min(now, until + MICROSECOND))
     ticks: list[datetime] = []
     following = rule.after(max(done, now - MICROSECOND))
     while following is not None and following <= until and len(ticks) < limit:
@@ -398,11 +397,11 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
         # Stop just before the next tick, so that a schedule with rare ticks is not examined in every round.
         planted_until = min(following - MICROSECOND, now + REST)
     return Plan(
-        ticks=(*caught_up, *ticks),
-        skipped=skipped,
-        first_skipped=first,
-        last_skipped=last,
-        begins_anew=bool(caught_up or skipped),
+        ticks=(*missed.caught_up, *ticks),
+        skipped=missed.skipped,
+        first_skipped=missed.first_skipped,
+        last_skipped=missed.last_skipped,
+        begins_anew=bool(missed.caught_up or missed.skipped),
         planted_until=max(done, planted_until),
     )
 
@@ -417,24 +416,30 @@ def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
     return MICROSECOND * (schedule.jitter // MICROSECOND * int.from_bytes(digest[:8]) >> 64)
 
 
-def _missed(
-    schedule: Schedule, rule: Rule, *, now: datetime, before: datetime
-) -> tuple[tuple[datetime, ...], int, datetime | None, datetime | None]:
-    """Return the missed ticks that will still run, the number of skipped ticks, and the first and the last skipped
-    tick.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Missed:
+    caught_up: tuple[datetime, ...] = ()
+    skipped: int = 0
+    first_skipped: datetime | None = None
+    last_skipped: datetime | None = None
+
+
+def _missed(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> _Missed:
+    """Divide the ticks that were not planted before their time into those that will still run and those that are
+    skipped.
     """
     done = schedule.planted_until
     number = rule.count(done, before)
     caught_up = _caught_up(schedule, rule, now=now, before=before) if number else ()
     skipped = number - len(caught_up)
     if skipped == 0:
-        return caught_up, 0, None, None
+        return _Missed(caught_up=caught_up)
     first, last = rule.after(done), rule.newest(done, before)
     if caught_up and first == caught_up[0]:
         first = rule.after(caught_up[-1])
     if caught_up and last == caught_up[-1]:
         last = rule.newest(done, caught_up[0])
-    return caught_up, skipped, first, last
+    return _Missed(caught_up=caught_up, skipped=skipped, first_skipped=first, last_skipped=last)
 
 
 def _caught_up(schedule: Schedule, rule: Rule, *, now: datetime, before: datetime) -> tuple[datetime, ...]:

@@ -131,9 +131,7 @@ class Outcome:
     record: Any
     """The result for programs: a record from the store, or a mapping."""
     answer: str
-    """What a command prints instead of the sentence, such as the id of a new task. If it is "", the command prints the
-    sentence.
-    """
+    """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
 
     @property
     def sentence(self) -> str:

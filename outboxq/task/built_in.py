@@ -41,7 +41,7 @@ class BulkAction(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
     """An action, and the filters that select the dead letters that it changes, or with CANCEL the waiting or running
-    tasks. A filter that is None is not applied.
+    tasks. A filter set to None is ignored.
     """
 
     action: BulkAction

@@ -38,6 +38,14 @@ _MOST_FIELDS: Final = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Notice:
+    """A sentence about what a form has done."""
+
+    text: str
+    is_warning: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Browser:
     """A browser, identified by the secret in its cookie, with the person who is logged in there."""
 
@@ -76,9 +84,10 @@ class Browser:
             value = sealed(derived(self.key, "notice"), [text, redirect.is_warning], seconds=_NOTICE_SECONDS)
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
-    def notice(self, request: Request) -> tuple[str, bool] | None:
-        """Return the notice for the page, and whether it is a warning. None if there is no notice, or it was forged."""
-        return opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))  # type: ignore[no-any-return]
+    def notice(self, request: Request) -> Notice | None:
+        """Return the notice for the page. None if there is no notice, or it was forged."""
+        value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
+        return None if value is None else Notice(text=value[0], is_warning=value[1])
 
     def forget_notice(self, request: Request, response: Response) -> None:
         """Delete the notice from the browser after a page has shown it."""

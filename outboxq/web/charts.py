@@ -25,15 +25,24 @@ NOTHING = (
 """The text that is shown in place of a chart without any values."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """A time range that ends now."""
+
+    words: str
+    steps: int
+    step: timedelta
+    tick: timedelta
+    """The time between two labels."""
+
+
 RANGES: Final = {
-    "1h": ("1 hour", 60, _MINUTE, 15 * _MINUTE),
-    "6h": ("6 hours", 72, 5 * _MINUTE, _HOUR),
-    "24h": ("24 hours", 96, 15 * _MINUTE, 4 * _HOUR),
-    "7d": ("7 days", 84, 2 * _HOUR, 24 * _HOUR),
+    "1h": Range(words="1 hour", steps=60, step=_MINUTE, tick=15 * _MINUTE),
+    "6h": Range(words="6 hours", steps=72, step=5 * _MINUTE, tick=_HOUR),
+    "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
+    "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
 }
-"""The ranges by the value of `range=` in the URL: the label, followed by the number of steps, the step and the tick of
-the axis. The first range is the default.
-"""
+"""The ranges by the value of `range=` in the URL. The first one is the default."""
 
 
 class Series(NamedTuple):
@@ -127,15 +136,15 @@ def trends_of(
     trends = request.store.trends(
         since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
     )
-    ranges = [(words, request.url(page, **queue, range=one), None, one == here) for one, (words, *_) in RANGES.items()]
+    ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
     return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
 
 
 def axis_of(name: str, now: datetime) -> Axis:
     """Return the axis for a range. The steps begin at round times, and the last step contains `now`."""
-    _, steps, step, tick = RANGES[name]
-    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // step * step
-    return Axis(since=last - (steps - 1) * step, step=step, steps=steps, tick=tick)
+    one = RANGES[name]
+    last = _EPOCH + (now.astimezone(UTC) - _EPOCH) // one.step * one.step
+    return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
 
 
 def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
@@ -197,7 +206,9 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
     summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
     shown = [any(values) for values in zip(*columns, strict=True)]
     ticks = _labelled(values, scale, _NUMBERS)
-    return _chart(title, axis, series, totals, summary, columns=columns, ticks=ticks, shown=shown, bars=bars)
+    return _chart(
+        title, axis, series, totals, summary, columns=columns, ticks=ticks, shown=shown, bars=bars, words=_number
+    )
 
 
 def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
@@ -217,13 +228,15 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
         is_recent = not known or any(value is not None for value in column[-2:])
         legend.append(last if is_recent else f"– (last {last})")
         summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
-    more: dict[str, Any] = {"ticks": _labelled(values, scale, _TIMES if of_time else _NUMBERS), "words": words}
-    return _chart(title, axis, series, legend, "; ".join(summary), columns=columns, shown=shown, lines=paths, **more)
+    ticks, text = _labelled(values, scale, _TIMES if of_time else _NUMBERS), "; ".join(summary)
+    return _chart(
+        title, axis, series, legend, text, columns=columns, ticks=ticks, shown=shown, lines=paths, words=words
+    )
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None if there are fewer
-    than two values are known.
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None if fewer than
+    two values are known.
     """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:
@@ -328,10 +341,9 @@ def _chart(
     shown: Sequence[bool],
     lines: Sequence[Shape] = (),
     bars: Sequence[Shape] = (),
-    words: Callable[[float], str] | None = None,
+    words: Callable[[float], str],
 ) -> Chart:
     """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
-    words = words or _number
     # In a chart of more than one day, each step names its day.
     form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
     width, steps, rows = WIDTH / axis.steps, [], []

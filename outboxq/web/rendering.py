@@ -18,7 +18,7 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Request, Response
 
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
-from .browser import hidden_field
+from .browser import Notice, hidden_field
 
 NAVIGATION: Final = (
     ("overview", "Overview"),
@@ -59,10 +59,9 @@ class Templates:
         places = {"notice_place": self._marks.notice, "etag_place": self._marks.etag}
         return self._environment.get_template(template).render({**values, **places})
 
-    def fill(self, text: str, *, form_token: str, notice: tuple[str, bool] | None, etag: str) -> str:
+    def fill(self, text: str, *, form_token: str, notice: Notice | None, etag: str) -> str:
         """Return the page for one browser."""
-        words, is_warning = notice or ("", False)
-        shown = self._environment.get_template("notice.html").render(text=words, is_warning=is_warning) if words else ""
+        shown = "" if notice is None else self._environment.get_template("notice.html").render(notice=notice)
         text = text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
         return text.replace(self._marks.notice, shown)
 

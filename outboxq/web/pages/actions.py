@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
@@ -99,11 +99,26 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
     return request.url(noun, **{_KEYS[noun]: target})
 
 
-def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[dict[str, Any]]:
-    """Return these cures as a page offers them: always as a command to copy and, if the dashboard can help, as a link
-    or a button.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A cure as a page offers it: always as a command to copy and, if the dashboard can help, as a link or a button."""
 
-    A cure that cannot be undone is a button only `with_final`; otherwise it is a link.
+    purpose: str
+    command: str
+    """The line to type in a shell."""
+    href: str | None
+    """The page on which a person can do it. None if there is no such page, or if it is the current page."""
+    action: str | None
+    """The URL to which the button's form is sent. None if the cure is not a button, or the viewer may not act."""
+    fields: Mapping[str, str]
+    """The hidden fields of that form."""
+    is_final: bool
+    """True if the cure cannot be undone."""
+
+
+def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
+    """Return the offers for these cures. A cure that cannot be undone is a button only `with_final`; otherwise it is a
+    link.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
@@ -115,14 +130,14 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
         # A batch has its own page for its verbs, so there is no button.
         if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
             action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])
-        offer = {
-            "purpose": cure.purpose,
-            "command": request.typed(*cure.command),
-            "href": None if href == here else href,
-            "action": action,
-            "fields": {"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
-            "is_final": is_final,
-        }
+        offer = Offer(
+            purpose=cure.purpose,
+            command=request.typed(*cure.command),
+            href=None if href == here else href,
+            action=action,
+            fields={"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
+            is_final=is_final,
+        )
         found.append(offer)
     return found
 
@@ -134,7 +149,7 @@ def unfound(
     task_id: UUID | None = None,
     several: Sequence[UUID] = (),
     first: UUID | None = None,
-    offered: Sequence[Mapping[str, Any]] = (),
+    offered: Sequence[Offer] = (),
     data: object = None,
     status: int = 404,
 ) -> View:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
 
 from werkzeug.exceptions import NotFound
 
@@ -35,6 +35,19 @@ class ScheduleState(StrEnum):
     PAUSED = "paused"
     ENDED = "ended"
     """It has no more ticks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upcoming:
+    """A schedule as a list shows it."""
+
+    schedule: Schedule
+    state: ScheduleState
+    sentence: str
+    """The rule in words."""
+    next_tick: datetime | None
+    overdue_since: datetime | None
+    """The first tick that should have been planted but was not; None if no tick is overdue."""
 
 
 def page(request: PageRequest) -> View:
@@ -69,10 +82,8 @@ def one_page(request: PageRequest) -> View:
     return View(template="schedule.html", title=schedule.name, values=values, data=data)
 
 
-def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> dict[str, Any]:
-    """Return a schedule as a list shows it. `overdue_since`: the first tick that should have been
-    planted but was not.
-    """
+def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
+    """Return the state of a schedule and its next tick."""
     tick, overdue = next(iter(following), None), None
     if schedule.paused_at is not None:
         state, tick = ScheduleState.PAUSED, None
@@ -86,8 +97,8 @@ def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) 
             state = ScheduleState.AHEAD
         else:
             state = ScheduleState.ENDED if tick is None else ScheduleState.ACTIVE
-    named = {"state": state, "sentence": sentence_of(schedule), "next_tick": tick, "overdue_since": overdue}
-    return {"schedule": schedule, **named}
+    sentence = sentence_of(schedule)
+    return Upcoming(schedule=schedule, state=state, sentence=sentence, next_tick=tick, overdue_since=overdue)
 
 
 def _is_readable(schedule: Schedule) -> bool:
@@ -98,9 +109,9 @@ def _is_readable(schedule: Schedule) -> bool:
     return True
 
 
-def _order(one: dict[str, Any]) -> tuple[int, float, str]:
-    tick = one["next_tick"].timestamp() if one["next_tick"] else 0.0
-    return list(ScheduleState).index(one["state"]), tick, one["schedule"].name
+def _order(one: Upcoming) -> tuple[int, float, str]:
+    tick = one.next_tick.timestamp() if one.next_tick else 0.0
+    return list(ScheduleState).index(one.state), tick, one.schedule.name
 
 
 def _local(moment: datetime, tz: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -17,11 +18,11 @@ from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExec
 from ...model.batches import is_batch, link_of
 from ...model.display import redacted
 from ...model.history import summed_up
-from ...model.running import progress_of
+from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import span
 from ...operating.verbs import REDRIVE, Noun, State, verb_of
-from ...store import Reason, TaskDetail
+from ...store import Attempt, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...store.tasks.tasks import attempts_of
 from ...task.built_in import BULK, Selection
@@ -35,6 +36,48 @@ _LOGS = 5
 """The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"
 _WAITS = frozenset({Reason.DELAYED, Reason.RETRY_LATER})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShownStep:
+    """A step of a task as the page shows it."""
+
+    step: Step
+    result: str | None
+    """The result as a string without secrets. None if the step has no result, or the result is hidden."""
+    sleeps: bool
+    """True if the step is a sleep that is not over yet."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moment:
+    """An event of a task as an entry in its timeline."""
+
+    at: datetime
+    words: str
+    tone: str
+    """The name of its colour in the style sheet."""
+    due_at: datetime | None
+    """The time from which the task may start. None if it was due at once, or the event does not mention the time."""
+    progress: Progress | None
+    """The progress that the handler had reported when the attempt ended."""
+    reason: str
+    error: str
+    worker_id: UUID | None
+    worker: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimedAttempt:
+    """An attempt, how long it waited after it was due, and how long it ran."""
+
+    attempt: Attempt
+    waited: timedelta | None
+    """None if the events do not include its beginning."""
+    ran: timedelta | None
+    worker: str
+    ends_as: str
+    """The outcome in words; "" while it is running."""
 
 
 def page(request: PageRequest) -> View:
@@ -68,7 +111,7 @@ def page(request: PageRequest) -> View:
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
         "attempts": attempts,
-        "logged": [one for one in attempts if one["attempt"].log][:_LOGS],
+        "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
         "is_all": request.query.get("events") == "all",
@@ -86,26 +129,22 @@ def page(request: PageRequest) -> View:
         "due_at": detail.due_at,
         "task": without(task, *PAYLOAD),
         "attempts": attempts,
-        "steps": [without(one["step"], "result") for one in steps],
+        "steps": [without(one.step, "result") for one in steps],
     }
     return View(template="task.html", title=task.task_name, values=values, data=data)
 
 
-def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
-    """Return the steps of the task, each with its result unless that is hidden, and with whether it is a sleep that is
-    not over yet.
-
-    The steps are not read if the events do not show any.
-    """
+def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
+    """Return the steps of the task. They are not read if the events do not show any."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
     return [
-        {
-            "step": step,
-            "result": redacted(step.result) if may_see and step.result is not None else None,
-            "sleeps": step.due_at is not None and step.due_at > detail.at,
-        }
+        ShownStep(
+            step=step,
+            result=redacted(step.result) if may_see and step.result is not None else None,
+            sleeps=step.due_at is not None and step.due_at > detail.at,
+        )
         for step in request.store.steps.list(detail.task.id)
     ]
 
@@ -219,22 +258,20 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
 """The colour and the words for an event, and the words for an attempt that it ended."""
 
 
-def _timed_attempts(detail: TaskDetail) -> list[dict[str, Any]]:
-    """Return the attempts in the events, newest first, each with how long it waited after it was due, how long it ran,
-    its worker, and how it ended in words ("" while it is running).
-    """
+def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
+    """Return the attempts in the events, newest first."""
     due = _due_at_claims(detail.events)
     found = []
     for one in attempts_of(detail.events):
         since = due.get(one.lease_token)
         found.append(
-            {
-                "attempt": one,
-                "waited": None if since is None else max(one.started_at - since, timedelta(0)),
-                "ran": None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
-                "worker": _label(one.worker_id, detail),
-                "ends_as": "" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
-            }
+            TimedAttempt(
+                attempt=one,
+                waited=None if since is None else max(one.started_at - since, timedelta(0)),
+                ran=None if one.ended_at is None else max(one.ended_at - one.started_at, timedelta(0)),
+                worker=_label(one.worker_id, detail),
+                ends_as="" if one.outcome is None else _KINDS.get(one.outcome, ("", "", ""))[2] or str(one.outcome),
+            )
         )
     return found[::-1]
 
@@ -263,24 +300,24 @@ def _aware(value: Any) -> datetime | None:
     return found if found.tzinfo is not None else None
 
 
-def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> dict[str, Any]:
-    """Return an event as an entry in the timeline. Its tone is the name of its colour in the style sheet."""
+def _moment(event: ExecutionEvent, run: Sequence[ExecutionEvent], detail: TaskDetail) -> Moment:
+    """Return an event as an entry in the timeline."""
     data = event.event_data
     due = _aware(data.get("available_at"))
     words = _words(event, detail)
     if len(run) > 1:
         words += f", {len(run)} times within {span(event.created_at - run[0].created_at)}"
-    return {
-        "at": event.created_at,
-        "words": words,
-        "tone": _KINDS.get(event.event_type, ("",))[0],
-        "due_at": due if due is not None and due > event.created_at else None,
-        "progress": progress_of(data.get("progress")),
-        "reason": _text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
-        "error": _text(data, "error"),
-        "worker_id": event.worker_id,
-        "worker": _label(event.worker_id, detail),
-    }
+    return Moment(
+        at=event.created_at,
+        words=words,
+        tone=_KINDS.get(event.event_type, ("",))[0],
+        due_at=due if due is not None and due > event.created_at else None,
+        progress=progress_of(data.get("progress")),
+        reason=_text(data, "reason") if data.get("reason") != UNKNOWN_TASK else "",
+        error=_text(data, "error"),
+        worker_id=event.worker_id,
+        worker=_label(event.worker_id, detail),
+    )
 
 
 def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
