@@ -40,11 +40,12 @@ _SHARE = 1.5
 """The longest pause after a batch, as a multiple of the time that the batch took."""
 _FEWEST, _MOST = 50, 2000
 _BATCH_SECONDS = 0.05
-"""The time that a batch on PostgreSQL is meant to take. Batches of 2,000 need 38 us to delete a task, batches of 50
-need 155 us: `python -m benchmarks.history --only prune`.
+"""The target time for a batch on PostgreSQL. Beside a working claim loop, 13,291 tasks a second were deleted, instead of 1,991
+in batches of 50 with pauses, and the p99 of a claim was 1.10 times as long as before the prune:
+`python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""No pause follows a batch whose tasks take at most this many times as long as the tasks in the fastest batch."""
+"""The time per task, relative to the fastest batch, above which a pause follows a batch."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -68,7 +69,8 @@ def prune(
     transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time
     between two. None means, on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because only one
     transaction can write at a time. On PostgreSQL, it means as many tasks as take about 50 ms (50 to 2,000), and a
-    pause only while the tasks take longer than at first, which means that the server is busy. Locked tasks, and tasks
+    pause only after a batch whose tasks took more than 1.5 times as long as those in the fastest batch, because the
+    server is then busy. Locked tasks, and tasks
     whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they
     are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
     completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
