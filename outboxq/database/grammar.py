@@ -101,6 +101,12 @@ class Grammar(Protocol):
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         """Return the time that is `seconds` after `moment`."""
 
+    def due(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
+        """Return the due time of a new task: `moment`; if that is NULL, `seconds` from now.
+
+        With Python's clock, `moment` is not NULL.
+        """
+
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
         """Return a condition: the tables allow the stored time; NULL if there is none."""
 
@@ -163,8 +169,8 @@ class Grammar(Protocol):
         transaction has it.
         """
 
-    def position(self, given: FromClause) -> ColumnElement[int]:
-        """Return the next position for each row of the batch, growing in the order of the batch."""
+    def position(self, given: FromClause | None) -> ColumnElement[int]:
+        """Return the next position for each row of the batch, growing in the order of the batch; None: for one row."""
 
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""

@@ -58,6 +58,9 @@ class PostgresGrammar(Grammar):
     def later(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
         return moment + seconds * literal_column("interval '1 second'")
 
+    def due(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:
+        return func.coalesce(moment, self.later(self.now, seconds))
+
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
         return and_(moment >= _EARLIEST, moment < _LATEST)
 
@@ -150,7 +153,7 @@ class PostgresGrammar(Grammar):
         name = func.concat_ws(literal_column("chr(31)"), literal_column("'outboxq'"), *names)
         return func.pg_try_advisory_xact_lock(func.hashtextextended(name, literal_column("0")), type_=Boolean)
 
-    def position(self, given: FromClause) -> ColumnElement[int]:  # noqa: ARG002 - drawn row by row
+    def position(self, given: FromClause | None) -> ColumnElement[int]:  # noqa: ARG002 - drawn row by row
         return task_position.next_value()
 
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:

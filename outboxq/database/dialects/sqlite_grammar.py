@@ -60,6 +60,9 @@ class SqliteGrammar(Grammar):
         fraction = func.printf(".%06d+00:00", micros % literal_column("1000000"), type_=Text)
         return type_coerce(whole + fraction, Instant)
 
+    def due(self, moment: ColumnElement[Any], seconds: ColumnElement[Any]) -> ColumnElement[datetime]:  # noqa: ARG002
+        return moment
+
     def is_instant(self, moment: ColumnElement[Any]) -> ColumnElement[bool]:
         said = type_coerce(moment, Text)
         form = said.op("GLOB", return_type=Boolean())(literal_column("'????-??-??T??:??:??.??????+00:00'"))
@@ -161,11 +164,13 @@ class SqliteGrammar(Grammar):
     def try_lock(self, *names: ColumnElement[str]) -> ColumnElement[bool]:  # noqa: ARG002 - its only writer has every lock
         return true()
 
-    def position(self, given: FromClause) -> ColumnElement[int]:
+    def position(self, given: FromClause | None) -> ColumnElement[int]:
         sequence = table("sqlite_sequence", column("name"), column("seq", Integer))
         last = select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        alone = isinstance(given.c.ordinal.type, _SingleOrdinal)  # a window function costs as much as all three inserts
-        number = literal_column("1", Integer) if alone else func.row_number().over(order_by=given.c.ordinal)
+        number: ColumnElement[int] = literal_column("1", Integer)
+        # A window function costs as much as all three inserts.
+        if given is not None and not isinstance(given.c.ordinal.type, _SingleOrdinal):
+            number = func.row_number().over(order_by=given.c.ordinal)
         return func.coalesce(last, literal_column("0")) + number
 
     def numbered(self, family: ColumnElement[Any], number: ColumnElement[int]) -> ColumnElement[Any]:

@@ -5,21 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Protocol
 from uuid import UUID
 
+import sqlalchemy as sa
+
 from ...database.dialects import Begin
-from ...database.grammar import Grammar, Transition
+from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...database.privileges import Feature
+from ...database.tables import task_executions, task_outbox
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ...model import EARLIEST, LATEST, EventType, Handle, NewTask, OnConflict, OnDeadLetter
 from ...model.batches import is_batch
 from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.records import concurrency_key_of
 from ..arguments import aware
-from ..task_rows import CONSTANT_COLUMNS, NEW_TASK, given_execution, new_entry, new_event, row
+from ..task_rows import (
+    CONSTANT_COLUMNS,
+    NEW_TASK,
+    PLAIN_TASK,
+    event,
+    given_execution,
+    is_plain,
+    new_entry,
+    new_event,
+    new_execution,
+    plain_row,
+    row,
+)
 from ..tasks.idempotency import enqueue_keyed, enqueued
 from ..transactions import Transactions
 from .batches import added_to, join, leave
@@ -78,7 +93,10 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             return _enqueue_in_batches(store, target, tasks, added, using=using)
         if features is _PLAIN:
             with target.atomic():
-                target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
+                if len(tasks) == 1 and is_plain(tasks[0]):
+                    target.run(insert_plain_task, plain_row(tasks[0], store.values(target)))
+                else:
+                    target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         # A task may raise after others were written. Our own transaction is then rolled back; a caller's stays usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
@@ -185,3 +203,38 @@ def insert_tasks(g: Grammar) -> Transition:
             "event": lambda r: new_event(g, r["given"], r["entry"]),
         },
     )
+
+
+def insert_plain_task(g: Grammar) -> Transition:
+    """Write one new task of `PLAIN_TASK`: the rows of `insert_tasks` from plain parameters, without joins.
+
+    On PostgreSQL it takes half of the server's time, and two thirds of the client's: `python -m benchmarks.tunings --only
+    plain-task`.
+    """
+    task = SimpleNamespace(
+        **{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()}
+    )
+
+    def entry(_: Relations) -> Statement:
+        values = {
+            "task_execution_id": task.id,
+            "queue": task.queue,
+            "priority": task.priority,
+            "position": g.position(None),
+            "available_at": g.due(task.available_at, task.delay_seconds),
+            "created_at": g.now,
+        }
+        new = sa.insert(task_outbox).from_select(list(values), sa.select(*values.values()))
+        return new.returning(task_outbox.c.position, task_outbox.c.available_at)
+
+    def execution(r: Relations) -> Statement:
+        given = {name: one for name, one in vars(task).items() if name in task_executions.c}
+        entry = SimpleNamespace(position=r["entry"].c.position, expires_at=sa.null())
+        return new_execution(g, {**given, "pipeline_execution_id": task.id}, entry, r["entry"])
+
+    def created(r: Relations) -> Statement:
+        data = g.json_of_one("available_at", r["entry"].c.available_at)
+        itself = SimpleNamespace(id=task.id, pipeline_execution_id=task.id)
+        return event(g, itself, r["entry"], event_type=sql_literal(EventType.CREATED), data=data)
+
+    return Transition(steps={"entry": entry, "execution": execution, "event": created})
