@@ -77,7 +77,9 @@ _cells = attrgetter(*_PATHS)
 _OF_SOME = ("pipeline_execution_id", "partition_key", "topic", "expires_at", "expires_seconds")
 PLAIN_TASK: Columns = {name: kind for name, kind in NEW_TASK.items() if name not in _OF_SOME}
 """The columns of a new task that is alone: it has no key, topic, expiry, pipeline or idempotency key."""
-_is_of_some = attrgetter(*(_FIELDS[list(NEW_TASK).index(name)] for name in _OF_SOME), "concurrency_key", "idempotency_key")
+_is_of_some = attrgetter(
+    *(_FIELDS[list(NEW_TASK).index(name)] for name in _OF_SOME), "concurrency_key", "idempotency_key"
+)
 _NONE = (None,) * (len(_OF_SOME) + 2)
 _plain_cells = attrgetter(*(path for name, path in zip(NEW_TASK, _PATHS, strict=True) if name in PLAIN_TASK))
 _PLAIN_SPANS = [name for at, name in enumerate(NEW_TASK) if at in _SPANS and name in PLAIN_TASK]

@@ -84,6 +84,8 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         check(task)
     if not tasks:
         return []
+    if len(tasks) == 1 and is_plain(tasks[0]):
+        return _enqueue_plain(store, tasks, using=using)
     features, added = _features(tasks), added_to(tasks)
     if added:
         features = features | _BATCHED
@@ -93,10 +95,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             return _enqueue_in_batches(store, target, tasks, added, using=using)
         if features is _PLAIN:
             with target.atomic():
-                if len(tasks) == 1 and is_plain(tasks[0]):
-                    target.run(insert_plain_task, plain_row(tasks[0], store.values(target)))
-                else:
-                    target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
+                target.run(insert_tasks, store.values(target), [row(task) for task in tasks])
             return [Handle(id=task.id) for task in tasks]
         # A task may raise after others were written. Our own transaction is then rolled back; a caller's stays usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
@@ -109,6 +108,24 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
         done=lambda target: enqueued(store, target, tasks),
         enqueues=features,
+    )
+
+
+def _enqueue_plain(store: Transactions, tasks: Sequence[NewTask], *, using: object) -> list[Handle]:
+    """Write the only one of `tasks`, which is plain."""
+    [task] = tasks
+
+    def work(target: Target) -> list[Handle]:
+        with target.atomic():
+            target.run(insert_plain_task, plain_row(task, store.values(target)))
+        return [Handle(id=task.id)]
+
+    return store.run(
+        work,
+        using=using,
+        begin=Begin.INSERT,
+        done=lambda target: enqueued(store, target, tasks),
+        enqueues=_PLAIN,
     )
 
 
@@ -211,9 +228,7 @@ def insert_plain_task(g: Grammar) -> Transition:
     On PostgreSQL it takes half of the server's time, and two thirds of the client's: `python -m benchmarks.tunings --only
     plain-task`.
     """
-    task = SimpleNamespace(
-        **{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()}
-    )
+    task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})
 
     def entry(_: Relations) -> Statement:
         values = {
