@@ -291,6 +291,10 @@ class Dialect(ABC):
         """Return the message that has the open transaction count the ends of batches at once, not at its commit; None: it does."""
         return None
 
+    def count_rows(self, table: str) -> str | None:  # noqa: ARG002
+        """Return the message that tells the planner how many rows our table has now; None: it does not plan by that."""
+        return None
+
     def version(self, raw: Any) -> int | None:  # noqa: ARG002
         """Return a number that differs once another connection has committed; None: the database has none."""
         return None
