@@ -1239,6 +1239,12 @@ MUTANTS = (
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
+        "a field that equals that of the task before in its batch is not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("all(map(is_, shared, before))", "shared == before"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
         "a cursor that is kept writes text in the encoding that its connection had before",
         "outboxq/database/dialects/psycopg_driver.py",
         (

@@ -55,9 +55,13 @@ class Parameters:
         """Return one JSON object keyed by parameter. Defaults are not stored: they belong to the code that the worker
         is running.
         """
-        given: dict[str, object] = {**dict(zip(self._positional, args, strict=False)), **kwargs}
-        if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
-            self._refuse_call(args, kwargs)
+        given: dict[str, object] = dict(zip(self._positional, args, strict=False))
+        if (
+            kwargs or len(given) < len(self._known) or len(args) > len(given)
+        ):  # otherwise each has its value, by position
+            given |= kwargs
+            if len(given) < len(args) + len(kwargs) or not self._required <= given.keys() <= self._known.keys():
+                self._refuse_call(args, kwargs)
         codecs = self._codecs or self._compile()
         limits = Limits(MAX_BYTES)
         stored: dict[str, object] = {}

@@ -107,6 +107,26 @@ def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Data
     assert database.frozen.verify() == []
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [{"priority": True}, {"args": "\0"}, {"id": uuid4()}, {"unique_for": timedelta(days=1)}, {"queue": ""}],
+    ids=["priority", "args", "id", "unique_for", "queue"],
+)
+def test_each_task_of_a_batch_is_checked(database: Database, fields: dict[str, Any]) -> None:
+    """A field that equals that of the task before is checked too: True is 1."""
+    good = task(
+        priority=1, idempotency_key="k", **({"unique_for": fields["unique_for"]} if "unique_for" in fields else {})
+    )
+    bad = replace(good, id=uuid7(), idempotency_key=None)
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue_many([good, replace(bad, **fields)])
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue_many(
+            [replace(good, idempotency_key=None, unique_for=None), good, replace(bad, **fields)]
+        )
+    assert database.counts() == (0, 0, 0)
+
+
 def test_nothing_is_nothing(database: Database) -> None:
     assert database.store.enqueue_many([]) == []
     assert Store(None).enqueue_many([], using=object()) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import timedelta
+from operator import attrgetter, is_
 from types import NoneType, SimpleNamespace
 from typing import Protocol
 from uuid import UUID
@@ -80,10 +82,9 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     transaction should also use a fixed order. If a task may raise, several tasks are written under a savepoint of the
     caller's PostgreSQL transaction.
     """
-    for task in tasks:
-        check(task)
     if not tasks:
         return []
+    _check_all(tasks)
     if len(tasks) == 1 and is_plain(tasks[0]):
         return _enqueue_plain(store, tasks, using=using)
     features, added = _features(tasks), added_to(tasks)
@@ -153,6 +154,34 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
     return _PLAIN
 
 
+def _check_all(tasks: Sequence[NewTask]) -> None:
+    """Check each task; the fields that it shares with the one before it only once: a tenth of the client's time for a batch."""
+    before: tuple[object, ...] = ()
+    for task in tasks:
+        shared = _shared(task)
+        if before and all(map(is_, shared, before)):
+            _check_own(task, f"task {task.task_name!r}")
+        else:
+            check(task)
+        before = shared
+
+
+_OWN = ("id", "args")
+_shared = attrgetter(*(one.name for one in fields(NewTask) if one.name not in _OWN))
+
+
+def _check_own(task: NewTask, name: str) -> None:
+    """Raise InvalidArgument for a field of `_OWN`."""
+    if not is_text(task.args):
+        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+    if type(task.id) is not UUID:
+        raise InvalidArgument(f"the id of {name} must be a uuid.UUID")
+    if task.id.version != 7:
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
+        )
+
+
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case per field
     """Raise InvalidArgument for values that the database would refuse, before they could abort the caller's transaction.
 
@@ -170,14 +199,11 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     ):
         if value is not None and not is_name(value):
             raise bad_name(key, name)
-    if not is_text(task.args) or not (task.headers is None or is_text(task.headers)):
-        raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
-    if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
-        raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
-    if task.id.version != 7:
-        raise InvalidArgument(
-            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
-        )
+    _check_own(task, name)
+    if not (task.headers is None or is_text(task.headers)):
+        raise InvalidArgument(f"headers of {name} must be text without NUL or lone surrogates")
+    if type(task.pipeline_execution_id) not in (UUID, NoneType):
+        raise InvalidArgument(f"the pipeline_execution_id of {name} must be a uuid.UUID")
     if not is_span(task.delay, _NOTHING):
         raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
@@ -225,8 +251,8 @@ def insert_tasks(g: Grammar) -> Transition:
 def insert_plain_task(g: Grammar) -> Transition:
     """Write one new task of `PLAIN_TASK`: the rows of `insert_tasks` from plain parameters, without joins.
 
-    On PostgreSQL it takes half of the server's time, and two thirds of the client's: `python -m benchmarks.tunings --only
-    plain-task`.
+    With `insert_tasks`, an enqueue of one takes 22 % more CPU time on PostgreSQL, and 19 % more on SQLite:
+    `python -m benchmarks.tunings --only plain-task`.
     """
     task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})
 
