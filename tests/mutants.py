@@ -1235,8 +1235,23 @@ MUTANTS = (
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
         "outboxq/database/dialects/psycopg_driver.py",
-        (("            except psycopg.DataError:\n", "            except ZeroDivisionError:\n"),),
+        (("        except psycopg.DataError:\n", "        except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "a field that equals that of the task before in its batch is not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("all(map(is_, shared, before))", "shared == before"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a cursor that is kept writes text in the encoding that its connection had before",
+        "outboxq/database/dialects/psycopg_driver.py",
+        (
+            ("info.pop((_CURSOR, encoding), None)", "info.pop((_CURSOR, b''), None)"),
+            ("info[_CURSOR, encoding] = cursor", "info[_CURSOR, b''] = cursor"),
+        ),
+        ("tests/dialects/test_encodings.py",),
     ),
     Mutant(
         "SQLite needs psycopg",

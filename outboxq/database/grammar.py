@@ -87,6 +87,12 @@ class Grammar(Protocol):
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         """Return the time that is `seconds` after `moment`."""
 
+    def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
+        """Return the due time of a new task: `moment`; if that is NULL, `seconds` from now.
+
+        With Python's clock, `moment` is not NULL.
+        """
+
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return a condition: the tables allow the stored time; NULL if there is none."""
 
@@ -151,8 +157,8 @@ class Grammar(Protocol):
         transaction has it.
         """
 
-    def position(self, given: sa.FromClause) -> sa.ColumnElement[int]:
-        """Return the next position for each row of the batch, growing in the order of the batch."""
+    def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
+        """Return the next position for each row of the batch, growing in the order of the batch; None: for one row."""
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""

@@ -334,7 +334,9 @@ def test_a_cancel_of_a_batch_that_waits_for_a_dead_letter_ends_the_wait_for_what
         store.batches.cancel(one.id)
     for one in (running, running_alone):
         store.complete(one, "1")
-    with pytest.raises(TaskCancelled, match=f"batch {batch.id} was cancelled, so its task {batch.then_id} will not be enqu"):
+    with pytest.raises(
+        TaskCancelled, match=f"batch {batch.id} was cancelled, so its task {batch.then_id} will not be enqu"
+    ):
         batch.result(timeout)
     assert alone.result(timeout) == BatchCounts(size=2, completed=1, failed=0, cancelled=1)
 

@@ -36,6 +36,9 @@ class PostgresGrammar(Grammar):
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         return moment + seconds * sa.literal_column("interval '1 second'")
 
+    def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
+        return sa.func.coalesce(moment, self.later(self.now, seconds))
+
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         return sa.and_(moment >= _EARLIEST, moment < _LATEST)
 
@@ -140,7 +143,7 @@ class PostgresGrammar(Grammar):
             sa.func.hashtextextended(name, sa.literal_column("0")), type_=sa.Boolean
         )
 
-    def position(self, given: sa.FromClause) -> sa.ColumnElement[int]:  # noqa: ARG002 - drawn row by row
+    def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:  # noqa: ARG002 - drawn row by row
         return task_position.next_value()
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
