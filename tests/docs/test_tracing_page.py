@@ -54,7 +54,7 @@ def test_its_fields_in_sentry_are_those_of_the_code():
 
 
 def test_its_outcomes_and_its_limits_are_those_of_the_code():
-    assert f"up to {LONGEST} bytes" in TEXT
+    assert f"up to {LONGEST:,} bytes" in TEXT
     assert SAME_TRACE_FOR.total_seconds() == 5 * 60
     [line] = [line for line in TEXT.splitlines() if line.startswith("| `messaging.outboxq.outcome`")]
     assert set(re.findall(r"`(\w+)`", line)[1:]) == {*OUTCOMES.values()} - {LOST}
