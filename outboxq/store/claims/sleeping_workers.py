@@ -79,7 +79,8 @@ class SleepingWorkers:
             found = answer(target, LOOK[queues is not None], values)
             return Look(settled=found["settled"], due=found["due"], seconds=found["seconds"])
 
-        return self._store.run(work, begin=Begin.READ)
+        # Not READ: on a worker's own connection a single statement is a transaction by itself, without BEGIN and COMMIT.
+        return self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
 
     def withdraw(self, worker_id: UUID) -> None:
         """End the requests of a worker that is awake."""
