@@ -20,6 +20,8 @@ from sqlalchemy import (
     Text,
     and_,
     bindparam,
+    case,
+    cast,
     func,
     literal_column,
     not_,
@@ -30,12 +32,16 @@ from sqlalchemy import (
 from ..model.records import CONCURRENCY_KEY_PREFIX
 from ..model.subscriptions import EVERYTHING
 from .column_types import Instant
-from .grammar import Grammar
+from .grammar import Columns, Grammar
 from .tables import queue_settings, task_leases, task_outbox
 
-passed_priority = bindparam("passed_priority", None, type_=SmallInteger)
-passed_until = bindparam("passed_until", None, type_=Instant)
-"""Entries of this priority are read from this due time on; None for all. Nearly every row before it is dead."""
+FLOORS: Columns = {"queue": Text(), "priority": SmallInteger(), "below": SmallInteger(), "since": Instant}
+"""The columns of `Grammar.floors`: pairs with many dead entries before the due time `since` (NULL: read them all).
+
+`below` is the next lower priority of the queue. Each queue begins with a row of the priority `TOP`.
+"""
+TOP, BOTTOM = 2**15 - 1, -(2**15)
+"""A priority above all others, and one below all others."""
 _any_topic = bindparam("any_topic", type_=Boolean, required=True)
 
 
@@ -65,6 +71,30 @@ def wanted(g: Grammar, topic: ColumnElement[Any]) -> ColumnElement[bool]:
 
 def given_queues(g: Grammar) -> FromClause:
     return g.rows("queues", {"queue": Text()})
+
+
+def queues_beyond(g: Grammar) -> CTE:
+    """Return the queues of `every_queue` without a key, and all queues of `g.floors`.
+
+    The index is probed between the queues of the floors only, so that their dead entries are not read.
+    """
+    if g.floors is None:
+        return every_queue()
+    entry, floors = task_outbox.alias("entry"), select(g.floors.c.queue).distinct().subquery("known")
+
+    def first(*between: ColumnElement[bool]) -> Any:
+        found = select(func.min(entry.c.queue)).where(entry.c.partition_key.is_(None), *between)
+        return found.correlate_except(entry).scalar_subquery()
+
+    start = select(func.min(floors.c.queue).label("upto")).subquery("start")
+    before = case((start.c.upto.is_(None), first()), else_=first(entry.c.queue < start.c.upto))
+    upto = func.lead(floors.c.queue, type_=Text).over(order_by=floors.c.queue)
+    known = select(floors.c.queue, upto.label("upto"))
+    starts = select(before.label("queue"), start.c.upto).union_all(known).subquery("starts")
+    found = select(starts).cte("queues", recursive=True)
+    behind = entry.c.queue > found.c.queue
+    following = case((found.c.upto.is_(None), first(behind)), else_=first(behind, entry.c.queue < found.c.upto))
+    return found.union_all(select(following, found.c.upto).where(found.c.queue.is_not(None)))
 
 
 def every_queue(*, with_key: bool = False) -> CTE:
@@ -102,8 +132,48 @@ def pairs(
     return found.union_all(select(found.c.queue, following).where(found.c.priority.is_not(None)))
 
 
+def pairs_beyond(
+    g: Grammar, queues: FromClause, without: Callable[[Any], ColumnElement[bool]], *, name: str = "pairs"
+) -> CTE:
+    """Return the pairs of `pairs`, and all pairs of `g.floors` with their `since`.
+
+    The index is probed between the pairs of the floors only. So a new pair is found at once, whatever is dead in the others.
+    """
+    if g.floors is None:
+        return pairs(queues, without, name=name)
+    floors, always = g.floors, literal_column("'-infinity'", Instant)
+    top, bottom = (cast(literal_column(str(priority), Integer), SmallInteger) for priority in (TOP, BOTTOM))
+    known = select(
+        floors.c.queue, floors.c.priority, floors.c.below, func.coalesce(floors.c.since, always).label("since")
+    )
+    new = select(queues.c.queue, top, bottom, always).where(
+        queues.c.queue.is_not(None), queues.c.queue != func.all(func.array(select(floors.c.queue).scalar_subquery()))
+    )
+    starts = known.union_all(new).subquery("starts")
+    found = select(starts).where(not_(without(starts.c.queue))).cte(f"hops_of_{name}", recursive=True)
+    entry = task_outbox.alias("entry")
+    highest = (
+        select(entry.c.priority)
+        .where(
+            entry.c.queue == found.c.queue,
+            entry.c.partition_key.is_(None),
+            entry.c.priority < found.c.priority,
+            entry.c.priority > found.c.below,
+        )
+        .order_by(entry.c.priority.desc())
+        .limit(1)
+        .correlate(found)
+        .scalar_subquery()
+    )
+    following = select(found.c.queue, highest, found.c.below, always).where(found.c.priority.is_not(None))
+    found = found.union_all(following)
+    # `<` also leaves out the NULL that ends each gap.
+    return select(found.c.queue, found.c.priority, found.c.since).where(found.c.priority < top).cte(name)
+
+
 def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_outbox) -> Select[Any]:
     """Select the due entries of one pair, oldest first: one contiguous range of the index `ix_task_outbox_due`."""
+    floor = (entry.c.available_at >= pair.c.since,) if "since" in pair.c else ()
     return (
         select(*columns)
         .where(
@@ -111,6 +181,7 @@ def due(g: Grammar, pair: FromClause, *columns: Any, entry: FromClause = task_ou
             entry.c.queue == pair.c.queue,
             entry.c.priority == pair.c.priority,
             entry.c.available_at <= g.now,
+            *floor,
             wanted(g, entry.c.topic),
         )
         .order_by(entry.c.available_at, entry.c.id)

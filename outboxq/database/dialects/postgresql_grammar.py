@@ -47,6 +47,7 @@ class PostgresGrammar(Grammar):
 
     def __init__(self, schema: str | None) -> None:
         super().__init__(schema)
+        self.floors = self.rows("floors", queue_order.FLOORS)
         injected = bindparam("now", None, type_=Instant)
         moment = select(func.coalesce(injected, func.clock_timestamp(), type_=Instant).label("now"))
         self.clock = moment.cte("clock").prefix_with("MATERIALIZED")
@@ -198,11 +199,7 @@ class PostgresGrammar(Grammar):
         entries are locked.
         """
         pair = _best_first(found)
-        start = case(
-            (pair.c.priority == queue_order.passed_priority, queue_order.passed_until),
-            else_=literal_column("'-infinity'"),
-        )
-        locked = _locked(self, pair, limit, start=start)
+        locked = _locked(self, pair, limit)
         return _delete(self, select(locked.c.ctid).select_from(pair).join(locked, true()).limit(limit))
 
     def take_from(self, found: FromClause) -> Statement:
@@ -216,18 +213,14 @@ class PostgresGrammar(Grammar):
         unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
         ahead = unlocked.limit(limit).correlate(found).lateral("ahead")
         merged = (
-            select(found.c.queue, found.c.priority)
-            .select_from(found)
+            select(found)
             .join(ahead, true())
             .order_by(found.c.priority.desc(), ahead.c.available_at, ahead.c.id)
             .limit(limit)
             .subquery("merged")
         )
         share = (
-            select(merged.c.queue, merged.c.priority, func.count().label("share"))
-            .group_by(merged.c.queue, merged.c.priority)
-            .cte("share")
-            .prefix_with("MATERIALIZED")
+            select(*merged.c, func.count().label("share")).group_by(*merged.c).cte("share").prefix_with("MATERIALIZED")
         )
         shares = select(share).order_by(share.c.priority.desc()).subquery("shares")
         locked = _locked(self, shares, shares.c.share)
@@ -278,13 +271,11 @@ def _best_first(pairs: FromClause) -> FromClause:
     return select(pairs).where(pairs.c.priority.is_not(None)).order_by(pairs.c.priority.desc()).subquery("pair")
 
 
-def _locked(g: Grammar, pair: FromClause, limit: Any, *, start: Any = None, besides: Any = None) -> Any:
+def _locked(g: Grammar, pair: FromClause, limit: Any, *, besides: Any = None) -> Any:
     """Select and lock up to `limit` due entries of each pair. Each is locked as it is read, and locked ones are skipped."""
     entry = task_outbox.alias("due")
     ctid: ColumnElement[Any] = literal_column("due.ctid").label("ctid")
     due = queue_order.due(g, pair, ctid, entry=entry)
-    if start is not None:
-        due = due.where(entry.c.available_at >= start)
     if besides is not None:
         due = due.where(literal_column("due.ctid") != _all_of(besides))
     return due.limit(limit).with_for_update(skip_locked=True).correlate(pair).lateral("locked")

@@ -24,6 +24,7 @@ from ..transactions import Transactions
 from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
+from .floors import Floors
 from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
@@ -35,49 +36,6 @@ _BRIEF = 60.0
 """Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
 claimer again soon.
 """
-
-
-class ClaimStarts:
-    """Due times up to which queues were claimed, for queues that begin with so many dead rows that a claim takes ten
-    times as long.
-
-    Dead rows accumulate while a long transaction elsewhere keeps them from being vacuumed. A claim that begins behind them
-    skips a task that was enqueued early and committed late. So a claim begins at the front if the last one found too little,
-    and at least once a second.
-    """
-
-    _PATIENCE = 1.0
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[int, datetime]] = {}
-        self._looked_at: dict[str, float] = {}
-        """Time at which a claim of each queue last began at the front."""
-
-    def start(self, queue: str | None) -> dict[str, Any]:
-        """Return the parameters that make a claim of this queue begin behind the dead rows; empty if the claim begins
-        at the front.
-        """
-        if queue is None:
-            return {}
-        now = time.monotonic()
-        late = now - self._looked_at.get(queue, -math.inf) >= self._PATIENCE
-        if late or (passed := self._found.get(queue)) is None:
-            self._looked_at[queue] = now
-            return {}
-        return {"passed_priority": passed[0], "passed_until": passed[1]}
-
-    def note(self, queue: str | None, taken: Sequence[Row], *, enough: bool) -> None:
-        if queue is None:
-            return
-        last = max((row for row in taken if row["lease_token"] is not None), key=_place, default=None)
-        if enough and last is not None and last["crowded"]:
-            self._found[queue] = last["priority"], last["available_at"]
-        else:
-            self._found.pop(queue, None)
-
-
-def _place(row: Row) -> tuple[int, datetime]:
-    return -row["priority"], row["available_at"]
 
 
 class ClaimCursor:
@@ -99,7 +57,7 @@ class ClaimCursor:
         blocked it.
         """
         self.search = Search()
-        self.starts = ClaimStarts()
+        self.floors = Floors()
         self.keys = KeyTurns()
         self.limited_keys = KeyLimitClaims()
 
@@ -127,8 +85,9 @@ class Claiming(Transactions):
 
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
-        instead. A task that was enqueued early and committed late may be skipped for a second if a long transaction keeps many
-        dead rows before it. The call never waits for another worker's claim. Raises InvalidArgument.
+        instead. If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, as
+        one that is committed late, may be skipped for a second, and for up to ten seconds if these rows take long to read. The call
+        never waits for another worker's claim. Raises InvalidArgument.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
@@ -144,9 +103,7 @@ class Claiming(Transactions):
             raise InvalidArgument("the lease must be positive")
         cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        names = queue_names(queues) or []
-        queue = names[0] if len(names) == 1 else None
-        call = _Call(self, cursor, limit, queues, topics, options, queue, cursor.starts.start(queue))
+        call = _Call(self, cursor, limit, queue_names(queues), topics, options)
         while True:
             try:
                 rows = call.claim(using)
@@ -175,16 +132,13 @@ class _Call:
     queues: Sequence[str] | None
     topics: Sequence[str] | None
     options: dict[str, Any]
-    queue: str | None
-    """The queue, if `queues` contains exactly one."""
-    start: dict[str, Any]
     scope: dict[str, Any] | None = None
     """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in one of its own, or on PostgreSQL in one of its own for each part.
 
-        So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
+        So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not flushed, because a task must
         not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
         same token has another worker id, which fences this worker. A later flushed commit, such as the task's completion, is
         never kept without the claim.
@@ -206,8 +160,7 @@ class _Call:
             self._part(self._others, target, found, Begin.ASYNCHRONOUS)
             if len(found) == self.limit:
                 return found
-        begin = Begin.ASYNCHRONOUS if self.start else Begin.SINGLE_ASYNCHRONOUS
-        besides = self._part(self._plain, target, found, begin)
+        besides = self._part(self._plain, target, found, Begin.SINGLE_ASYNCHRONOUS)
         if besides and not others_first:
             if len(found) == self.limit:
                 cursor.others_first = True
@@ -259,17 +212,21 @@ class _Call:
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
-        values, start, take = self._values(target), self.start, claim_sql.from_all
+        values, floors, take = self._values(target), self.cursor.floors, claim_sql.from_all
         found: list[Row] = []
         if self.queues is not None:
-            take = claim_sql.from_given if self.queue is None else claim_sql.from_one
+            take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
+        at_front = floors.begins_at_front()
         while True:
+            given = floors.parameters(target, self.queues, at_front=at_front)
+            began = time.monotonic()
             with target.atomic():
-                taken = target.run(take, {**values, **start, "limit": limit - len(found)})
+                taken = target.run(take, {**values, **given, "limit": limit - len(found)})
             found += started(taken)
-            self.cursor.starts.note(self.queue, taken, enough=len(found) == limit)
-            if start and len(found) < limit:
-                start = {}  # tasks may be due before it
+            seconds = time.monotonic() - began
+            floors.claimed(taken, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
+            if not taken and not at_front and floors.begins_at_front(again=True):
+                at_front = True
             elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
