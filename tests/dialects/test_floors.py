@@ -106,6 +106,18 @@ def test_a_late_task_is_claimed_within_the_bound_while_claims_are_full(crowded):
     assert worker.finds(task) < PERIOD + PROMPTLY
 
 
+def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task(crowded):
+    """As in a worker with so many tasks that it polls, and never looks."""
+    worker = Worker(crowded).with_floor()
+    task, began = late(crowded), time.monotonic()
+    found: list[Any] = []
+    while task.id not in found:
+        crowded.add(crowded.store)
+        found = worker.claim(5)
+        assert found
+        assert time.monotonic() - began < PERIOD + PROMPTLY
+
+
 def test_a_clock_that_is_set_back_delays_tasks_by_the_bound(crowded):
     step = timedelta(0)
     store = Store(crowded.engine, clock=lambda: datetime.now(UTC) + step)

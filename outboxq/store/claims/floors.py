@@ -73,6 +73,8 @@ class Floors:
         if at_front:
             self._is_expected = False
             self._claims.took(seconds)
+        elif taken and not is_full and self._claims.is_due:
+            self.expect()  # unless a look from the front comes first: the tasks that were found must not wait for either
         self._was_full = is_full
         if taken and not taken[0]["crowded"]:
             self._since.clear()
@@ -88,6 +90,7 @@ class Floors:
         if found:
             self.expect()
         else:
+            self._is_expected = False
             self._claims.took(seconds)
         return math.inf
 
