@@ -160,6 +160,18 @@ MUTANTS = (
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
+        "of many queues with limits, only the first get turns",
+        "outboxq/store/claims/claim.py",
+        (('cursor.others_after = [row["queue"] for row in group if row["queue"] in served][-1]', "pass"),),
+        ("tests/contract/test_many_queues.py::test_queues_take_turns_in_claims_of_one_task",),
+    ),
+    Mutant(
+        "a claim finds no task in the queues with limits that it does not read at once",
+        "outboxq/store/claims/claim.py",
+        (("            if rounds == 2 or (is_end and not began):\n", "            if True:\n"),),
+        ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_hide_no_other",),
+    ),
+    Mutant(
         "a claim that finds nothing behind the floors never looks before them",
         "outboxq/store/claims/floors.py",
         (("((again or self._was_full) and self._claims.is_due)", "(self._was_full and self._claims.is_due)"),),
@@ -170,6 +182,12 @@ MUTANTS = (
         "outboxq/store/claims/floors.py",
         (("((again or self._was_full) and self._claims.is_due)", "(again and self._claims.is_due)"),),
         ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_claims_are_full",),
+    ),
+    Mutant(
+        "a worker that finds few tasks at each claim never looks before the floors",
+        "outboxq/store/claims/floors.py",
+        (("        elif taken and not is_full and self._claims.is_due:", "        elif False:"),),
+        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task",),
     ),
     Mutant(
         "a worker sleeps on a look that has not read before the floors",

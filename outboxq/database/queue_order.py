@@ -97,18 +97,42 @@ def queues_beyond(g: Grammar) -> CTE:
     return found.union_all(select(following, found.c.upto).where(found.c.queue.is_not(None)))
 
 
-def every_queue(*, with_key: bool = False) -> CTE:
-    """Return the queues that have entries without a key (or with one): one index probe for each queue, for any backlog."""
+def every_queue(*, with_key: bool = False, after: ColumnElement[str] | None = None) -> CTE:
+    """Return the queues, behind `after` if given, that have entries without a key (or with one): one index probe for each
+    queue, for any backlog.
+    """
 
     def counts(entry: FromClause) -> ColumnElement[bool]:
         key = entry.c.partition_key
         return key.is_not(None) if with_key else key.is_(None)
 
     first = select(func.min(task_outbox.c.queue).label("queue")).where(counts(task_outbox))
+    if after is not None:
+        first = first.where(task_outbox.c.queue > after)
     queues = first.cte("keyed_queues" if with_key else "queues", recursive=True)
     entry = task_outbox.alias("entry")
     following = select(func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue, counts(entry)).correlate(queues)
     return queues.union_all(select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
+
+
+def limited_queues(after: ColumnElement[str]) -> CTE:
+    """Return the queues behind `after` that have entries without a key, and among them all that have a limit.
+
+    It hops to the next queue with a limit, and from there to the next queue with entries. So it takes two probes for each queue
+    of the kind that is rarer.
+    """
+
+    def following(queue: ColumnElement[str]) -> Select[Any]:
+        entry, settings = task_outbox.alias("entry"), queue_settings.alias("settings")
+        first = select(func.min(settings.c.queue)).where(settings.c.queue > queue, has_limit(settings))
+        found = select(func.min(entry.c.queue).label("queue"))
+        return found.where(
+            entry.c.queue >= first.correlate_except(settings).scalar_subquery(), entry.c.partition_key.is_(None)
+        ).correlate_except(entry)
+
+    queues = following(after).cte("limited_queues", recursive=True)
+    rest = select(following(queues.c.queue).scalar_subquery()).where(queues.c.queue.is_not(None))
+    return queues.union_all(rest)
 
 
 def pairs(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -32,6 +33,8 @@ log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
+_OTHERS = 16
+"""Number of queues with keys or limits that a claim reads at once, at least. They take turns in the order of their names."""
 _BRIEF = 60.0
 """Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
 claimer again soon.
@@ -48,6 +51,8 @@ class ClaimCursor:
     def __init__(self) -> None:
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
+        self.others_after = ""
+        """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
         self.may_be_more = False
         """True if the last claim was full. Then the next claim writes without looking first."""
         self.turn = 0
@@ -85,9 +90,10 @@ class Claiming(Transactions):
 
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
-        instead. If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, as
-        one that is committed late, may be skipped for a second, and for up to ten seconds if these rows take long to read. The call
-        never waits for another worker's claim. Raises InvalidArgument.
+        instead. The call never waits for another worker's claim. Raises InvalidArgument.
+
+        If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
+        one that is committed late, may be skipped for a second, or up to ten seconds if these rows take long to read.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
@@ -138,10 +144,10 @@ class _Call:
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in one of its own, or on PostgreSQL in one of its own for each part.
 
-        So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not flushed, because a task must
-        not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
-        same token has another worker id, which fences this worker. A later flushed commit, such as the task's completion, is
-        never kept without the claim.
+        So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not
+        flushed, because a task must not wait for that. A crash of the server may undo the claim; the task is then claimed again,
+        and the next holder of the same token has another worker id, which fences this worker. A later flushed commit, such as
+        the task's completion, is never kept without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -231,10 +237,33 @@ class _Call:
                 return found, not taken or bool(taken[0]["besides"])
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks of limited queues. Each kind comes first in turn."""
+        """Claim tasks with a key and tasks of limited queues. Few queues are read at once; more if these have too few tasks."""
+        values, cursor = self._values(target), self.cursor
+        if self.queues is not None:
+            return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
+        found: list[Row] = []
+        began, most, rounds = cursor.others_after, max(_OTHERS, limit), 0
+        while True:
+            given = {"after": cursor.others_after, "most": most}
+            rows = target.run(partition_keys.other_queues, values | given)
+            is_end = len(rows) < most
+            if is_end and not cursor.others_after:
+                return found + self._serve(target, rows, limit - len(found)), False  # these are all
+            for group in _runs(rows):
+                found += self._serve(target, group, limit - len(found))
+                if len(found) == limit:
+                    served = {row["queue"] for row in found}
+                    cursor.others_after = [row["queue"] for row in group if row["queue"] in served][-1]
+                    return found, False
+            cursor.others_after = "" if is_end else rows[-1]["queue"]
+            rounds += is_end
+            if rounds == 2 or (is_end and not began):
+                return found, False
+            most *= 4
+
+    def _serve(self, target: Target, rows: Sequence[Row], limit: int) -> list[Row]:
+        """Claim from these queues. Each kind comes first in turn."""
         values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
-        other_queues = partition_keys.other_queues if self.queues is None else partition_keys.other_queues_given
-        rows = target.run(other_queues, values)
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]
         ]
@@ -246,7 +275,7 @@ class _Call:
         for position in range(len(kinds)):
             if len(found) < limit:
                 found += kinds[(cursor.turn + position) % len(kinds)](limit - len(found))
-        return found, False
+        return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
         """Claim tasks of one queue within its limits, which are counted under the lock of its settings."""
@@ -293,6 +322,15 @@ class _Call:
         if self.scope is None:
             self.scope = self.store.scope(target, self.queues, self.topics)
         return self.store.values(target, **self.options) | self.scope
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield queues that are claimed from together: each limited queue alone, and neighbours without limits of the same order."""
+    for (limited, _), run in itertools.groupby(rows, key=lambda row: (row["limited"], row["limited"] or row["fair"])):
+        if limited:
+            yield from ([row] for row in run)
+        else:
+            yield list(run)
 
 
 def _order(row: Row) -> tuple[int, datetime, int]:
