@@ -73,6 +73,8 @@ class Grammar(Protocol):
     """The schema of our tables; None if the connection's search path finds them."""
     topics: sa.FromClause
     """The topics that a worker takes, as one relation for the whole statement."""
+    floors: sa.FromClause | None = None
+    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`). None if the database keeps no dead entries."""
 
     def __init__(self, schema: str | None = None) -> None:
         self.schema = schema
