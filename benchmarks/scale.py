@@ -152,9 +152,9 @@ class _Commands:
             self.number += 1 + text.count(";") + text.startswith("BEGIN")  # and its COMMIT
             begin(raw, text, execute)
 
-        def fetches(own: Any, *arguments: Any) -> Any:
+        def fetches(own: Any, *arguments: Any, **options: Any) -> Any:
             self.number += 1
-            return fetch(own, *arguments)
+            return fetch(own, *arguments, **options)
 
         dialect.execute_begin, dialect.fetch = staticmethod(begins), fetches  # type: ignore[assignment,method-assign]
         try:

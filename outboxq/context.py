@@ -149,7 +149,7 @@ class TaskContext:
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, once it has begun."""
     limit: Any = None
-    """The timeout that is enforced for this attempt; None: the handler is only asked to stop."""
+    """The timeout that is enforced for this attempt; None if the handler is only asked to stop."""
     has_died: bool = False
     """True if the handler's child process has died or was killed."""
     steps: Any = None
@@ -171,10 +171,10 @@ class TaskContext:
         self.queue: Final[str] = claim.queue
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
-        """The topic of the emitted event that this task handles; None: it was not enqueued by an event."""
+        """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
-        """The key whose tasks run one at a time, in order; None: the task does not wait for any other task."""
+        """The key whose tasks run one at a time, in order; None if the task does not wait for any other task."""
         self.attempt: Final[int] = claim.attempt
         """The number of this attempt, from 1. Only retries increase it."""
         self.max_attempts = max_attempts
@@ -244,7 +244,7 @@ class TaskContext:
 
     @property
     def schedule(self) -> str | None:
-        """The name of the schedule that enqueued this task; None: a program enqueued it."""
+        """The name of the schedule that enqueued this task; None if a program enqueued it."""
         return self.headers.get(SCHEDULE_HEADER)
 
     @property
@@ -252,7 +252,8 @@ class TaskContext:
         """The time of the schedule's tick that this task is for, in the schedule's time zone, however late the task
         runs.
 
-        For a triggered task, this is the time at which it was triggered. None: the task does not belong to a schedule.
+        For a triggered task, this is the time at which it was triggered. None if the task does not belong to a
+        schedule.
         """
         if self.schedule is None:
             return None
@@ -277,7 +278,7 @@ class TaskContext:
 
     @property
     def batch_id(self) -> UUID | None:
-        """The id of this task's batch or chain; None: the task is not in either."""
+        """The id of this task's batch or chain; None if the task is not in either."""
         return self.pipeline_execution_id if is_batch(self.pipeline_execution_id) else None
 
     @cached_property

@@ -101,7 +101,8 @@ class TaskFailed(OutboxqError):
         self.error = error
         """The error of the last attempt, on one line."""
         self.exception = exception
-        """Module and name of the exception's class; None: the worker gave up on the task, or the class is not known."""
+        """Module and name of the exception's class; None if the worker gave up on the task, or the class is not known.
+        """
         self.attempt = attempt
         """The number of the last attempt."""
 

@@ -97,18 +97,18 @@ class Outbox(BatchedTasks, PeriodicTasks):
         """Create an outbox. It does not connect to the database yet.
 
         Args:
-            database: A URL or an Engine. None: the URL in the variable OUTBOXQ_DATABASE_URL; if that is not set either,
+            database: A URL or an Engine. None means the URL in the variable OUTBOXQ_DATABASE_URL; if that is not set,
             the outbox is unbound until you call `bind()`. The engine for a URL is created at first use, so an Outbox
             can be a module global even if the process forks later.
-            schema: The PostgreSQL schema that contains outboxq's tables. None: the search path decides.
+            schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
             hooks: Code that runs around the enqueueing and the handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
                 the newer one apply. "": the schedules of the worker that started last apply.
-            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour. None: no worker
-                deletes them.
+            retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
+                None means that no worker deletes them.
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
         given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
@@ -196,22 +196,22 @@ class Outbox(BatchedTasks, PeriodicTasks):
             ``module.qualname``.
             queue: The queue in which its tasks wait.
             priority: -100 to 100. Tasks with a higher priority start first.
-            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None: ten
-                attempts.
+            retry: A RetryPolicy or a tenacity Retrying, which decides whether a failure gets another attempt. None means
+                ten attempts.
             lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
                 need not cover the handler's duration.
-            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None: no limit.
+            timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
             timeout_action: What else happens at that time. "ask": nothing. "raise": TaskTimeout is raised in the handler.
-                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is ended with its
+                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is killed with its
                 process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event of such a topic; the event's payload is its only argument.
-            on_dead_letter: What happens to a partition key whose task has Failed. "release": its next task runs. "hold":
+            on_dead_letter: What happens to a partition key whose task is Failed. "release": its next task runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
-                None`, `list[int]`, a TypedDict). False: any JSON is accepted for such parameters.
+                None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
 
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
         is already taken. Raises InvalidArgument for an option that is out of range.

@@ -1984,7 +1984,7 @@ MUTANTS = (
         "outboxq/store/tasks/idempotency.py",
         (
             (
-                '        returning=("id",),  # no times: psycopg cannot read the format of every caller\'s connection\n',
+                '        returning=("id",),  # no times, because psycopg cannot read the time format of every caller\'s connection\n',
                 "",
             ),
         ),

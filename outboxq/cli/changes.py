@@ -155,7 +155,7 @@ def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Se
 
 
 def _answer() -> bool:
-    """Ask on stderr, so that stdout contains only the result. The end of the input counts as no."""
+    """Ask on stderr, so that stdout contains only the result. The end of the input counts as a no."""
     click.echo("Go on? [y/N] ", nl=False, err=True)
     # A plain read could miss a Ctrl-C that arrives just before it, and then wait forever.
     with suppress(OSError, ValueError):  # on this system, select() does not accept terminals
@@ -187,7 +187,7 @@ class Progress:
         """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
-        self._is_asked = False  # not an Event: a signal that comes while its lock is held would wait for ever
+        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait for ever
         self._bar: Bar | None = None
         self._line: TaskID | None = None
 

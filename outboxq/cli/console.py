@@ -59,7 +59,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     """Report outboxq's errors, database errors and Ctrl-C in one sentence on stderr, and exit with the matching code.
 
     Other exceptions keep their tracebacks. `upgrade` is the command that creates the tables, as a user would type it.
-    None: the current group's `upgrade` command.
+    None means the current group's `upgrade` command.
     """
     from sqlalchemy.exc import DBAPIError, OperationalError
 
@@ -194,11 +194,10 @@ def in_utc(moment: datetime | None) -> datetime | str | None:
 
 
 def leave_uncollected() -> None:
-    """Exempt all existing objects from garbage collection, since they live until the process ends.
-
-    Otherwise Python would scan them again and again, which took a third of a busy worker's CPU. In the dashboard, a scan delayed
-    one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page is 67 ms without this
-    and 21 ms with it (`python -m benchmarks.dashboard`).
+    """Exempt all existing objects from garbage collection, because they live until the process ends. Otherwise, Python
+    would scan them again and again, which was found to take a third of a busy worker's CPU time. In the dashboard, a
+    scan delayed one page in 15 by 50 ms: with 10 million tasks of each kind, the 95th percentile of the failures page
+    is 67 ms without this and 21 ms with it (`python -m benchmarks.dashboard`).
     """
     gc.collect()
     gc.freeze()

@@ -75,7 +75,7 @@ def _sentence(found: str | None) -> str:
         return f"{found}, from a later release; this release knows revisions up to {REVISION}"
     if found < OLDEST_SCHEMA:
         return f"{found}; this release needs at least {OLDEST_SCHEMA}: run outboxq upgrade to get {REVISION}"
-    return f"{found}; this release works with it: run outboxq upgrade to get revision {REVISION}"
+    return f"{found}; this release works with it, but you can run outboxq upgrade to move to revision {REVISION}"
 
 
 @db.command()
@@ -218,8 +218,9 @@ def upgrade(
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
 
-    APP is written module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the subscriptions
-    and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a missing PostgreSQL schema.
+    APP is written module:outbox, e.g. shop:outbox. The command upgrades the tables in its database, and stores the
+    subscriptions and schedules of its tasks. With a URL instead of APP, it only upgrades the tables. It creates a
+    missing PostgreSQL schema.
 
     On PostgreSQL it first locks the tables. While other transactions are using them, it keeps trying and names those
     transactions. If it cannot get the locks in time, it exits with code 75.

@@ -33,7 +33,7 @@ class Frame:
     """A function that returns the Store. It is called when a command runs, with the values of `options` by name."""
     outbox: Callable[..., Outbox] | None = None
     """A function that returns the outbox with its tasks. Commands that need tasks call it, with the same values as
-    `store`. None: there is no application.
+    `store`. None if there is no application.
     """
     options: Sequence[click.Option] = ()
     """Options that every command has in addition to its own."""

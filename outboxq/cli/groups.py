@@ -51,7 +51,7 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 def ending_on_signals() -> Iterator[None]:
     """Make SIGTERM and SIGHUP raise Terminated in the block.
 
-    If the surrounding program handles or ignores a signal, as nohup does, its handler stays. Outside the main thread
+    If the surrounding program handles or ignores a signal, as nohup does, its handler is kept. Outside the main thread
     nothing is changed, because only the main thread receives signals.
     """
     ours = threading.current_thread() is threading.main_thread()
@@ -174,11 +174,10 @@ class LateGroup(Group):
 
 
 class Program(LateGroup):
-    """The top-level group of a program. When it ends, so does the process.
-
-    An import makes hundreds of thousands of objects that live until the process ends. Python does not scan them for
-    garbage during the import, afterwards or at the end, which saves a third of the time that `outboxq status` takes
-    (``python -m timeit -n 1 -r 9 -s "import subprocess" "subprocess.run(['outboxq', 'status'])"``).
+    """The top-level group of a program. The process ends with it. An import creates hundreds of thousands of objects
+    that live until the process ends. Python does not scan them for garbage during the import, afterwards or at the end,
+    which saves a third of the time that `outboxq status` takes (``python -m timeit -n 1 -r 9 -s "import subprocess"
+    "subprocess.run(['outboxq', 'status'])"``).
     """
 
     _is_starting = False
@@ -211,7 +210,7 @@ class Program(LateGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands by name. Each is imported on first use."""
+    """The commands, keyed by name. Each is imported on first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         found = self.data[name]

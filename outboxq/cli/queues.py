@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HEAD = ("queue", "paused since", "concurrency", "rate", "order")
 PER_KEY = "per key"
-"""The last column, so that the other columns stay where scripts expect them."""
+"""The last column. It comes last so that the other columns stay where scripts expect them."""
 _COUNTS = ("ready", "delayed", "running", "failed")
 _MOST_KEYS = 50
 

@@ -60,7 +60,7 @@ def _read_zone(text: str) -> str:
 
 
 def _read_ahead(text: str) -> timedelta:
-    """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86 400 ticks a day."""
+    """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
     found = read_span(text)
     if found > _FARTHEST:
         raise InvalidArgument("that is longer than 1d, which would store more ticks than anyone needs")

@@ -250,7 +250,7 @@ class View:
         self._curves: list[tuple[str, str, str]] = []
 
     def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
-        """Return the queues by urgency: those with problems first, then by the number of due tasks."""
+        """Return the queues sorted by urgency: queues with problems first, then by the number of due tasks."""
         order = {one.subject: place for place, one in reversed([*enumerate(overview.problems)])}
         last = len(order)
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
@@ -381,7 +381,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     if queues:
         known = [one.queue for one in store.queues.list()]
         for name in queues:
-            # A mistyped name would never have a problem.
+            # A queue with a mistyped name would never have a problem.
             if name not in known and not store.queues.is_known(name):
                 fail(no_queue(name, known), EXIT_NOT_FOUND)
         found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]

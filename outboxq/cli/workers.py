@@ -67,7 +67,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     head = ("host", "pid", "version", "outboxq", "busy", "queues", "seen ago", "note", "id")
     show(head, rows, records=records, spare=("outboxq", "version", "id"))
     if not found and not wants_json():
-        click.echo("no worker is live" if queue is None else f"no worker of the queue {queue!r} is live", err=True)
+        click.echo("no worker is live" if queue is None else f"no live worker serves the queue {queue!r}", err=True)
 
 
 @workers.command("show")

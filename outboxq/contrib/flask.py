@@ -90,8 +90,8 @@ class Outboxq(Outbox):
 
         Call it after `db.init_app(app)` of Flask-SQLAlchemy. It reads `app.config`:
 
-        * `OUTBOXQ_DATABASE_URL`: the URL of the database; None: Flask-SQLAlchemy's database, * `OUTBOXQ_BIND_KEY`: one
-        of `SQLALCHEMY_BINDS`; None: Flask-SQLAlchemy's default database, * `OUTBOXQ_CONFIGURE_SQLITE` (True): call
+        * `OUTBOXQ_DATABASE_URL`: the URL of the database; None means Flask-SQLAlchemy's database, * `OUTBOXQ_BIND_KEY`: one
+        of `SQLALCHEMY_BINDS`; None means Flask-SQLAlchemy's default database, * `OUTBOXQ_CONFIGURE_SQLITE` (True): call
         `configure_sqlite` on Flask-SQLAlchemy's engine, * `OUTBOXQ_TASKS`: modules that declare tasks. The worker and
         `flask outboxq upgrade` import them.
 

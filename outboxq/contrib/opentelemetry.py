@@ -61,7 +61,9 @@ class OpenTelemetryHook(Hook):
         """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            tracer_provider: The tracer provider. None: the program's, even if it is set later. meter_provider: The meter provider. None: the program's, even if it is set later. same_trace_for: How long after its enqueue a task may start and still continue the same trace.
+            tracer_provider: The tracer provider. None means the program's, even if it is set later.
+            meter_provider: The meter provider. None means the program's, even if it is set later.
+            same_trace_for: How long after its enqueue a task may start and still continue the same trace.
 
         Raises InvalidArgument if `same_trace_for` is not a time span.
         """

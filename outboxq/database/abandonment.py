@@ -1,4 +1,4 @@
-"""End a transaction from another thread if its handler does not."""
+"""Roll back a transaction from another thread if its handler does not end it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
-"""Define the CHECKs of the tables: they refuse rows whose values would break a claim, a recovery, the end of a task or
-a wait.
-
-On PostgreSQL the types of the columns do most of this (`column_types.py`).
+"""Define the CHECK constraints of the tables. They refuse rows whose values would break a claim, a recovery, the end of
+a task or a wait. On PostgreSQL, the column types do most of this (`column_types.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +12,9 @@ _ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
 
 
 def of(table: str) -> list[CheckConstraint]:
-    """Return the CHECKs of one table, named for the metadata's convention. Some are for SQLite only."""
+    """Return the CHECKs of one table, named according to the metadata's naming convention. Some exist on SQLite
+    only.
+    """
     both = [CheckConstraint(text, name=name) for name, text in _CHECKS.get(table, {}).items()]
     sqlite = [
         CheckConstraint(text, name=name).ddl_if(dialect="sqlite")

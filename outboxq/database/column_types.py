@@ -70,7 +70,7 @@ class Xid(UserDefinedType[int]):
 
 
 class Name(UserDefinedType[str]):
-    """PostgreSQL's type of identifiers: it cuts text that is too long for one."""
+    """PostgreSQL's type for identifiers, which truncates strings that are too long."""
 
     cache_ok = True
 
@@ -98,7 +98,7 @@ def _packed(values: Sequence[Any] | None) -> str | None:
 
 
 def _element(value: Any) -> str:
-    """Return an element of the array's text: quoted, unless it cannot be misread."""
+    """Return an element of the array's text, in quotes unless it cannot be misread."""
     if value is None:
         return "NULL"
     kind = type(value)
@@ -111,7 +111,8 @@ def _element(value: Any) -> str:
 
 
 class UnreadableInstant(datetime):
-    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is not a time.
+    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is not
+    a time.
 
     It sorts before or after all other times, and is written back as it was read.
     """
@@ -175,27 +176,27 @@ def iso(moment: datetime) -> str:
 
 
 Instant: TypeEngine[datetime] = UtcDateTime().with_variant(IsoDateTime(), "sqlite")
-"""The type of parameters, and of times that only the database compares."""
+"""The type for parameters, and for times that only the database compares."""
 
 
 def parameter_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
-    """Return the type of a parameter for a column of this type: without the column's bounds."""
+    """Return the type for parameters that belong to a column of this type: the type without the column's bounds."""
     return Instant if isinstance(kind, UtcDateTime) else type(kind)()
 
 
 def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
     """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK of the table.
 
-    A CHECK costs an enqueue on PostgreSQL two to twenty microseconds, because it is parsed for each statement. A domain's
-    CHECK is parsed once.
+    On PostgreSQL, a CHECK makes an enqueue two to twenty microseconds slower, because it is parsed for each statement.
+    A domain's CHECK is parsed once.
     """
     return kind.with_variant(DOMAIN(name, base, create_type=False), "postgresql")
 
 
 BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime(), "postgresql")
-"""The type of a column: from 1970 to 9000, and no infinity."""
+"""The type for columns that hold times: from 1970 to 9000, without infinities."""
 Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
-"""More than 0, and at most 3 200 000 000 (a little over a hundred years)."""
+"""A number of seconds greater than 0 and at most 3,200,000,000 (a little over a hundred years)."""
 Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
 """A number of at least 1, small enough that adding 1 does not overflow."""
 Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())

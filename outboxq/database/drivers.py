@@ -1,4 +1,4 @@
-"""Find the drivers that an application has, and give advice on drivers that outboxq cannot use for writing.
+"""Find the drivers that an application uses, and give advice on drivers that outboxq cannot use for writing.
 
 psycopg is imported only where PostgreSQL is used: an application on SQLite does not need it.
 """
@@ -53,7 +53,7 @@ def is_unreached(error: BaseException | None) -> bool:
 
 
 def advice(driver: str) -> str:
-    """Return the advice for a driver of SQLAlchemy or Django that outboxq cannot use for writing."""
+    """Return advice on a SQLAlchemy or Django driver that outboxq cannot use for writing."""
     said = f"outboxq writes with psycopg 3 or sqlite3, not with {driver}; "
     if driver == "asyncpg":
         return f"{said}enqueue through a separate engine: create_async_engine('postgresql+psycopg://…')"

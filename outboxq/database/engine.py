@@ -1,4 +1,4 @@
-"""Make outboxq's SQLAlchemy engines, and configure a caller's SQLite engine."""
+"""Create outboxq's SQLAlchemy engines, and configure a caller's SQLite engine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ _OWN: Final = "outboxq_own"
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Make an engine of our own. Its connections are autocommit: every transaction begins with its own statement (`store`).
+    """Create an engine of our own. Its connections are autocommit: every transaction begins with its own statement
+    (`store`).
 
-    With `poolclass` None, SQLAlchemy chooses the pool. Only its owner can read and write a new SQLite file. Raises
-    ConfigurationError for a string that is not a URL, UnsupportedDatabase for a database outboxq does not run on.
+    With `poolclass` None, SQLAlchemy chooses the pool. If it creates an SQLite file, only the file's owner can read and
+    write it. Raises ConfigurationError for a string that is not a URL, UnsupportedDatabase for a database outboxq does
+    not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
@@ -41,7 +43,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
 
 
 def is_own(engine: Engine) -> bool:
-    """Return True if `make_engine` made this engine, whose connections need no further options."""
+    """Return True if `make_engine` created this engine, whose connections need no further options."""
     return _OWN in engine.get_execution_options()
 
 
@@ -63,8 +65,8 @@ def is_autocommit(engine: Engine) -> bool:
 
 
 def reserve(engine: Engine) -> Engine:
-    """Return an engine for the same database with its own pool: callers that occupy every connection of `engine` do not
-    occupy these.
+    """Return an engine for the same database with its own pool, so that callers that occupy every connection of
+    `engine` do not occupy its connections.
 
     Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
     one connection for all threads.
@@ -105,8 +107,8 @@ def detached(engine: Engine) -> Any:
 
 
 def _but_isolation(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options without the isolation level, which the driver has already, and which would be set again in each
-    transaction.
+    """Return the options without the isolation level, which the driver already has and which would otherwise be set
+    again in each transaction.
     """
     return {name: value for name, value in options.items() if name != "isolation_level"}
 
@@ -138,7 +140,7 @@ def parse_url(url: str | URL) -> URL:
         raise ConfigurationError(
             "this is not a database URL; outboxq takes sqlite:///file.db or postgresql+psycopg://user@host/database"
         ) from None
-    if parsed.drivername == "postgres":  # many hosts still write it into DATABASE_URL
+    if parsed.drivername == "postgres":  # many hosting providers still use it in DATABASE_URL
         parsed = parsed.set(drivername="postgresql")
     if "@" in (parsed.host or ""):
         raise ConfigurationError("the database URL has more than one @; write an @ in a password as %40")
@@ -148,14 +150,15 @@ def parse_url(url: str | URL) -> URL:
 def configure_sqlite(engine: Engine) -> Engine:
     """Make transactions on this SQLite engine real, so that a task enqueued inside a savepoint is rolled back with it.
 
-    By default the sqlite3 driver begins no transaction before a SAVEPOINT. Releasing that savepoint then commits, and the
-    outer rollback undoes nothing. With this call SQLAlchemy begins every transaction itself, as a writer from the start (BEGIN
-    IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once if another connection, such as a
-    worker's, has written meanwhile, and no busy timeout helps. A connection that only reads may set
-    ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout of 30 seconds.
+    By default the sqlite3 driver begins no transaction before a SAVEPOINT. Releasing that savepoint then commits, and
+    the outer rollback has no effect. With this call SQLAlchemy begins every transaction itself, as a writer from the
+    start (BEGIN IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once if another
+    connection, such as a worker's, has written meanwhile, and no busy timeout helps. A connection that only reads may
+    set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout of 30 seconds.
 
-    Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that an
-    application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another database.
+    Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that
+    an application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another
+    database.
     """
     dialect_for(engine.dialect.name).begin_for_real(engine)
     return engine

@@ -1,12 +1,12 @@
 """Define a transition, and the few expressions that are spelled differently on the two databases.
 
-A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step has really changed
-(its RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying
-CTEs. SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both
-databases use the same chain.
+A `Transition` is data: a chain of Core statements. Each step reads the rows that an earlier step actually changed (its
+RETURNING), never the list that the caller passed. PostgreSQL runs the chain as one statement of data-modifying CTEs.
+SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
+use the same chain.
 
-Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the order of
-its ids.
+Every transaction takes its locks in one order: outbox entry, lease, execution, then inserts. A batch is locked in the
+order of its ids.
 
 `python -m benchmarks.tunings` measures the fields of a transition that exist for speed.
 """
@@ -26,7 +26,7 @@ from ..model import TaskStatus
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
-"""The relations of the steps so far by name: each is a FromClause with the columns that the step returned."""
+"""The relations of the steps so far, keyed by name. Each is a FromClause with the columns that the step returned."""
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
 Step = Callable[[Relations], Statement]
 _Insert = TypeVar("_Insert", bound=sa.Insert)
@@ -34,7 +34,9 @@ _Insert = TypeVar("_Insert", bound=sa.Insert)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepCondition:
-    """A reason to run a step: a row of the batch has one of `values` in `column` or, without values, anything but NULL."""
+    """A reason to run a step: a row in the batch has one of `values` in `column` or, if `values` is empty, anything but
+    NULL.
+    """
 
     column: str
     values: frozenset[str] = frozenset()
@@ -55,11 +57,11 @@ class Transition:
     returns: str | None = None
     """The step whose rows are the outcome; None for a transition without one."""
     returning: tuple[str, ...] | None = None
-    """The columns of that step that the outcome has; None for all."""
+    """The columns of that step that the outcome has; None means all columns."""
     joined_steps: tuple[str, ...] = ()
     """Steps whose columns are added to the outcome's row of the same `id`, as None if there is no such row."""
     joined_columns: tuple[str, ...] | None = None
-    """The columns that are added; None for all."""
+    """The columns that are added; None means all columns."""
 
     def joined(self, columns: Iterable[str]) -> list[str]:
         """Return the columns of a joined step that are added to the outcome."""
@@ -72,14 +74,16 @@ class Grammar(Protocol):
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
     topics: sa.FromClause
-    """The topics that a worker takes, as one relation for the whole statement."""
+    """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
-    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`). None if the database keeps no dead entries."""
+    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`). None if the database does not keep dead
+    entries.
+    """
 
     def __init__(self, schema: str | None = None) -> None:
         self.schema = schema
-        # It is made here, because two threads could each make one at its first use, and a statement with both cannot be
-        # compiled.
+        # It is created here, because two threads could each create one at its first use, and a statement with both
+        # cannot be compiled.
         self.topics = self.rows("topics", {"topic": sa.Text()})
 
     @property
@@ -96,10 +100,10 @@ class Grammar(Protocol):
         """
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition: the tables allow the stored time; NULL if there is none."""
+        """Return the condition that the tables allow the stored time; NULL if there is none."""
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition: the stored id has the form of outboxq's ids."""
+        """Return the condition that the stored id has the form of outboxq's ids."""
 
     def digit(self, identity: sa.ColumnElement[Any], place: int) -> sa.ColumnElement[str]:
         """Return one of the 32 hexadecimal digits of an id, counted from 1."""
@@ -116,15 +120,15 @@ class Grammar(Protocol):
         """Return the beginning of the hour of a time, in UTC."""
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition: the column is one of these ids. The row is looked up by index, whatever the planner
-        estimates.
+        """Return the condition that the column is one of these ids. The row is looked up by index, regardless of what
+        the planner estimates.
         """
 
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return a JSON object of one pair, whose value is not NULL: a third of the work of `json`.
+        """Return a JSON object with one pair, whose value is not NULL. This is a third of the work that `json` does.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
@@ -136,23 +140,27 @@ class Grammar(Protocol):
         """Return the text under this name in a JSON object; NULL if there is none."""
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
-        """Return a condition: the text is JSON (or a JSON object). It never fails, and is NULL only if the text is."""
+        """Return the condition that the text is JSON (or a JSON object). It never fails, and is NULL only if the text
+        is.
+        """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent once."""
+        """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent
+        once.
+        """
 
     def each(
         self, source: sa.FromClause, name: str, choose: Callable[[sa.FromClause], sa.Select[Any]], limit: Any = 1
     ) -> tuple[sa.FromClause, Any]:
         """Join each row of `source` with up to `limit` outbox entries. Returns the join and the entries' columns.
 
-        `choose` is called with the outbox to select from. It returns the query with its order and its conditions, which may
-        name columns of `source`.
+        `choose` is called with the outbox to select from. It returns the query with its order and its conditions, which
+        may name columns of `source`.
         """
 
     @property
     def crowded(self) -> sa.ColumnElement[bool]:
-        """Return a condition: the table contains so many deleted entries that a claim should begin after them."""
+        """Return the condition that the table contains so many deleted entries that a claim should begin after them."""
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
         """Return a condition that takes the lock of this name until the transaction ends. It is false if another
@@ -160,24 +168,32 @@ class Grammar(Protocol):
         """
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
-        """Return the next position for each row of the batch, growing in the order of the batch; None: for one row."""
+        """Return the next position for each row in the batch. Positions increase in the order of the batch.
+
+        `given` None: there is only one row.
+        """
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
-        """Return the id of this number (1 to 65535) in a family of ids, whose last 16 bits are zero (`uuid7.family`)."""
+        """Return the id with this number (1 to 65535) in a family of ids, whose last 16 bits are zero
+        (`uuid7.family`).
+        """
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         """Return the id of the task at this place (1 to 65535) after a batch, like `model.batches.BatchLink.task_id`."""
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
-        """Return `rows`, a query that reads no table, to be run once the transaction has its id.
+        """Return `rows`, a query that does not read a table, changed so that it runs after the transaction has got its
+        id.
 
-        Readers of the log rely on it: a transaction has its id before it draws a `sequence_num`. Only a transition that
-        does not write any other rows before its events needs this.
+        Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`. Only a
+        transition that does not write any other rows before its events needs this.
         """
 
     @property
     def oldest_open(self) -> sa.ColumnElement[int]:
-        """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see `tail`."""
+        """Return the smallest id of the transactions open at this snapshot, or the id of the next transaction; see
+        `tail`.
+        """
 
     @property
     def next_transaction(self) -> sa.ColumnElement[int]:
@@ -202,7 +218,8 @@ class Grammar(Protocol):
         """Delete up to :limit due entries of these (queue, priority) pairs, best first."""
 
     def columns_of(self, table: str) -> sa.Select[Any]:
-        """Select the names of the columns of this table in our schema, as `name`; none if there is no such table.
+        """Select the names of the columns of this table in our schema, as `name`. Selects no rows if there is no such
+        table.
 
         A query that reads a missing column would abort a PostgreSQL transaction.
         """
@@ -211,13 +228,15 @@ class Grammar(Protocol):
         """Select the names of our indexes and triggers that are missing, invalid or disabled, as the column `id`."""
 
     def misplaced_functions(self) -> sa.Select[Any]:
-        """Select the names of our functions that name a schema other than our tables' schema, as the column `id`."""
+        """Select, as the column `id`, the names of our functions that refer to a schema other than that of our
+        tables.
+        """
 
     def set_back(self) -> sa.Select[Any]:
-        """Select one row, `id`, if the counter of positions is below the largest position of a task."""
+        """Select one row, `id`, if the counter of positions is lower than the largest position of a task."""
 
     def set_forward(self) -> Transition:
-        """Set the counter of positions to the largest position if it is below."""
+        """Raise the counter of positions to the largest position if it is lower than that."""
 
     def is_standby(self) -> sa.Select[Any]:
         """Select one row if this server is a standby, which does not accept writes."""
@@ -232,14 +251,15 @@ class Grammar(Protocol):
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
-"""A function that builds one statement. The statement is compiled once for each dialect, and cached by this function."""
+"""A function that builds one statement. The statement is compiled once for each dialect, and cached by this function.
+"""
 
 
 def number(value: float) -> sa.ColumnElement[float]:
     """Return a number that is part of the statement's text.
 
-    SQLAlchemy names a parameter next to a bare literal after the literal, and 2.0 loses the value of a name with a
-    point.
+    SQLAlchemy names a parameter next to a bare literal after the literal, and version 2.0 loses the value if the name
+    contains a point.
     """
     return sa.type_coerce(sa.literal_column(str(value), sa.Double), sa.Double)
 
@@ -262,7 +282,7 @@ class SqlStatus:
 def insert_values(
     new: _Insert, values: Mapping[str, Any], rows: sa.FromClause, *where: sa.ColumnElement[bool]
 ) -> _Insert:
-    """Complete the INSERT `new`: it writes `values` for each of `rows` for which all of `where` are true."""
+    """Complete the INSERT `new`, so that it writes `values` for each of `rows` for which all of `where` are true."""
     return new.from_select(list(values), sa.select(*values.values()).select_from(rows).where(*where))
 
 
@@ -272,7 +292,7 @@ def joined(first: sa.FromClause, second: sa.FromClause) -> sa.FromClause:
 
 
 def text_literal(words: object) -> sa.ColumnElement[str]:
-    """Return our own words as a literal in the SQL text."""
+    """Return a string of our own as a literal in the SQL text."""
     return sa.literal_column(f"'{words}'", sa.Text)
 
 

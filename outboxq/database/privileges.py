@@ -20,7 +20,7 @@ class Role(StrEnum):
     PRODUCER = "producer"
     """Enqueues tasks."""
     WORKER = "worker"
-    """Runs tasks; if its tasks enqueue, it is also a producer."""
+    """Runs tasks. If its tasks enqueue other tasks, the role is also a producer."""
     VIEWER = "viewer"
     """Reads: `status`, `task list`, `verify`."""
     OPERATOR = "operator"
@@ -35,11 +35,11 @@ class Feature(StrEnum):
     EMIT = "emit"
     IDEMPOTENCY = "idempotency"
     REPLACE = "replace"
-    """Replaces the task that holds the idempotency key (`on_conflict="replace"`). It includes IDEMPOTENCY."""
+    """Replaces the task that holds the idempotency key (`on_conflict="replace"`). This includes IDEMPOTENCY."""
     RESULTS = "results"
     """Waits for the results of tasks, including those of other producers."""
     BATCHES = "batches"
-    """Makes batches and chains, and adds tasks to batches."""
+    """Creates batches and chains, and adds tasks to batches."""
 
 
 class Privilege(StrEnum):

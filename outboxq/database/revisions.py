@@ -1,7 +1,8 @@
-"""Decide which schemas this code runs on, and which code a schema admits, because releases differ during a rollout.
+"""Decide which schemas this code runs on, and which code a schema supports, because different releases run at once
+during a rollout.
 
-Either side may be newer. The code names the oldest schema that it runs on (`OLDEST_SCHEMA`). The schema's version table names
-the oldest code that it admits (`oldest_code`): the lowest `REVISION` that a release must know.
+Either side may be newer. The code names the oldest schema that it runs on (`OLDEST_SCHEMA`). The schema's version table
+names the oldest code that the schema supports (`oldest_code`): the lowest `REVISION` that a release must know.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ REVISION = "0001"
 """The newest schema that this code knows; `outboxq upgrade` creates it."""
 
 OLDEST_SCHEMA = "0001"
-"""The oldest schema that this code runs on. It is raised one release after the schema that the code then needs."""
+"""The oldest schema that this code runs on. It is raised one release after the release that introduces the schema that
+the code then needs.
+"""
 
 FINGERPRINT = "393ce205ca93"
 """The digest of the text of revision 0001. It is stored in the database, so that tables from an unreleased text are
@@ -35,8 +38,8 @@ def is_newer(schema: str | None) -> bool:
 
 
 def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate if the tables come from another text of revision 0001, which no migration can continue
-    from.
+    """Raise SchemaOutOfDate if the tables were created by a different text of revision 0001, from which no migration
+    can continue.
 
     `fingerprint` is the fingerprint in the tables; None if the tables do not have one.
     """
@@ -48,7 +51,8 @@ def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
 
 
 def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], str]) -> None:
-    """Raise SchemaOutOfDate unless this code may work on a database with this schema, which admits code from `oldest_code` on.
+    """Raise SchemaOutOfDate unless this code may work on a database with this schema, which supports code from
+    `oldest_code` on.
 
     `schema` is None if there are no tables. `place` returns the name of the database for a sentence.
     """
@@ -60,7 +64,7 @@ def ensure_fit(schema: str | None, oldest_code: str | None, place: Callable[[], 
         )
     if is_newer(schema) and (oldest_code is None or oldest_code > REVISION):
         raise SchemaOutOfDate(
-            f"{place()} has the outboxq schema {schema}, which admits releases that know {oldest_code or schema} or later; "
+            f"{place()} has the outboxq schema {schema}, which supports releases that know {oldest_code or schema} or later; "
             f"this release knows {REVISION}",
             remedy="run: pip install --upgrade outboxq",
             code_is_older=True,

@@ -1,6 +1,4 @@
-"""Locks on whole tables: who holds them, as a sentence, and how an upgrade takes them without stopping everyone
-else.
-"""
+"""Locks on whole tables: describe who holds them, and let an upgrade take them without stopping everyone else."""
 
 from __future__ import annotations
 
@@ -34,7 +32,7 @@ It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the 
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""The time for which an upgrade keeps requesting tables that other sessions have locked."""
+"""The time for which an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
 """The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
@@ -60,15 +58,15 @@ class Holder:
     """A session, or a prepared transaction, that holds or wants locks on our tables."""
 
     pid: int | None
-    """The server's process; None for a prepared transaction."""
+    """The id of the server's process; None for a prepared transaction."""
     prepared: str | None
     tables: Sequence[str]
     holds: frozenset[str]
-    """The modes of the locks that it holds, such as AccessShareLock."""
+    """The modes of the locks that the session holds, such as AccessShareLock."""
     wants: frozenset[str]
-    """The modes of the locks that it is waiting for."""
+    """The modes of the locks that the session is waiting for."""
     waits_for: Sequence[int]
-    """The processes that it is waiting for."""
+    """The processes that the session is waiting for."""
     application: str | None
     state: str | None
     """The state in pg_stat_activity, such as "idle in transaction"; None if the role may not see it."""
@@ -84,7 +82,7 @@ class Holder:
         return cls(**{**row, **modes, **spans, "waits_for": row["waits_for"] or ()})
 
     def __str__(self) -> str:
-        """Return a description of the session: its name, how long it has been there, and its statement without values."""
+        """Return a description of the session: its name, its age, and its statement without values."""
         if self.prepared is not None:
             return f"the prepared transaction {self.prepared!r} ({_aged(self.age)}), which ends with ROLLBACK PREPARED or COMMIT PREPARED"
         about = [one for one in (self.application, _aged(self.age), self._doing()) if one]
@@ -120,8 +118,8 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that a lock against all other use has to wait for: those that hold any lock. Sessions that
-    are not waiting for another session come first.
+    """Return the sessions that a lock against all other use has to wait for, which are all that hold a lock. Sessions
+    that are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 
@@ -144,7 +142,7 @@ def sentence(found: Sequence[Holder], *, whole: bool) -> str:
 
 
 def explained(found: Sequence[Holder]) -> str:
-    """Explain why our statement reached the lock timeout, from the sessions that `holders` found."""
+    """Explain why our statement reached the lock timeout, using the sessions that `holders` found."""
     why = culprits(found)
     strong = any((one.holds | one.wants) & _CONFLICTS_WITH_WRITES for one in why)
     return sentence(why, whole=strong or not why)
@@ -163,7 +161,7 @@ def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[
     if not places:
         return
     try:
-        # It waits for vacuums only, and does not block any other statement.
+        # This waits for vacuums only, and does not block any other statement.
         before = limit(dialect, execute, _VACUUM_TIMEOUT, "0")
         _lock(dialect, execute, places, "SHARE UPDATE EXCLUSIVE")
         limit(dialect, execute, lock_timeout, lock_timeout)
@@ -195,7 +193,7 @@ def _locks_of(one: Holder) -> str:
     tables = ", ".join(one.tables[:_MOST_NAMED]) + (", …" if len(one.tables) > _MOST_NAMED else "")
     if one.holds:
         return f"locks on {tables}"
-    return f"asked for a lock on {tables}, and others queue behind it"
+    return f"has requested a lock on {tables}, and others are waiting behind it"
 
 
 def _aged(age: timedelta | None) -> str:
@@ -237,7 +235,7 @@ class LockTables(DDLElement):
     """Lock these tables in this mode, one after the other, until the transaction ends."""
 
     def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables`: the schema and the name of each. Partitions of a table are locked with it."""
+        """`tables` has the schema and the name of each table. A table's partitions are locked with it."""
         self.tables, self.mode = tables, mode
 
 
@@ -275,7 +273,7 @@ def limits(_: Grammar) -> sa.Select[Any]:
 
 
 def fresh_look(_: Grammar) -> sa.Select[Any]:
-    """Make the server read the state of other sessions again. Otherwise a transaction sees the same state until it
+    """Make the server read the state of other sessions again. Otherwise, a transaction sees an unchanged state until it
     ends.
     """
     return sa.select(sa.cast(sa.func.pg_stat_clear_snapshot(), sa.Text).label("done"))

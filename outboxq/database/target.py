@@ -1,4 +1,4 @@
-"""Write to the transaction that a task belongs to, on its connection, with any supported library.
+"""Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
 A target runs compiled statements on the caller's connection. It never commits, rolls back or closes. It does not catch
 database errors, because the owner of the transaction would then not know that it is aborted.
@@ -53,15 +53,17 @@ class Target(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise InvalidTarget if the connection's next write would not commit and roll back together with the caller's rows."""
+        """Raise InvalidTarget if the connection's next write would not commit and roll back together with the caller's
+        rows.
+        """
 
     @abstractmethod
     def database(self) -> str | None:
-        """Return the database's name or file, which distinguishes it from other databases; None if that is unknown."""
+        """Return the name or file that distinguishes the database from others; None if it is unknown."""
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        """Run the statement that this builder builds, on the batch `rows` if it takes a batch. It is compiled once per
-        dialect.
+        """Run the statement that this builder builds, on the batch `rows` if it takes one. The statement is compiled
+        once per dialect.
         """
         return self._run(self.execute, builder, values, rows)
 
@@ -83,7 +85,9 @@ class Target(ABC):
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has no such hook."""
+        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has
+        no such hook.
+        """
         del reason
 
     @abstractmethod
@@ -91,7 +95,8 @@ class Target(ABC):
         """Return the driver's connection."""
 
     def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
-        """Run either all statements inside or none, without affecting the transaction around them.
+        """Run either all of the statements inside the block or none of them, without affecting the transaction around
+        them.
 
         Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
         around several statements that may raise an error of outboxq.
@@ -118,9 +123,9 @@ class Target(ABC):
 def target_of(using: object, *, schema: str | None = None, dialect: Dialect | None = None) -> Target:
     """Return the target for the object that a caller passed to `using()`.
 
-    Takes a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, a Django connection or
-    alias. `dialect` is the dialect of this schema that the database probably has. Raises InvalidTarget, which says what
-    to pass instead, for anything without an open transaction.
+    The object may be a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, or a Django
+    connection or alias. `dialect` is the dialect of this schema that the database probably has. Raises InvalidTarget,
+    which says what to pass instead, for anything without an open transaction.
     """
     target = _wrap(using, schema, dialect)
     target.check()
@@ -128,7 +133,7 @@ def target_of(using: object, *, schema: str | None = None, dialect: Dialect | No
 
 
 class SqlalchemyTarget(Target):
-    """A SQLAlchemy Connection. For a connection that outboxq opened, `check` is not needed.
+    """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
     Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy
     still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine
@@ -136,7 +141,7 @@ class SqlalchemyTarget(Target):
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
-        """`dialect` is determined from the connection if it is None or belongs to another database."""
+        """If `dialect` is None or belongs to another database, the dialect is determined from the connection."""
         super().__init__(
             dialect
             if dialect is not None and dialect.name == connection.dialect.name
@@ -235,7 +240,7 @@ class SqlalchemyTarget(Target):
                 )
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Roll back and raise the error at the commit, like the database if a deferred constraint is violated."""
+        """Roll back and raise the error at the commit, as the database does if a deferred constraint is violated."""
         raw: Any = self.connection.connection.dbapi_connection
         is_over = False
 
@@ -340,15 +345,15 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Have Django roll back the innermost `atomic()` with a savepoint when it ends, as after an error in one
-        without.
+        """Make Django roll back the innermost `atomic()` with a savepoint when it ends, as it does after an error in an
+        `atomic()` without one.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # which Django raises from, at the next query
             self.connection.set_rollback(True)
 
     def database(self) -> str | None:
-        # Ask the connection and not the settings, which may hold a service instead of a name.
+        # Ask the connection instead of the settings, which may contain a service in place of a name.
         return _database_of(self.connection.connection)
 
     def _raw(self) -> object:
@@ -379,7 +384,7 @@ def _is_a(module: str, name: str, using: object) -> bool:
     """Return whether this is an object of that class of `sqlalchemy.orm`. Such an object cannot exist unless the module
     is imported.
 
-    A process that does not use sessions is spared the import, which takes a quarter as long as importing SQLAlchemy.
+    This spares a process that does not use sessions the import, which takes a quarter as long as importing SQLAlchemy.
     """
     kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
     return kind is not None and isinstance(using, kind)
@@ -387,8 +392,8 @@ def _is_a(module: str, name: str, using: object) -> bool:
 
 def _connection_of(session: Session) -> Connection:
     try:
-        # Request the connection for a write to our table, because a Session may have one engine per table without a
-        # default, and another engine for reads.
+        # Request the connection for a write to our table, because a Session may have one engine for each table and no
+        # default engine, and another engine for reads.
         return session.connection(bind_arguments={"clause": _OUR_WRITE})
     except UnboundExecutionError:
         raise InvalidTarget(
@@ -397,7 +402,9 @@ def _connection_of(session: Session) -> Connection:
 
 
 def _begins_by_itself(raw: sqlite3.Connection) -> bool:
-    """Return True if the driver opens transactions (its default mode), and not the user or SQLAlchemy's begin event."""
+    """Return True if the driver opens transactions (its default mode), rather than the user or SQLAlchemy's begin
+    event.
+    """
     legacy = getattr(sqlite3, "LEGACY_TRANSACTION_CONTROL", None)
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 

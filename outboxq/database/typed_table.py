@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 else:
 
     class TypedColumns:
-        """Columns as attributes of a class. SQLAlchemy has such a class since 2.1, and type checkers see that one."""
+        """Columns as attributes of a class. SQLAlchemy has had such a class since 2.1, and type checkers see that
+        class.
+        """
 
 
 __all__ = ["TypedColumns", "in_words", "storage_of", "typed_table"]
@@ -31,7 +33,7 @@ def typed_table(
     storage: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Table[ColumnsT]:
-    """Return the table of the columns that the class declares; each column has the name of its attribute.
+    """Return the table with the columns that the class declares. Each column has the name of its attribute.
 
     Columns that the class inherits are copied. They are placed where the class has an attribute with their class,
     otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
@@ -55,7 +57,7 @@ def _columns(columns: type[TypedColumns]) -> dict[str, Column[Any]]:
 
 
 def _named(key: str, column: Column[Any]) -> Column[Any]:
-    """Return the column under this name; a copy if a table has it already."""
+    """Return the column under this name, as a copy if a table already has it."""
     if getattr(column, "table", None) is not None:
         return Column(key, column.type, nullable=column.nullable)
     column.name = column.key = key
@@ -63,7 +65,7 @@ def _named(key: str, column: Column[Any]) -> Column[Any]:
 
 
 def storage_of(table: Table) -> Mapping[str, float]:
-    """Return PostgreSQL's storage parameters of a table; empty for the server's defaults."""
+    """Return PostgreSQL's storage parameters for a table, which are empty for the server's defaults."""
     return table.info.get(_STORAGE, {})  # type: ignore[no-any-return]
 
 

@@ -1,5 +1,5 @@
-"""Integrations with frameworks: the transaction of the current request, the sessions for handlers, and the form of
-commands.
+"""Integrations with frameworks, which provide the transaction of the current request, the sessions for handlers, and
+the form of commands.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class FrontEnd:
 
     program: str = "outboxq"
     worker: str | None = None
-    """The command that starts a worker. None: `program`, followed by `worker` and the application."""
+    """The command that starts a worker. None means `program`, followed by `worker` and the application."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs. None: the program knows its database without it."""
+    """The application (``module:outbox``) that a command needs. None if the program knows its database without it."""
     options: str = ""
     """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
     worker does not have them.
@@ -54,7 +54,7 @@ class Integration:
     """The form of the program's commands, for messages that contain one."""
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the current transaction in the form that `using()` accepts. None: it is unknown."""
+        """Yield the current transaction in the form that `using()` accepts. None if it is unknown."""
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
@@ -78,4 +78,4 @@ class Integration:
         """
 
     def on_thread_exit(self) -> None:
-        """Close the resources of a handler thread. It is called in that thread before the thread ends."""
+        """Close the resources of a handler thread. This is called in the thread before it ends."""

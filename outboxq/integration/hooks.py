@@ -31,17 +31,17 @@ class Sending:
     task_names: tuple[str, ...] = ()
     """The name of the task. Empty for an emit, because only the database knows the subscribers."""
     topic: str | None = None
-    """The topic of an emit. None: a task is enqueued by name."""
+    """The topic of an emit. None if a task is enqueued by name."""
     queue: str | None = None
     """The queue in which the tasks will wait. None for an emit, because each subscriber has its own queue."""
     count: int | None = None
-    """The number of tasks. None for an emit."""
+    """The number of tasks; None for an emit."""
     ids: tuple[UUID, ...] = ()
     """The ids of the new tasks, in the order of the calls. Empty for an emit. A task is not created if its idempotency
     key is taken.
     """
     pipeline_execution_id: UUID | None
-    """The id shared by the tasks of an emit or an enqueue_many. None: the task is enqueued by itself."""
+    """The id shared by the tasks of an emit or an enqueue_many. None if the task is enqueued by itself."""
     size: int
     """The total size of the tasks' arguments, or the size of an emit's payload, in bytes of JSON."""
     headers: Mapping[str, str] = field(repr=False)
@@ -63,9 +63,9 @@ class WorkerInfo:
     label: str
     """A name for people to read, such as `host:pid`."""
     queues: Sequence[str] | None
-    """The queues that it serves. None: all queues."""
+    """The queues that it serves. None means all queues."""
     topics: Sequence[str] | None
-    """The topics whose tasks it runs. None: it runs all tasks, with or without a topic."""
+    """The topics whose tasks it runs. None if it runs all tasks, with or without a topic."""
     concurrency: int
     """The maximum number of handlers that run at once."""
     task_names: Sequence[str]
@@ -100,16 +100,16 @@ class Hook:
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
-        It is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
+        This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
         child process died. The completion of a transactional task has been committed by then; any other outcome is
-        about to be written. It is not called if the lease was lost, because the outcome is then discarded.
+        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
         """Observe that a worker is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """Observe that a worker has stopped. It is not called in a process that is killed or told to stop at once."""
+        """Observe that a worker has stopped. This is not called in a process that is killed or told to stop at once."""
 
 
 log = logging.getLogger("outboxq.hooks")

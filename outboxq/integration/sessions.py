@@ -25,8 +25,8 @@ class SessionIntegration(Integration):
     request.
 
     With a `scoped_session`, each handler gets a separate session, which is removed afterwards. In a transactional task,
-    this session writes in the task's transaction. Any other function is only used by `enqueue()` and `emit()`; handlers
-    then use `ctx.session`.
+    this session writes in the task's transaction. Any other function is used only by `enqueue()` and `emit()`, and
+    handlers then use `ctx.session`.
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
@@ -105,9 +105,9 @@ class Scope:
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
         """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
 
-        `home` is the engine for outboxq's tables. None: the engine that the session uses for them. What the session
-        writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses a
-        different database from the store's.
+        `home` is the engine for outboxq's tables. None means the engine that the session uses for them. What the
+        session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses
+        a different database from the store's.
         """
         session = self.session.session_factory()
         home = home or _home(session)

@@ -21,7 +21,7 @@ class OnFailed(StrEnum):
     """The effect of a dead letter on its batch."""
 
     CONTINUE = "continue"
-    """A dead letter counts as ended, and the batch goes on without it."""
+    """A dead letter counts as ended, and the batch continues without it."""
     WAIT = "wait"
     """The batch waits until the dead letter is redriven and completes, or is discarded."""
     CANCEL = "cancel"
@@ -29,7 +29,7 @@ class OnFailed(StrEnum):
 
 
 class BatchKind(StrEnum):
-    """The kind of a batch: its tasks run side by side, or one after another."""
+    """The kind of a batch: whether its tasks run side by side or one after another."""
 
     BATCH = "batch"
     CHAIN = "chain"
@@ -65,14 +65,14 @@ class NewBatch:
     id: UUID
     kind: BatchKind = BatchKind.BATCH
     name: str | None = None
-    """A name for people to read; None: it does not have one."""
+    """A name for people to read; None if it does not have one."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
     """The tasks that follow, one after another. Their ids are derived from the batch's id (`BatchLink.task_id`)."""
     size: int = 0
     """The number of tasks that are written with it."""
     closed: bool = False
-    """True: no more tasks are written before the batch takes effect."""
+    """If True, no more tasks are written before the batch takes effect."""
 
     @property
     def then_as_json(self) -> str | None:
@@ -100,18 +100,18 @@ class Batch:
     then_names: tuple[str, ...]
     """The names of these tasks."""
     then_is_readable: bool = True
-    """False: another program's SQL has written the tasks that follow in a form that cannot be enqueued, so they are not
-    listed.
+    """If False, another program's SQL has written the tasks that follow in a form that cannot be enqueued, so they are
+    not listed.
     """
     stage: int
     """The number of these tasks that have been enqueued."""
     runs_then: bool
-    """False: a person has cancelled the batch, so they will not be enqueued."""
+    """If False, a person has cancelled the batch, so they will not be enqueued."""
     cancel_requested_at: datetime | None
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """When its last task ended; None: some tasks have not ended yet."""
+    """When its last task ended; None if some tasks have not ended yet."""
 
     @property
     def pending(self) -> int:
@@ -155,18 +155,18 @@ class BatchResult:
     task_id: UUID
     task_name: str
     value: Any
-    """The value that its function returned, read according to the return annotation."""
+    """The value that the task's function returned, read according to the return annotation."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchFailure:
-    """A task in a batch that Failed or was Cancelled."""
+    """A task in a batch that is Failed or Cancelled."""
 
     task_id: UUID
     task_name: str
     status: TaskStatus
     error: str | None
-    """The last error, in one line; None: there was no error."""
+    """The last error, in one line; None if there was no error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,7 +195,7 @@ LONGEST_CHAIN = FAMILY + 1
 def new_batch_id() -> UUID:
     """Return a new batch id: a version 8 UUID (RFC 9562) whose first bit is one, and which is otherwise like a uuid7.
 
-    The first bit of ids that are made from the time remains zero until the year 6429, so a single comparison tells
+    The first bit of ids that are derived from the time remains zero until the year 6429, so a single comparison tells
     tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow, they contain the
     task's number (`BatchLink.task_id`), and the first bit is zero. So the id of a task that does not exist yet shows
     which batch it follows.
@@ -209,7 +209,7 @@ def first_id(chain_id: UUID) -> UUID:
 
 
 def link_of(id: UUID) -> BatchLink | None:
-    """Return the link that an id represents; None: a task with this id does not follow other tasks."""
+    """Return the link that an id represents; None if a task with this id does not follow other tasks."""
     if id.int & _VERSION != _VERSION_8:
         return None
     if id.int & _FIRST_BIT:

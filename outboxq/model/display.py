@@ -61,12 +61,12 @@ HIDDEN: Final = re.compile(
 )
 """Matches names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
-"""The text that is shown instead of such a value."""
+"""The string that is shown instead of such a value."""
 _INDENT = "  "
 
 
 class _Number(str):
-    """A number exactly as it was written, since a float would change its digits."""
+    """A number exactly as it was written, because a float would change its digits."""
 
     __slots__ = ()
 

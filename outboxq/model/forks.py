@@ -24,8 +24,8 @@ def in_children(call: Callable[[], object]) -> None:
 
 
 depth = 0
-"""The number of forks between the first process and this one. Comparing it takes a tenth of the time of a call to
-`os.getpid`.
+"""The number of forks between the first process and this one. Comparing it takes a tenth of the time that a call to
+`os.getpid` takes.
 """
 
 

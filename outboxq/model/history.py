@@ -14,7 +14,7 @@ def summed_up(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent
     """Yield each event together with the releases that it sums up.
 
     A task that the workers do not know is claimed and given back repeatedly. All of these events are summed up in one
-    entry, the last release. Any other event stands for itself only.
+    entry, the last release. Every other event has its own entry.
     """
     run: list[ExecutionEvent] = []
     for index, event in enumerate(events):

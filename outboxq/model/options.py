@@ -58,13 +58,13 @@ class TaskOptions:
     priority: int = 0
     """-100 to 100. Tasks with a higher priority start first."""
     max_attempts: int | None = None
-    """The maximum number of attempts, including the first. None: the retry policy decides."""
+    """The maximum number of attempts, including the first. None means that the retry policy decides."""
     lease: timedelta = DEFAULT_LEASE
     """The time after which a task is taken back from a dead worker. A live worker extends the lease."""
     timeout: timedelta | None = None
-    """The run time after which the handler is told to stop. None: unlimited."""
+    """The run time after which the handler is told to stop. None means unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """The effect on the partition key if the task has Failed."""
+    """The effect on the partition key when the task is Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
         """Return the options of a task with this partition key. Without a key, `on_dead_letter` does not matter."""
@@ -124,7 +124,7 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument if an option is out of range. `name` is what the error calls their owner."""
+    """Raise InvalidArgument if an option is out of range. `name` is the owner's name in the error."""
     if not is_name(options.queue):
         raise bad_name("queue", name)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
@@ -232,7 +232,8 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. `name` is what an error calls their task or event.
+    """Return the headers as they are stored; None if there are none. `name` is the name of their task or event in an
+    error.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
     a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.

@@ -1,4 +1,4 @@
-"""The periods by which the history is partitioned, and the lowest and highest ids that are made in them.
+"""The periods by which the history is partitioned, and the lowest and highest ids that are generated in them.
 
 A uuid7 contains its time, so a period is a range of ids.
 """
@@ -44,12 +44,12 @@ def periods(every: Every, now: datetime, ahead: int) -> list[Period]:
 
 
 def first_id(moment: datetime) -> UUID:
-    """Return an id that is smaller than every uuid7 made at this time or later."""
+    """Return an id that is smaller than every uuid7 generated at this time or later."""
     return UUID(int=max(0, int(moment.timestamp() * 1000)) << 80)
 
 
 def moment_of(first: UUID) -> datetime:
-    """Return the time from which `first_id` made this id."""
+    """Return the time for which `first_id` generated this id."""
     return EARLIEST + timedelta(milliseconds=first.int >> 80)
 
 

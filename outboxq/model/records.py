@@ -45,7 +45,7 @@ class EventType(StrEnum):
 
     A release that does not know a type reads it as a plain string and treats it as a note, which neither changes a
     task's status nor ends a claim. So a new type must either be a note without a lease token, or not be written until
-    the schema admits only code that knows it.
+    the schema supports only code that knows it.
     """
 
     CREATED = "task_created"
@@ -69,7 +69,7 @@ class EventType(StrEnum):
     REQUEUED = "task_requeued"
     """A dead letter was redriven, and runs again from its first attempt."""
     RESCHEDULED = "task_rescheduled"
-    """A user gave a waiting task another due time or priority."""
+    """A user gave a waiting task a different due time or priority."""
     STEP_COMPLETED = "step_completed"
     """A step of a running task was completed, or a sleep began."""
     REWOUND = "task_rewound"
@@ -188,7 +188,7 @@ class HasKey:
 
     @property
     def concurrency_key(self) -> str | None:
-        """The key for which the queue limits how many tasks run at once; None: the task does not have one."""
+        """The key for which the queue limits how many tasks run at once; None if the task does not have one."""
         return concurrency_key_of(self.partition_key)
 
 
@@ -200,12 +200,12 @@ class NewTask(TaskOptions):
     task_name: str
     args: str = field(repr=False)
     pipeline_execution_id: UUID | None = None
-    """The id shared by tasks that belong together; None: the task's own id."""
+    """The id shared by tasks that belong together; None means the task's own id."""
     available_at: datetime | None = None
-    """When it is due, as an aware datetime; None: now plus `delay`, by the database's clock."""
+    """When it is due, as an aware datetime; None means now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    """The headers as a JSON object of strings; None: it does not have any."""
+    """The headers as a JSON object of strings; None if it does not have any."""
     partition_key: str | None = None
     """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None: the task
     does not have such a key.
@@ -215,10 +215,10 @@ class NewTask(TaskOptions):
     allows. Without a limit, they run one at a time.
     """
     topic: str | None = None
-    """The topic of the emitted event that the task handles; None: it was not enqueued by an event."""
+    """The topic of the emitted event that the task handles; None if it was not enqueued by an event."""
     expires_at: datetime | None = None
-    """The time after which it is no longer started, as an aware datetime. None: `expires_in` from now by the database's
-    clock, or never.
+    """The time after which it is no longer started, as an aware datetime. None means `expires_in` from now by the
+    database's clock, or never.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
@@ -228,7 +228,7 @@ class NewTask(TaskOptions):
     unique_for: timedelta | None = None
     """The time after which the key becomes free again."""
     unique_until_finished: bool = False
-    """True: the key becomes free again when its task has ended."""
+    """If True, the key becomes free again when its task has ended."""
     on_conflict: OnConflict = OnConflict.RETURN
 
     @classmethod
@@ -249,7 +249,7 @@ class ResultSource(Protocol):
 
 
 class Sourced(Generic[R_co]):
-    """A handle that knows the outbox that it asks for results. The outbox is neither compared nor pickled."""
+    """A handle that knows which outbox to ask for results. The outbox is neither compared nor pickled."""
 
     __slots__ = ("_source",)
 
@@ -278,9 +278,9 @@ class Handle(Sourced[R_co]):
 
     id: UUID
     created: bool = True
-    """False: the idempotency key already belonged to a task, whose id is `id`."""
+    """If False, the idempotency key already belonged to a task, whose id is `id`."""
     replaced: bool = False
-    """True: that task was still Ready, and got the new arguments and options."""
+    """If True, that task was still Ready, and got the new arguments and options."""
 
     def result(self, timeout: timedelta | float | None = None) -> R_co:
         """Wait until the task has ended, and return what its function returned, read according to the return
@@ -331,7 +331,7 @@ class Claim(HasKey):
     first_started_at: datetime
     started_at: datetime
     available_at: datetime | None = None
-    """When it became due; None: unknown."""
+    """When it became due; None if unknown."""
     limited: bool = False
     """True if its queue has limits."""
 
@@ -340,14 +340,14 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """The time since which it has existed and been due; None: unknown."""
+        """The time since which it has existed and been due; None if unknown."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
     @property
     def makes_way(self) -> bool:
-        """True if its end may allow another task to start without an insert: the next task with its key or in its
-        limited queue.
+        """True if the end of the task may allow another task to start without an insert: the next task with its key or
+        in its limited queue.
         """
         return self.partition_key is not None or self.limited
 
@@ -360,7 +360,7 @@ class Outcome:
     event_type: EventType
     result: str | None = field(default=None, repr=False)
     error: str | None = field(default=None, repr=False)
-    """One line for `last_error`; None: it is left unchanged."""
+    """One line for `last_error`; None if it is left unchanged."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Further event data, such as the traceback or the reason."""
     available_at: datetime | None = None
@@ -458,7 +458,7 @@ class Cancel(Exception):
 
 class Retry(Exception):
     """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
-    instead of after the policy's wait.
+    instead of after the delay that the policy gives.
 
     The attempt counts. With a time before 1970, the task is due at once; with a time after the year 9000, at the end of
     that year. Raises InvalidArgument unless exactly one of the two is given.

@@ -5,7 +5,7 @@ cronsim reads an expression and steps through wall times. This module decides wh
 whether it occurs once or twice, because fixed and repeated times behave differently when clocks change:
 
 * A rule with a fixed second, minute and hour has one tick for each of its wall times. A time that is skipped in spring
-moves to the instant at which the clocks change. Of a time that occurs twice in autumn, the first occurrence is used.
+moves to the instant at which the clocks change. If a time occurs twice in autumn, the first occurrence is used.
 * Every other cron rule has a tick whenever the clock shows a matching time: an hourly rule has 23 ticks on the day of
 the change in spring, and 25 in autumn.
 * `every` counts elapsed time, regardless of clock changes.
@@ -49,7 +49,7 @@ class Rule(ABC):
 
     @abstractmethod
     def after(self, moment: datetime) -> datetime | None:
-        """Return the next tick strictly after the given time. None: there are no more ticks."""
+        """Return the next tick strictly after the given time. None if there are no more ticks."""
 
     @abstractmethod
     def count(self, after: datetime, before: datetime) -> int:
@@ -270,7 +270,7 @@ _SECOND = timedelta(seconds=1)
 _MIDNIGHT = datetime(2000, 1, 1)  # noqa: DTZ001 - cronsim only gets wall times
 _OF_THE_MACHINE = {"localtime", "posixrules", "Factory"}
 """Files next to the zone files that hold this machine's own setting."""
-_FIELDS = "minute, hour, day of the month, month and day of the week; an optional sixth field before them is the second"
+_FIELDS = "minute, hour, day of the month, month and day of the week; an optional first field is the second"
 
 
 @lru_cache(maxsize=1024)
@@ -339,7 +339,7 @@ REST: Final = timedelta(days=1)
 this time.
 """
 FARTHEST: Final = REST + HORIZON
-"""The furthest that a correct clock can plant ahead."""
+"""The furthest ahead that a correct clock can plant."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -420,8 +420,8 @@ def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
 def _missed(
     schedule: Schedule, rule: Rule, *, now: datetime, before: datetime
 ) -> tuple[tuple[datetime, ...], int, datetime | None, datetime | None]:
-    """Return the missed ticks that will still run, followed by the number of skipped ticks and the first and the last
-    of these.
+    """Return the missed ticks that will still run, the number of skipped ticks, and the first and the last skipped
+    tick.
     """
     done = schedule.planted_until
     number = rule.count(done, before)
@@ -463,7 +463,7 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the rule's next tick. None: the schedule is paused or has ended, or its rule cannot be read here."""
+    """Return the rule's next tick. None if the schedule is paused or has ended, or its rule cannot be read here."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
@@ -484,7 +484,7 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the rule's ticks after the given time. None: the schedule is paused, or its rule cannot be read here."""
+    """Return the rule's ticks after the given time. None if the schedule is paused, or its rule cannot be read here."""
     if schedule.paused_at is not None:
         return None
     try:

@@ -22,7 +22,7 @@ MOST_LINES: Final = 200
 MOST_BYTES: Final = 65_536
 """The maximum total size in bytes, as JSON, of the lines that are kept per attempt."""
 MOST_LINE_BYTES: Final = 4_096
-"""The maximum size of a line in bytes of UTF-8. Of a longer line, the beginning and the end are kept."""
+"""The maximum size of a line in bytes of UTF-8. Only the beginning and the end of a longer line are kept."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,7 +114,7 @@ def _lines_of(written: list[Any]) -> Iterator[LogLine]:
 
 
 MAX_NOTE = 500
-"""The maximum size of a note in bytes of UTF-8. A longer note is cut."""
+"""The maximum size of a note in bytes of UTF-8. A longer note is truncated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -177,9 +177,9 @@ class Step:
     lease_token: int
     """The lease token of the claim that wrote it."""
     result: str | None = field(repr=False)
-    """The result as JSON; None: the function returned None, or it is a sleep."""
+    """The result as JSON; None if the function returned None, or it is a sleep."""
     due_at: datetime | None
-    """The end of a sleep; None: the step is not a sleep."""
+    """The end of a sleep; None if the step is not a sleep."""
     created_at: datetime
 
 

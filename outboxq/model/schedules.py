@@ -15,12 +15,12 @@ from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """The rule for a tick that comes while the task of an earlier tick has not ended."""
+    """What happens to a tick if the task of an earlier tick has not ended."""
 
     ALLOW = "allow"
     """The tasks run side by side."""
     QUEUE = "queue"
-    """The later task waits. Ticks run one at a time, in order, and none are lost."""
+    """The later task waits. Ticks run one at a time, in order, and no tick is lost."""
     SKIP = "skip"
     """The later task is Cancelled (`task_expired`) if the earlier one is still running when the `grace` after the tick
     ends.
@@ -28,19 +28,19 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """The policy for ticks that were missed because no worker was running, the database was unavailable, or the
+    """What happens to ticks that were missed because no worker was running, the database was unavailable, or the
     schedule was paused.
     """
 
     NONE = "none"
     LATEST = "latest"
-    """Only the newest tick runs, at once."""
+    """Only the newest missed tick runs, at once."""
     ALL = "all"
-    """All of them run, oldest first, up to a limit. An event counts the others."""
+    """All missed ticks run, oldest first, up to a limit. An event records the number of the others."""
 
 
 HORIZON = timedelta(seconds=60)
-"""The time by which ticks become tasks in advance."""
+"""How long in advance ticks become tasks."""
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
@@ -71,14 +71,14 @@ class NewSchedule(TaskOptions):
     catch_up: CatchUp = CatchUp.LATEST
     catch_up_limit: int = 100
     grace: timedelta | None = None
-    """The time after the tick until which its task may still be started. None: it may start however late it is, or with
-    `Overlap.SKIP` until the next tick.
+    """The time after the tick until which its task may still be started. None means that it may start no matter how
+    late it is, or with `Overlap.SKIP` until the next tick.
     """
     jitter: timedelta | None = None
     """The maximum delay of a tick's task. The exact delay is derived from the schedule's name and the tick."""
     starts_at: datetime | None = None
-    """The time before which there are no ticks, and at which the interval `every` starts. None: the time at which the
-    schedule is first stored.
+    """The time before which there are no ticks, and at which the interval `every` starts. None means the time at which
+    the schedule is first stored.
     """
     ends_at: datetime | None = None
     """The time from which there are no more ticks."""
@@ -90,7 +90,7 @@ class Schedule(NewSchedule):
 
     starts_at: datetime
     declared_by: str | None = None
-    """The version of the code that declares it; "" if the code does not have a version. None: it was stored at run
+    """The version of the code that declares it; "" if the code does not have a version. None if it was stored at run
     time.
     """
     declaration: str | None = None
@@ -115,7 +115,7 @@ class Tick:
     """The scheduled time."""
     task_id: UUID
     status: TaskStatus | None
-    """The status of its task. None: the task has been deleted."""
+    """The status of its task. None if the task has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

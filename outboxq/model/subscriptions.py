@@ -1,4 +1,4 @@
-"""The records of the fan-out: subscriptions, events to be emitted, and what an emit returns. No I/O."""
+"""The records of the fan-out: subscriptions, events to be emitted, and the results of an emit. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .options import TaskOptions, bad_name, is_name
 from .records import Handle
 
 EVERYTHING = "*"
-"""The end of a pattern, which matches any further characters."""
+"""The last character of a pattern, which matches any further characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class Subscription(TaskOptions):
     """
 
     topic: str
-    """An exact topic, or a pattern: `order.*`, or `*` for all."""
+    """An exact topic, or a pattern such as `order.*`, or `*` for all topics."""
     task_name: str
     parameter: str
     """The name of the parameter that receives the payload."""
@@ -34,8 +34,8 @@ class NewEvent:
     """An event for `Store.emit` to fan out. Its payload is already encoded."""
 
     id: UUID
-    """An id made by `uuid7.family()`. It is the `pipeline_execution_id` of all tasks of the event, whose ids are
-    counted up from it.
+    """An id from `uuid7.family()`. It is the `pipeline_execution_id` of all tasks for the event, whose ids count up
+    from it.
     """
     topic: str
     payload: str = field(default="null", repr=False)
@@ -43,10 +43,10 @@ class NewEvent:
     partition_key: str | None = None
     concurrency_key: str | None = None
     available_at: datetime | None = None
-    """When its tasks are due, as an aware datetime; None: now plus `delay`, by the database's clock."""
+    """When its tasks are due, as an aware datetime; None means now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
-    """The time after which its tasks are no longer started, as an aware datetime. None: `expires_in` from now, or
+    """The time after which its tasks are no longer started, as an aware datetime. None means `expires_in` from now, or
     never.
     """
     expires_in: timedelta | None = None
@@ -63,7 +63,7 @@ class Emitted:
     pipeline_execution_id: UUID
     """The id of the event, shared by every task that was enqueued for it."""
     handles: Mapping[str, Handle]
-    """The handle of each subscriber's task, by the task's name. It is empty if there are no subscribers, which is
+    """Maps each task's name to the handle of the subscriber's task. It is empty if there are no subscribers, which is
     recorded as `event_unrouted`.
 
     `created` is False if the idempotency key already belonged to a task; `id` is then the id of that task.

@@ -1,4 +1,4 @@
-"""Numbers, spans, sizes and strings in words, as used by all front ends, messages and log lines."""
+"""Format numbers, spans, sizes and strings in the same way for all front ends, messages and log lines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
     a terminal or imitate other text.
     """
     text = "" if value is None else str(value)
-    if text.isprintable():  # as most strings are; checking each character took a quarter of the time of a page
+    if text.isprintable():  # most strings are; checking each character took a quarter of the time for a page
         return text
     return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 

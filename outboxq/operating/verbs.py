@@ -83,14 +83,16 @@ class Field:
     label: str = ""
     """The label in a form."""
     read: Callable[[str], Any] | None = None
-    """Returns the value that a string describes, or raises InvalidArgument. None: the field is a flag."""
+    """Returns the value that a string describes, or raises InvalidArgument. None if the field is a flag."""
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     default: Any = None
     """The value that is used if the option is not given."""
     is_required: bool = False
     inputs: tuple[str, ...] | None = None
-    """The names of the form's inputs. None: one input with the name of the field; (): forms do not ask for it."""
+    """The names of the form's inputs. None means one input with the name of the field, and () that forms do not ask for
+    it.
+    """
     empty: str = ""
     """The text to use for an empty input."""
 
@@ -129,7 +131,9 @@ class Outcome:
     record: Any
     """The result for programs: a record from the store, or a mapping."""
     answer: str
-    """What a command prints instead of the sentence, such as the id of a new task. "": it prints the sentence."""
+    """What a command prints instead of the sentence, such as the id of a new task. If it is "", the command prints the
+    sentence.
+    """
 
     @property
     def sentence(self) -> str:
@@ -170,7 +174,7 @@ class Verb:
     """Returns whether a page offers the verb in this state."""
     fields: tuple[Field, ...] = ()
     command: tuple[str, ...] = ()
-    """The words of the command before the target, followed by its options. (): the noun and the name."""
+    """The words of the command before the target, followed by its options. () means the noun and the name."""
     hint: str = ""
     """The sentence below a form."""
     is_final: bool = False
@@ -200,7 +204,7 @@ class Verb:
         return Outcome(subject=self.noun.of(target), predicate=predicate, record=record, answer="".join(answer))
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of a form, by the names of the fields. Raises InvalidArgument."""
+        """Return the values of a form, keyed by field name. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
 
 
@@ -210,8 +214,8 @@ def verbs_of(noun: Noun) -> tuple[Verb, ...]:
 
 
 def verb_of(command: Sequence[str]) -> Verb | None:
-    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"). None: the command is
-    not a verb.
+    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"). None means the command
+    is not a verb.
     """
     words = (*command[:2], *command[3:])
     return next((one for one in VERBS if one.words == words), None)
@@ -494,7 +498,8 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
 def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next worker.
+    Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
+    worker.
     """
     store.schedules.remove(schedule, using=using)
     return "was removed; its planted ticks that were not due yet are cancelled", {"name": schedule, "removed": True}

@@ -105,7 +105,7 @@ class _Compiler:
             return ModelCodec(cls)
         if hasattr(cls, "__required_keys__") or dataclasses.is_dataclass(cls):
             return self.known.get((cls, self.check_types)) or self.record(cls)
-        # For an unknown class: object and Any accept every value, and any other class accepts every value except None.
+        # The class is unknown: object and Any accept every value, and any other class accepts every value except None.
         return PlainCodec(label, ANY_TYPE if cls in {object, Any} else ANY_TYPE - _NULL)
 
     def record(self, cls: Any) -> Codec:
@@ -176,7 +176,7 @@ def either(members: list[Codec]) -> Codec:
             rest += [_merged(plain)] if plain else []
             return rest[0] if len(rest) == 1 else UnionCodec(rest)
     label = " | ".join(member.label for member in flat)
-    raise CodecError(f"the members of {label} look the same in JSON: give it one type, or one dataclass for all")
+    raise CodecError(f"JSON cannot tell the members of {label} apart: use one type, or one dataclass for all of them")
 
 
 def _merged(members: list[Codec]) -> PlainCodec:
@@ -223,7 +223,7 @@ def _bare(annotation: Any) -> Any:
 
 
 def _marked(origin: object, *names: str) -> bool:
-    # By name, because typing_extensions has its own versions on older Pythons.
+    # They are compared by name, because typing_extensions has its own versions on older Pythons.
     return getattr(origin, "_name", None) in names
 
 
@@ -237,7 +237,7 @@ _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""The JSON types that are read for each of them, and the classes that are accepted."""
+"""Maps each plain type to the JSON types that are read for it, and the classes that are accepted."""
 _ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),
@@ -251,7 +251,7 @@ class RecordCodec(Codec):
     """A dataclass or a `TypedDict`: an object with a codec for each field."""
 
     json_types = frozenset({"object"})
-    # Not set before they are known, because a class may contain itself.
+    # These are not set before they are known, because a class may contain itself.
     fields: Mapping[str, Codec]
     required: frozenset[str]
 

@@ -21,8 +21,8 @@ from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, i
 __all__ = ["MAX_BYTES", "MAX_DEPTH", "Parameters", "ReturnValue", "dump_payload", "dump_result", "sanitize"]
 
 MAX_BYTES = 262_144
-"""The maximum size in bytes of the encoded arguments and of a result. Queues are good at moving references and bad at
-moving documents.
+"""The maximum size of the encoded arguments, and of a result, in bytes. A queue is good at moving references, but bad
+at moving documents.
 """
 
 
@@ -224,8 +224,8 @@ def dump_arguments(values: Mapping[str, object], *, name: str) -> str:
 
 
 def sanitize(text: str, *, limit: int = 8_192) -> str:
-    """Return an error message in a form that every database can store, with at most `limit` bytes of UTF-8. Of a longer
-    message, the beginning and the end are kept.
+    """Return an error message in a form that every database can store, with at most `limit` bytes of UTF-8. Only the
+    beginning and the end of a longer message are kept.
     """
     if (
         len(text) <= limit and text.isascii() and "\0" not in text

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 MAX_DEPTH = 64
-"""The maximum nesting depth of a document. Python's own parser gives up at about 1000 levels, or earlier in a deep call
-stack.
+"""The maximum nesting depth of a document. Python's own parser gives up at about 1,000 levels, or earlier in a deep
+call stack.
 """
 MAX_INTEGER_BITS = 14_284
-"""The number of bits in 4300 digits, the length of the longest integer that Python can read back
+"""The number of bits in 4,300 digits, the length of the longest integer that Python can read back
 (`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
 
@@ -57,7 +57,7 @@ class Limits:
     __slots__ = ("depth", "fallback", "left", "limit")
 
     def __init__(self, limit: int, fallback: Convert | None = None) -> None:
-        """`fallback` converts values that are not JSON; None: `refuse`."""
+        """`fallback` converts values that are not JSON; None means `refuse`."""
         self.depth = 0
         self.left = self.limit = limit
         self.fallback = fallback or refuse

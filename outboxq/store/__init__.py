@@ -1,4 +1,4 @@
-"""The store: each public method is one transaction, which happens completely or not at all."""
+"""The store: each public method is one transaction, which takes effect completely or not at all."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Store(Claiming):
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
     error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
-    ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor tries again.
+    ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor retries.
     """
 
     # A right side does not name another verb (`tests/unit/test_nouns.py`), so the order of these lines does not matter.

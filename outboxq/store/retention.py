@@ -40,11 +40,11 @@ _SHARE = 1.5
 """The longest pause after a batch, as a multiple of the time that the batch took."""
 _FEWEST, _MOST = 50, 2000
 _BATCH_SECONDS = 0.05
-"""The time that a batch on PostgreSQL is meant to take. Batches of 2 000 delete a task in 38 us, batches of 50 in 155 us:
-`python -m benchmarks.history --only prune`.
+"""The time that a batch on PostgreSQL is meant to take. Batches of 2,000 need 38 us to delete a task, batches of 50
+need 155 us: `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""A batch whose tasks take this many times as long as those of the fastest batch, or less, is not followed by a pause."""
+"""No pause follows a batch whose tasks take at most this many times as long as the tasks in the fastest batch."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -61,19 +61,19 @@ def prune(
     on_progress: Callable[[int], None] | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than `older_than`, or before this time (aware), with their events and idempotency keys.
-    Returns the number of deleted tasks.
+    """Delete tasks that ended longer ago than `older_than`, or before this time (aware), with their events and
+    idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time between
-    two. None: on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because one transaction writes at a time.
-    On PostgreSQL, as many tasks as take about 50 ms (50 to 2 000), and a pause only while the tasks take longer than at first,
-    which means that the server is busy. Locked tasks, and tasks whose idempotency key is locked, are skipped.
-    Unfinished tasks keep their rows and events, whatever their age. A task of a batch or a chain is kept until the batch has
-    ended before that time and the tasks after it have completed or were cancelled; a Failed task is deleted earlier if
-    `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age.
-    `dry_run` only counts. `stop` is called before each batch, and `on_progress` is called after each with the number of
-    tasks deleted so far.
+    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time
+    between two. None means, on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because only one
+    transaction can write at a time. On PostgreSQL, it means as many tasks as take about 50 ms (50 to 2,000), and a
+    pause only while the tasks take longer than at first, which means that the server is busy. Locked tasks, and tasks
+    whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they
+    are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
+    completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
+    (an emit without subscribers, skipped ticks) are deleted at the same age. `dry_run` only counts. `stop` is called
+    before each batch, and `on_progress` is called after each with the number of tasks deleted so far.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
@@ -118,14 +118,16 @@ class Pace:
     """The number of tasks that the next batch deletes, and the pause after it."""
 
     def __init__(self, *, batch: int | None, pause: timedelta | float | None, one_writer: bool) -> None:
-        """`one_writer`: a batch stops all other writers. Raises InvalidArgument for a batch below 1 or a negative pause."""
+        """`one_writer` says that a batch stops all other writers. Raises InvalidArgument for a batch below 1 or a
+        negative pause.
+        """
         self._adapts = batch is None and not one_writer
         self._pause = None if pause is None else duration(pause, "pause").total_seconds()
         if self._pause is not None and self._pause < 0:
             raise InvalidArgument("pause must not be negative")
         self._one_writer = one_writer
         self._shortest = math.inf
-        """The fewest seconds that a task of a full batch has taken."""
+        """The shortest time, in seconds, that a task in a full batch has taken."""
         self.batch = _FEWEST if batch is None else positive(batch, "batch")
 
     def after(self, seconds: float) -> float:
@@ -138,7 +140,8 @@ class Pace:
             self.batch = max(self.batch // 2, _FEWEST)
         if self._pause is not None:
             return self._pause
-        # On SQLite, a waiting writer only tries now and then. Elsewhere, others are held up only if the server has too much to do.
+        # On SQLite, a waiting writer only tries now and then. On PostgreSQL, others are held up only if the server has
+        # too much to do.
         share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
         return max(0.0, share * seconds)
 
@@ -153,7 +156,9 @@ def _delete(
     deleted: int,
     on_progress: Progress,
 ) -> int:
-    """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones (`deleted`)."""
+    """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones
+    (`deleted`).
+    """
 
     def work(target: Target) -> tuple[list[Row], int]:
         """Delete a batch. Returns the tasks that it read (a skipped task does not have a status), and the number of
@@ -214,9 +219,9 @@ class TimePartitions:
         """Create the missing partitions of the current period and the `ahead` next ones; returns the number of created
         pairs.
 
-        It does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one query.
-        Only the owner of the tables can create partitions; for any other role it logs a warning. It tries briefly and
-        repeatedly to lock a busy table, and then raises LockNotAvailable.
+        This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one
+        query. Only the owner of the tables can create partitions; for any other role, a warning is logged. The call
+        tries briefly and repeatedly to lock a busy table, and then raises LockNotAvailable.
         """
         if type(ahead) is not int or ahead < 0:
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
@@ -343,10 +348,11 @@ _event, _execution = tables.execution_events.c, tables.task_executions.c
 
 
 def delete_old(g: Grammar) -> Transition:
-    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and steps.
+    """Delete up to :limit finished tasks between two ids, with their events, idempotency keys, dead letters, ticks and
+    steps.
 
-    A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is locked
-    is skipped and returned without a status, because another transaction is taking the key over.
+    A partition key that a dead letter held is freed. Returns every task that was read. A task whose idempotency key is
+    locked is skipped and returned without a status, because another transaction is taking the key over.
 
     Ids contain their time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at` is not
     needed. The statement does not wait for locks, so transactions that lock keys in their order never wait for a
@@ -403,10 +409,11 @@ def prunable(g: Grammar) -> sa.Select[Any]:
 
 
 def prune_unrouted(g: Grammar) -> Transition:
-    """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than :before.
+    """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than
+    :before.
 
-    They are not ordered, because the planner would then scan the whole log by number instead of only the events without
-    a task.
+    They are selected without an order, because the planner would otherwise scan the whole log by number instead of only
+    the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

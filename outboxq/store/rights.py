@@ -39,7 +39,8 @@ class Rights:
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
-        """Sets of features whose rights the role is known to have. None stands for a transaction that does not enqueue."""
+        """Sets of features whose rights the role is known to have. None stands for a transaction that does not enqueue.
+        """
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
         """Raise NotPermitted if the role of the transaction may not enqueue with these features."""
@@ -76,9 +77,8 @@ class Rights:
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Return the GRANT statements that the database role `name` needs for this role, in the schema of the tables.
-
-        It runs in its own transaction, which only reads. Raises InvalidArgument if features are given for a role other
-        than a producer, and UnsupportedDatabase on SQLite.
+        They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given for a
+        role other than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
@@ -106,7 +106,7 @@ class Rights:
         return self._store.run(work)
 
     def ensure_roles(self) -> None:
-        """Raise UnsupportedDatabase if the database has no roles. It does not send a statement."""
+        """Raise UnsupportedDatabase if the database has no roles, without sending a statement."""
         if not self._store.dialect.has_roles:
             raise UnsupportedDatabase("SQLite has no roles: whoever can write the file can do everything")
 

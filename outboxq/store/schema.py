@@ -56,13 +56,13 @@ def in_a_transaction_that_goes_on() -> Iterator[None]:
 
 
 def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], str]) -> tuple[str | None, str | None]:
-    """Return the revision of the tables and the oldest code that they admit; (None, None) if there are no tables.
+    """Return the revision of the tables and the oldest code that they support; (None, None) if there are no tables.
 
-    Columns are looked up before they are read, because an error would abort the caller's transaction. Raises SchemaOutOfDate
-    for the tables of an unreleased version. `place` returns the name of the database for the error.
+    Columns are looked up before they are read, because an error would abort the caller's transaction. Raises
+    SchemaOutOfDate for the tables of an unreleased version. `place` returns the name of the database for the error.
     """
     columns = {row["name"] for row in run(version_columns)}
-    if version_table.c.oldest_code.name not in columns:  # the table was only created by Alembic
+    if version_table.c.oldest_code.name not in columns:  # Alembic has only created the table
         return None, None
     if version_table.c.fingerprint.name not in columns:
         ensure_released(None, place)
@@ -73,7 +73,9 @@ def found(run: Callable[[Builder], list[dict[str, Any]]], place: Callable[[], st
 
 
 def version(_: Grammar) -> sa.Select[Any]:
-    """Select the revision of our schema, the oldest code that it admits, and the fingerprint of the text of revision 0001."""
+    """Select the revision of our schema, the oldest code that it supports, and the fingerprint of the text of revision
+    0001.
+    """
     return sa.select(version_table)
 
 

@@ -48,7 +48,7 @@ NEW_TASK: Columns = {
     name: _ONLY_GIVEN[name] if name in _ONLY_GIVEN else parameter_type(task_executions.c[name].type)
     for name in dict.fromkeys([*_GIVEN.split(), *OPTION_COLUMNS.values()])
 }
-"""The columns of the rows that are given to an enqueue, in their order; further options come last."""
+"""The columns of the rows that are given to an enqueue, in order. Further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
 """Columns that usually have one value in a whole batch, because tasks that are written together are mostly calls of one
@@ -169,11 +169,12 @@ def given_execution(g: Grammar, r: Relations) -> Statement:
 
 
 def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked: sa.ColumnElement[Any]) -> Statement:
-    """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and `asked`.
+    """Insert the Created events of the tasks that have an entry: the due time, the position in the partition key, and
+    `asked`.
 
     `asked` contains the members that name an idempotency key; they are NULL for a task without a key. `verify` reads
-    the position and the key to check that they are not lost. Most tasks have neither, and do not incur any cost for
-    them.
+    the position and the key to check that they are not lost. Most tasks have neither, and so do not cost anything
+    extra.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))
@@ -223,7 +224,9 @@ def entry(
     due: sa.ColumnElement[Any],
     ready: sa.ColumnElement[bool] | None = None,
 ) -> Statement:
-    """Insert an outbox entry for each of `rows` whose task is Ready again. `ready` replaces that condition. The position stays."""
+    """Insert an outbox entry for each of `rows` whose task is Ready again. `ready` replaces that condition. The
+    position does not change.
+    """
     values = {
         "task_execution_id": execution.id,
         **{name: execution[name] for name in KEPT},
@@ -235,7 +238,7 @@ def entry(
 
 
 def dead_letter(g: Grammar, execution: Any, rows: sa.FromClause, *, exception: sa.ColumnElement[Any]) -> Statement:
-    """Insert a dead letter for each of `rows` that is Failed now.
+    """Insert a dead letter for each of `rows` that is now Failed.
 
     A dead letter that was left behind by mistake does not cause an error, because it must not prevent a task from
     ending.
@@ -256,7 +259,7 @@ def dead_letter_gone(g: Grammar, execution: Any) -> Statement:
 
 
 def key_held(g: Grammar, execution: Any) -> Statement:
-    """Hold the partition key of each task that Failed with `on_dead_letter=hold`."""
+    """Hold the partition key of each Failed task with `on_dead_letter=hold`."""
     ids = (
         sa.select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
     )
@@ -264,7 +267,7 @@ def key_held(g: Grammar, execution: Any) -> Statement:
 
 
 def key_freed(g: Grammar, execution: Any) -> Statement:
-    """Free the partition keys of the other tasks for the next task of the key."""
+    """Free the partition keys of the other tasks for the next task with the key."""
     free = (
         sa.select(execution.id)
         .where(execution.partition_key.is_not(None), sa.not_(_holds(execution)))

@@ -1,4 +1,4 @@
-"""Run the transactions of a store: begin them, end them, and try them again."""
+"""Run the transactions of a store: begin, end and retry them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
 """The wait between attempts, which is short enough that a database is used as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
-"""Seconds after which a transaction is not tried again."""
+"""Seconds after which a transaction is not retried."""
 _patience: ContextVar[float | None] = ContextVar("patience", default=None)
 """The value for this thread; None means `_PATIENCE`."""
 _READS = {Begin.READ, Begin.SNAPSHOT}
@@ -63,7 +63,7 @@ def patience(seconds: float) -> Iterator[None]:
 
 
 class Transactions:
-    """Runs transactions on one database: begins them, tries them again, and checks the tables and the rights."""
+    """Runs transactions on one database: begins and retries them, and checks the tables and the privileges."""
 
     runs_alone = False
     """True in a test that runs the tasks in this thread, where waiting for another worker would be futile."""
@@ -85,7 +85,7 @@ class Transactions:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
         Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left.
-        `hurried` transactions try much sooner again to get SQLite's single lock, and so overtake others.
+        `hurried` transactions retry much sooner to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
         self.schema = schema
@@ -122,9 +122,8 @@ class Transactions:
         return self.dialect.database_name(self.bound_engine.url)
 
     def ensure_current(self) -> None:
-        """Raise SchemaOutOfDate unless the database has a schema that this code supports and that admits this code.
-
-        It does not create a missing SQLite file.
+        """Raise SchemaOutOfDate unless this code and the database's schema support each other. A missing SQLite file is
+        not created.
         """
         self.ensure_file()
         with self.rights.naming(), self.transaction(Begin.READ) as target:
@@ -146,7 +145,7 @@ class Transactions:
     def check_file(self) -> None:
         """Raise FileUnusable unless the SQLite file is still the file that the first call found.
 
-        It reads the directory, not the database. For a server, it does nothing.
+        This reads the directory, not the database. For a server, it does nothing.
         """
         if self._file is not None:
             self._file.check()
@@ -183,13 +182,13 @@ class Transactions:
         gives_up: Callable[[BaseException], bool] | None = None,
         enqueues: frozenset[Feature] | None = None,
     ) -> T:
-        """Run `work` in the caller's transaction or in a separate one. Try again after temporary errors, unless
+        """Run `work` in the caller's transaction or in a separate one. It is retried after temporary errors, unless
         `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `done` reads from the
         tables what `work` returned, if it was committed; otherwise it returns None. `enqueues` marks the transaction of
-        a producer that uses these features. Raises NotPermitted for a missing right: before `work` or, for our own
-        transaction, after it.
+        a producer that uses these features. Raises NotPermitted if a privilege is missing, either before `work` or, in
+        our own transaction, after it.
         """
         if using is not None:
             joined = self.join(using, enqueues)
@@ -238,8 +237,8 @@ class Transactions:
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another database,
-        lacks our tables, or (with `enqueues`) if its role lacks a right.
+        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another
+        database, lacks our tables, or (with `enqueues`) if its role lacks a right.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)
@@ -295,8 +294,8 @@ class Transactions:
             raise
 
     def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:
-        """Roll back the transaction that `error` ended. SQLAlchemy does not do so if it considers the connection
-        autocommit.
+        """Roll back the transaction that `error` ended. SQLAlchemy does not roll back if it considers the connection to
+        be autocommit.
 
         A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,
         and its error, which looks like an outage, would replace the exception. So such a connection is closed.
@@ -394,7 +393,7 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers after the commit that tasks became claimable without an insert.
 
-        Call it after the change. It does nothing for a database that cannot notify, because workers watch the file.
+        Call it after the change. This does nothing for a database that cannot notify, because workers watch the file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

@@ -51,7 +51,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     id: UUID
     """The id of the batch, which is the `pipeline_execution_id` of its tasks. It is set when the block begins."""
     then_id: UUID | None
-    """The id of the task that will follow; None: no task follows. It is set when the block begins."""
+    """The id of the task that will follow; None if no task follows. It is set when the block begins."""
 
     def __init__(self, outbox: BatchedTasks, batch: NewBatch, using: object) -> None:
         self.outbox = outbox
@@ -252,11 +252,11 @@ class BatchedTasks(AwaitedResults):
             using: The owner of the transaction, as in `Task.using`. Pass the outbox itself for a separate transaction
             around the block.
             then: The call that follows the batch: ``report.call(42)``, or with options
-            ``report.using(priority=5).call(42)``. None: no call follows.
+            ``report.using(priority=5).call(42)``. None if no call follows.
             on_failed: What a dead letter does to the batch. "continue": it counts as ended. "wait": the batch waits
             until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
             cancelled, and `then` still follows.
-            name: A name for people to read. None: it does not have one.
+            name: A name for people to read. None if it does not have one.
 
         Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
         """
@@ -318,7 +318,7 @@ class BatchedTasks(AwaitedResults):
             calls: The calls, in their order.
             on_failed: What a dead letter does to the chain. "wait": the chain waits, and continues when the dead letter
             has been redriven and completes. "cancel": the chain ends.
-            name: A name for people to read. None: it does not have one.
+            name: A name for people to read. None if it does not have one.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
         """

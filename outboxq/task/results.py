@@ -65,7 +65,7 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`. None: its transaction has
+        """Return the result of a task that was enqueued at `origin`. None if its transaction has
         already been committed.
         """
         task_id = _identifier(task_id)

@@ -136,14 +136,14 @@ class OutboxSchedules:
 
         A tick never gets a second task, however often this method is called. With `dry_run`, the ticks are returned,
         but tasks are not enqueued. Raises ScheduleNotFound, and InvalidArgument if `end` is in the future or there are
-        more than 10 000 ticks.
+        more than 10,000 ticks.
         """
         open_target = self._reading(using) if dry_run else self._writing(using, "backfill", name)
         with open_target as target:
             return self._outbox.store.schedules.backfill(name, start, end, dry_run=dry_run, using=target)
 
     def list(self, *, using: object = CURRENT) -> builtins.list[Schedule]:
-        """Return all schedules in the database, by name, including those of other programs."""
+        """Return all schedules in the database, sorted by name, including the schedules of other programs."""
         with self._reading(using) as target:
             return self._outbox.store.schedules.list(using=target)
 
@@ -168,7 +168,7 @@ class OutboxSchedules:
     ) -> builtins.list[datetime]:
         """Return the next ticks of a rule, in its time zone. The database is neither read nor written.
 
-        `after` is an aware datetime; None: the current time of this machine. The interval `every` starts there. Raises
+        `after` is an aware datetime; None means the current time of this machine. The interval `every` starts there. Raises
         InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
@@ -268,12 +268,12 @@ class PeriodicTasks(AwaitedResults):
         and `outboxq upgrade APP` does the same.
 
         Args:
-            rule: A cron expression: minute, hour, day of the month, month and day of the week. A sixth field before
-            them is the
-                second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``. None: `every` is given.
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional
+                first field is the second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``.
+                None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
             tick comes this long after the schedule is stored, or at `starts_at`.
-            name: The name of the schedule. None: the task's name.
+            name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
             overlap: What happens to a tick's task while an earlier one is running. "allow": they run side by side.
@@ -287,8 +287,8 @@ class PeriodicTasks(AwaitedResults):
             is, or with overlap="skip" until the next tick.
             jitter: The maximum delay that is added to a tick's due time to spread the load. Every worker computes the
             same delay for the same tick.
-            starts_at: The time before which there are no ticks. None: the time at which the schedule is stored.
-            ends_at: The time from which there are no more ticks. None: the schedule never ends.
+            starts_at: The time before which there are no ticks. None means the time at which the schedule is stored.
+            ends_at: The time from which there are no more ticks. None means that the schedule never ends.
 
         Raises ConfigurationError for anything that is not a task and for a name that is already taken, InvalidArgument
         for a rule that never ticks or an option that is out of range, and InvalidCall or PayloadError for arguments

@@ -1,4 +1,4 @@
-"""Waiting for tasks to end. One thread in the process polls for all callers."""
+"""Wait for tasks to end. One thread in the process polls on behalf of all callers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .task import Origin
 
 @dataclass(eq=False, kw_only=True)
 class Wait:
-    """One caller that waits for one task, or for a batch."""
+    """One caller that is waiting for one task or for one batch."""
 
     task_id: UUID
     """The id of the task, or of the batch."""
     transaction: Origin | None = None
-    """The transaction in which the task was enqueued; None: it has already been committed."""
+    """The transaction in which the task was enqueued; None if it has already been committed."""
     is_own: bool = False
     """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
     standing: Standing | None = None
     """The standing of the task at the last poll that found it. Its final standing is not replaced."""
     link: BatchLink | None = field(init=False)
-    """The batch that the task follows, or the batch itself; None: the task does not follow a batch."""
+    """The batch that the task follows, or the batch itself; None if the task does not follow a batch."""
     batch: BatchStanding | None = None
     """The standing of that batch at the last poll that found it."""
     is_ahead: bool = field(init=False)
@@ -154,7 +154,7 @@ check reads a row, and checking a thousand tasks at once took as long as ten pol
 
 
 class Poller:
-    """Polls the tasks that callers wait for."""
+    """Polls the tasks that callers are waiting for."""
 
     def __init__(
         self,
@@ -373,7 +373,7 @@ class ResultWaiter:
         return self._thread is not None
 
     def wait(self, wait: Wait, seconds: float | None) -> None:
-        """Return when the wait is over, or after `seconds`; None: without a time limit."""
+        """Return when the wait is over, or after `seconds`; None means no time limit."""
         try:
             with self._lock:
                 self._waits[wait] = None
@@ -389,10 +389,10 @@ class ResultWaiter:
                 self._waits.pop(wait, None)
 
     def explained(self, find: Callable[[], str]) -> str | None:
-        """Return the reason that `find` returns, or None if finding it takes too long, since the caller's time is
+        """Return the reason that `find` returns, or None if finding it takes too long, because the caller's time is
         already up.
         """
-        if not self._explaining.acquire(blocking=False):  # many calls time out at once
+        if not self._explaining.acquire(blocking=False):  # many calls may time out at once
             return None
         found: list[str] = []
 
@@ -473,8 +473,8 @@ class WaiterOfProcess:
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}
-        """The waiters by process and store. Waiters of parent processes are kept, because a child must not close its
-        parent's connections.
+        """The waiters, keyed by process and store. Waiters of parent processes are kept, because a child must not close
+        its parent's connections.
         """
 
     def of(self, store: Store) -> ResultWaiter:

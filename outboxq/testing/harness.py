@@ -156,9 +156,9 @@ class Harness:
     ) -> list[TaskRun]:
         """Run the due tasks and the tasks that they enqueue, as a worker with one thread would. Return the runs.
 
-        The claims are real: tasks are claimed from these `queues` (None: all) in the queues' order, and keys, limits
-        and pauses apply. At most `limit` tasks run. With `until` (a time span from now, or an aware datetime), the
-        clock moves there from one due time to the next, so that delayed tasks, retries and schedule ticks run too.
+        The claims are real: tasks are claimed from these `queues` (None means all) in the queues' order, and keys,
+        limits and pauses apply. At most `limit` tasks run. With `until` (a time span from now, or an aware datetime),
+        the clock moves there from one due time to the next, so that delayed tasks, retries and schedule ticks run too.
         Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
@@ -387,7 +387,7 @@ class OutboxTests(_Case):
     """
 
     outboxq_app: Outbox | None = None
-    """The application's Outbox. None: the outbox of Django's database `default`."""
+    """The application's Outbox. None means the outbox of Django's database `default`."""
     outbox: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""

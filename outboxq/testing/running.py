@@ -45,7 +45,7 @@ class TaskRun:
     """The arguments as the handler received them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None: the lease was lost, so no outcome was
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED. None if the lease was lost, so no outcome was
     recorded.
     """
     result: Any = None
@@ -106,7 +106,7 @@ class InlineRunner:
         self._leases = Leases(self._store)
         self._outcome: Outcome | None = None
         self._is_written = False
-        """True: a transactional task has committed its completion."""
+        """If True, a transactional task has committed its completion."""
         rows = _TestRows(store.steps, store.now, steps or {}, in_memory=not has_row)
         self._steps = _RecordedSteps(store, store, rows, integration, self._leases, ignore_failpoint)
         application = Application(store=self._store, tasks=self._tasks, integration=integration, hooks=outbox.hooks)

@@ -77,7 +77,7 @@ class Browser:
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> tuple[str, bool] | None:
-        """Return the notice for the page, and whether it is a warning. None: there is no notice, or it was forged."""
+        """Return the notice for the page, and whether it is a warning. None if there is no notice, or it was forged."""
         return opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))  # type: ignore[no-any-return]
 
     def forget_notice(self, request: Request, response: Response) -> None:
@@ -293,7 +293,7 @@ class Refresh:
 
     @property
     def period(self) -> timedelta | None:
-        """The time between two refreshes; None: the page is not refreshed."""
+        """The time between two refreshes; None if the page is not refreshed."""
         return _CHOICES[self.choice][1]
 
     def remember(self, response: Response) -> None:
@@ -348,7 +348,7 @@ def sealed(key: bytes, value: object, *, seconds: int) -> str:
 
 
 def opened(key: bytes, text: str) -> Any:
-    """Return the value that was passed to `sealed`. None: the string was changed, has expired, or was sealed with
+    """Return the value that was passed to `sealed`. None if the string was changed, has expired, or was sealed with
     another key.
     """
     first, _, second = text.partition(".")

@@ -42,7 +42,7 @@ class Series(NamedTuple):
     name: str
     """The word in the legend, which is also the name of the colour in the style sheet: completed, p95, …"""
     values: Sequence[float | None]
-    """None: the value is unknown."""
+    """None if the value is unknown."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,8 +222,8 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
 
 
 def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
-    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None: fewer than two
-    values are known.
+    """Return the paths of a small chart of 100 by 20 units: the line, and the area below it. None if there are fewer
+    than two values are known.
     """
     points = [(index, value) for index, value in enumerate(map(_known, values)) if value is not None]
     if len(points) < 2:

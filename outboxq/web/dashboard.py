@@ -81,8 +81,8 @@ def application(
         authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
-        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None: any name
-        is accepted if people have to log in.
+        trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
+        name is accepted if people have to log in.
 
     Raises ConfigurationError if these options contradict each other or the token is too short.
     """

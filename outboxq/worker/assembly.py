@@ -51,7 +51,7 @@ class Parts:
     """The parts of one worker. The worker starts and stops them."""
 
     children: Children | None = None
-    """The child processes. None: handlers run in threads."""
+    """The child processes. None if handlers run in threads."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class Parts:
     ) -> None:
         """Create the parts, without starting a thread or a process.
 
-        `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises ConfigurationError for
-        an isolation that this system does not support.
+        `stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes. Raises
+        ConfigurationError for an isolation that this system does not support.
         """
         store, tasks, integration = application.store, application.tasks, application.integration
         failpoint = settings.on_failpoint
@@ -91,7 +91,8 @@ class Parts:
             floors=cursor.floors,
         )
 
-        # The path of a claim: the claim loop takes it, a thread of the pool runs it, the completer writes its outcome.
+        # The path of a claim: the claim loop acquires it, a thread in the pool runs it, and the completer writes its
+        # outcome.
         batches = BatchCanceller(own.claims)
         self.completer = Completer(
             own.outcomes,
@@ -200,14 +201,14 @@ class Parts:
 class Connections:
     """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three, so that one does not wait for the work of another.
+    There are three so that one does not have to wait for another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
         """`stopping` is set when the worker begins to stop, `stopped` when it has written its outcomes."""
         self.outcomes = store.reserved(stopped)
         self.urgent = store.reserved(stopped, hurried=True)
-        """For heartbeats, and for equally urgent writes."""
+        """For heartbeats and other writes that are just as urgent."""
         self.claims = store.reserved(stopping)  # a claim that is waiting for the database must not delay a stop
 
     def watch(self, on_loss: Callable[[], object]) -> None:
@@ -222,13 +223,13 @@ class Connections:
                 event.listen(one.bound_engine.pool, "invalidate", lambda *_broken: on_loss())
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all three stores."""
         for one in (self.outcomes, self.claims, self.urgent):
             close(one.bound_engine)
 
 
 def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
-    """Return the arguments of `Store.workers.describe`. `code`: the version of the application's code."""
+    """Return the arguments for `Store.workers.describe`. `code` is the version of the application's code."""
     try:
         release = version("outboxq")
     except PackageNotFoundError:  # outboxq is not installed as a package

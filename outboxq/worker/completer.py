@@ -1,7 +1,6 @@
-"""Writes the outcomes of claims: a single one at once, and those that arrive during a write together in the next
-statement.
-
-When a worker has run out of time, `Handback` gives back the claims that it still holds.
+"""Writes the outcomes of claims. A single outcome is written at once; outcomes that arrive during a write are written
+together in the next statement. When a worker has run out of time, `Handback` gives back the claims that the worker
+still holds.
 """
 
 from __future__ import annotations
@@ -40,46 +39,47 @@ _CHECK_EVERY = 0.1
 _RELEASE_AGAIN_AFTER = 0.02
 """Seconds between attempts to give back a locked task. A heartbeat holds such a lock for a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
-"""Seconds for which a suspect waits for earlier outcomes to be written, since they must not be lost if it kills the
-process.
+"""Seconds for which a suspect waits for earlier outcomes to be written, because they must not be lost if the suspect
+kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is killed, the work of
-their tasks is lost."""
+"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all of them, and if the worker is
+killed, the work of their tasks is lost.
+"""
 _MAX_REFUSED = 3
-"""The number of consecutive outcomes that the database must refuse for good to stop the worker: the cause is then not a
-single task.
+"""The number of consecutive outcomes that the database must refuse permanently before the worker stops, because the
+cause is then not a single task.
 """
 _FAILED, _HANDED_OVER = EventType.FAILED, ClaimState.HANDED_OVER
 """An enum member that is looked up once, as in `task_runner.py`."""
 
 _Written: TypeAlias = tuple[frozenset[UUID], Mapping[UUID, UUID | None]]
 """The ids of the tasks whose leases were lost, and the ids of the tasks that a lock prevents from ending, each with the
-batch whose row is locked. None: the task itself is locked.
+batch whose row is locked, or None if the task itself is locked.
 """
 _NONE: Mapping[UUID, UUID | None] = {}
 
 
 @dataclass(eq=False, repr=False)
 class _SetAside:
-    """Outcomes that wait for the same lock, separately from the others."""
+    """Outcomes that are waiting for the same lock, separately from the others."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     retry_at: float = 0.0
-    """When they are tried again (`time.monotonic()`)."""
+    """When these outcomes are tried again (`time.monotonic()`)."""
 
 
 @dataclass(eq=False, repr=False)
 class Completer(threading.Thread):
     """Collects outcomes during a write, and writes them with the next statement. No outcome waits for a clock.
 
-    Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the database
-    answers.
+    Only the database knows whether a claim still holds. So an outcome waits, and its lease is extended, until the
+    database answers.
 
-    An outcome whose task is locked by another transaction waits separately from the others. So do all outcomes of a
-    batch whose row is locked. The first of them waits for that row until its lock timeout (`postgresql_session.py`).
-    After that, the batch is tried by itself every half second, each time briefly and in turn with new outcomes, until
-    it succeeds.
+    An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
+    tasks in a batch whose row is locked. The first of them waits for that row until its lock timeout
+    (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second, each time only
+    briefly and in turn with new outcomes, until they are written.
     """
 
     store: Store
@@ -88,19 +88,23 @@ class Completer(threading.Thread):
     on_unblocked: Callable[[], None] = lambda: None
     """Called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
-    """Called after the failure of a task in a batch was written, since the other tasks may have to be cancelled."""
+    """Called after the failure of a task in a batch was written, because the other tasks may have to be cancelled."""
     durable: bool = True
-    """False: a crash of the server may undo the most recent writes."""
+    """If False, a server crash may undo the most recent writes."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-completer", daemon=True)
         self.can_write = threading.Event()
-        """Set while outcomes can be written and not too many wait for locks. Otherwise the worker claims no tasks."""
+        """Set while outcomes can be written and not too many of them are waiting for locks. Otherwise, the worker does
+        not claim any tasks.
+        """
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
         """The outcomes to write; events to set after everything before them is written; and None at the end."""
         self._locked: dict[UUID | None, _SetAside] = {}
-        """The outcomes that wait for a lock, by the batch whose row they need. The key None: their tasks are locked."""
+        """The outcomes that are waiting for a lock, keyed by the batch whose row they need, or by None if their tasks
+        are locked.
+        """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
@@ -130,13 +134,15 @@ class Completer(threading.Thread):
         self.leases.meter.lost(active.claim, active.timing)
 
     def begin(self, claim: Claim) -> bool:
-        """Record that a suspect begins, after writing the earlier outcomes. Returns whether its claim still holds."""
+        """Record that a suspect begins, after writing the earlier outcomes. Returns whether the suspect's claim still
+        holds.
+        """
         self.flush(_SUSPECT_FLUSH_TIMEOUT)
         return self.store.begin(claim)
 
     @property
     def has_locked(self) -> bool:
-        """Return whether any outcome waits for a row that another transaction has locked."""
+        """Return whether any outcome is waiting for a row that another transaction has locked."""
         return bool(self._locked)
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -152,7 +158,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write the outcomes submitted so far, and end. The caller joins the thread."""
+        """Write the outcomes submitted so far, and then let the thread end. The caller joins it."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -168,7 +174,9 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
-        """Write the new outcomes, and then those that have waited longest for a lock, if they are due. Returns False after the end."""
+        """Write the new outcomes and then the outcomes that have waited longest for a lock, if they are due. Returns
+        False after the end.
+        """
         batch: list[Outcome] = []
         last: Outcome | threading.Event | None = None
         is_over = False
@@ -189,13 +197,13 @@ class Completer(threading.Thread):
         return not is_over
 
     def _allow_claims(self) -> None:
-        """Let the worker claim unless too many outcomes wait for locks."""
+        """Let the worker claim tasks unless too many outcomes are waiting for locks."""
         waiting = sum(len(one.outcomes) for one in self._locked.values())
         if waiting < _MOST_LOCKED:
             self.can_write.set()
         elif self.can_write.is_set():
             self.can_write.clear()
-            text = "%d outcomes wait for rows that other transactions have locked; this worker claims no tasks until fewer wait"
+            text = "%d outcomes are waiting for rows locked by other transactions; until there are fewer, this worker claims no tasks"
             log.warning(text, waiting)
 
     def _pause(self) -> float:
@@ -204,7 +212,7 @@ class Completer(threading.Thread):
         return max(0.0, due - time.monotonic())
 
     def _write_new(self, outcomes: Sequence[Outcome]) -> None:
-        """Write new outcomes. One that needs the row of a locked batch waits with the others of that batch."""
+        """Write new outcomes. An outcome that needs the row of a locked batch waits with the batch's other outcomes."""
         if self._locked:
             others = []
             for outcome in outcomes:
@@ -220,7 +228,7 @@ class Completer(threading.Thread):
             self._write(outcomes)
 
     def _write_locked(self) -> None:
-        """Retry the outcomes that wait for one lock."""
+        """Retry the outcomes that are waiting for one lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
         waiting = self._locked[batch]
         tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]
@@ -232,7 +240,9 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Make an outcome wait for a lock with the others of its batch. Only the first of them sets `retry_at`."""
+        """Make an outcome wait for a lock with the other outcomes of its batch. Only the first of them sets
+        `retry_at`.
+        """
         if (waiting := self._locked.get(batch)) is None:
             waiting = self._locked[batch] = _SetAside(retry_at=retry_at)
         waiting.outcomes.append(outcome)
@@ -268,9 +278,10 @@ class Completer(threading.Thread):
             self.on_unblocked()
 
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
-        """Drop the claims of these outcomes, whose leases the database did not find when it was `asked` (`time.monotonic()`).
+        """Drop the claims of these outcomes, whose leases the database did not find when it was `asked`
+        (`time.monotonic()`).
 
-        Returns the ids of the tasks that this worker has claimed again since then: their outcomes are tried again.
+        Returns the ids of the tasks that this worker has claimed again since then, whose outcomes are tried again.
         """
         again = set()
         for outcome in outcomes:
@@ -285,7 +296,7 @@ class Completer(threading.Thread):
         """Write the outcomes. Returns when the database has answered or the worker has run out of time.
 
         Returns the tasks whose leases were lost, and those that a lock prevents from ending. With `skip_locked`, the
-        write waits only briefly for a lock. Raises FileUnusable, since no other outcome could be written either.
+        write waits only briefly for a lock. Raises FileUnusable, because no other outcome could be written either.
         """
         tries = 0
         while True:
@@ -314,11 +325,10 @@ class Completer(threading.Thread):
                 return lost, dict.fromkeys(locked)
 
     def _divide(self, outcomes: Sequence[Outcome]) -> _Written:
-        """Write outcomes that a lock prevents from being written together, without waiting for that lock again and
-        again.
+        """Write outcomes that a lock prevents from being written together, without waiting for that lock repeatedly.
 
-        Outcomes that do not need a batch's row are written first. Each batch's outcomes are set aside, to be tried by
-        themselves.
+        Outcomes that do not need a batch's row are written first. Each batch's outcomes are set aside, to be tried
+        separately.
         """
         batches = {_batch_of(outcome) for outcome in outcomes}
         if len(batches) == 1 and (len(outcomes) == 1 or None not in batches):
@@ -357,9 +367,10 @@ class Completer(threading.Thread):
         return True
 
     def _replace_refused(self, outcome: Outcome, error: Exception) -> _Written:
-        """Write a failure in place of an outcome that the database refuses, so that the handler does not run again needlessly.
+        """Write a failure in place of an outcome that the database refuses, so that the handler does not run again
+        needlessly.
 
-        Raises OutcomesRefused if the database also refuses the failures of several consecutive outcomes.
+        Raises OutcomesRefused if the database also refuses these failures for several consecutive outcomes.
         """
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
@@ -384,8 +395,8 @@ class Completer(threading.Thread):
         return lost, _NONE
 
     def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
-        """Count the outcomes that the database has answered, before their leases, which hold their timings, are
-        dropped.
+        """Count the outcomes that the database has accepted or refused. This must happen before their leases, which
+        contain the timings, are dropped.
         """
         answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
         self.leases.meter.ended(answered, self.leases.timings(answered), lost=lost)
@@ -398,8 +409,8 @@ def _batch_of(outcome: Outcome) -> UUID | None:
 
 
 def _needs_batch(outcome: Outcome) -> bool:
-    """Return whether the outcome changes its batch's row. One that makes the task Ready does so only if there is a
-    cancel request.
+    """Return whether the outcome changes its batch's row. An outcome that makes the task Ready changes it only if there
+    is a cancel request.
     """
     return STATUS_AFTER[outcome.event_type] is not TaskStatus.READY and is_batch(outcome.claim.pipeline_execution_id)
 
@@ -413,10 +424,10 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, which fences their handlers. Returns how many had not ended by themselves.
-
-        This takes at most `timeout` seconds, since the database may not be responding. Only one call runs at a time: a
-        second one would skip rows that the first has locked, and the process might end before the first has committed.
+        """Release the claims that are still held, which fences their handlers. Returns how many claims had not ended by
+        themselves. This takes at most `timeout` seconds, because the database may not be responding. Only one call runs
+        at a time, because a second one would skip rows that the first has locked, and the process might end before the
+        first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
@@ -435,7 +446,9 @@ class Handback:
             return given_back - sum(ended)
 
     def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
-        """Write the releases, and retry locked ones until `over` is set. Returns how many tasks had ended meanwhile."""
+        """Write the releases, and retry locked ones until `over` is set. Returns how many tasks had ended in the
+        meantime.
+        """
         ended = 0
         with releasing(outcomes, self.leases.on_failpoint):
             while True:
@@ -452,8 +465,8 @@ class Handback:
         return ended
 
     def _finish(self, outcomes: Sequence[Outcome]) -> tuple[frozenset[UUID], frozenset[UUID]]:
-        """Write the releases. Returns the ids of the tasks that had ended, and of those that a lock prevents from being
-        released.
+        """Write the releases. Returns the ids of the tasks that had ended, and of the tasks that a lock prevents from
+        being released.
 
         Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The others are
         released.

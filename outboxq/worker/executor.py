@@ -39,7 +39,8 @@ def context_of(
     """Return the context for the claim's handler. The worker keeps it, and uses it to inform the handler of events
     while it runs.
 
-    `keeps_log`: the lines that the handler logs are saved to be stored with the event that records how it ended.
+    With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
+    how it ended.
     """
     bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
@@ -49,11 +50,11 @@ def context_of(
 
 
 def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
-    """Run the task's function and return the outcome of its claim. It never raises an error: each error in the function
-    becomes an outcome.
+    """Run the task's function and return the outcome of its claim. It never raises an error, because each error in the
+    function becomes an outcome.
 
-    With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and the
-    like end this attempt like any other error, and do not end the worker.
+    With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and similar
+    exceptions end this attempt as any other error would, and do not end the worker.
     """
     context.began = time.monotonic()
     context.thread = threading.get_ident()
@@ -70,9 +71,9 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
 
 
 def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
-    """Call the function of a step and return its result. It gets the context if its first parameter is annotated with it.
-
-    A Snooze, Cancel or Retry that the function returns is raised, since it is meant for the handler.
+    """Call the function of a step and return its result. The function gets the context if its first parameter is
+    annotated with it. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the
+    handler.
     """
     function, args, kwargs = call
     result = _called(function, (context, *args) if wants_context(function) else args, kwargs)
@@ -119,7 +120,7 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             decide = partial(task.retry.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts)
             delay = decide(elapsed=elapsed)
             if delay is None and task.retry.has_stop and context.step_runner is not None:
-                # This is not done earlier, since the sleeps may have to be read from the database.
+                # This is not done earlier, because the sleeps may have to be read from the database.
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
     except ConfigurationError as broken:  # an error of the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
@@ -137,14 +138,14 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Return the outcome that gives a task back. It does not use an attempt, and another worker may claim the task
+    """Return the outcome that gives a task back. This does not use an attempt, and another worker may claim the task
     after the delay.
     """
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
 
 def with_notes(outcome: Outcome, context: TaskContext) -> Outcome:
-    """Return the outcome with the attempt's reported progress and handler log, for its event."""
+    """Return the outcome with the progress that the attempt reported and its handler log, to be stored in the event."""
     if context.handler_log is None and context.reported is None:
         return outcome
     notes: dict[str, object] = {} if context.handler_log is None else context.handler_log.as_data()
@@ -184,7 +185,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
     except Asleep as request:
         data = {"step": request.name}
         return Outcome(claim=claim, event_type=EventType.SNOOZED, available_at=request.until, data=data)
-    except StepRefused as error:  # another attempt would call the same functions, and would be refused too
+    except StepRefused as error:  # another attempt would call the same functions and would be refused too
         return _failed_for_good(context, error)
     except Snooze as request:
         least = timedelta(0) if isinstance(request, Leave) else SHORTEST_SNOOZE

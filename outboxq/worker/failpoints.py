@@ -14,7 +14,7 @@ class Failpoint(StrEnum):
     BEFORE_START = "before_start"
     """A handler thread has taken the claim but has not called the function yet."""
     BEFORE_STEP = "before_step"
-    """A step is about to call its function, or a sleep to begin."""
+    """A step is about to call its function, or a sleep is about to begin."""
     AFTER_STEP = "after_step"
     """The function of a step has returned, but its result is not stored yet."""
     STEP_WRITTEN = "step_written"

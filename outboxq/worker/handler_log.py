@@ -28,15 +28,17 @@ _LONGEST_NAME = 200
 
 _making = threading.Lock()
 _sharing = threading.Lock()
-"""Held while the keeper, which all workers in the process share, is added, removed, or given another user."""
+"""Held while the keeper, which all workers in the process share, is added or removed, or while another worker starts to
+use it.
+"""
 
 
 class LogKeeper(logging.Handler):
     """A logging handler that keeps the records that task handlers log, at INFO and above.
 
     A worker adds one to the root logger unless it already has one. Add one yourself to a logger that does not
-    propagate; or to the root logger, with a filter that removes secrets from the records. It may be added to several
-    loggers: each record is kept once.
+    propagate, or to the root logger with a filter that removes secrets from the records. It may be added to several
+    loggers, because each record is kept only once.
     """
 
     def __init__(self, level: int | str = logging.INFO) -> None:
@@ -71,14 +73,14 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds. The workers in a process share it, since two keepers would each keep some of the
-    same lines.
+    """The keeper that a worker adds. The workers in a process share it, because two keepers would keep some lines
+    twice.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.places: set[KeeperPlace] = set()
-        """The registrations of the workers that use it."""
+        """The registrations of the workers that use this keeper."""
 
 
 class KeeperPlace:
@@ -121,8 +123,8 @@ class KeeperPlace:
 
 
 def _renew_locks() -> None:
-    """Make new locks. If another thread held a lock at the time of the fork, the child process would wait for it for
-    ever.
+    """Make new locks. If another thread held a lock at the time of the fork, the child process would wait for the lock
+    for ever.
     """
     global _making, _sharing
     _making, _sharing = threading.Lock(), threading.Lock()
@@ -147,7 +149,7 @@ def _line_of(record: logging.LogRecord) -> LogLine:
         text = record.getMessage()
     except Exception:  # noqa: BLE001 - its arguments do not match, so Python's own handlers print a traceback
         text = str(record.msg)
-    if record.exc_text:  # written by the formatter of another handler
+    if record.exc_text:  # written by another handler's formatter
         text = f"{text}\n{record.exc_text}"
     elif record.exc_info:
         text = f"{text}\n{''.join(traceback.format_exception(*record.exc_info)).rstrip()}"

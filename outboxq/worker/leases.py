@@ -1,4 +1,4 @@
-"""The claims that this process holds, and the heartbeat that keeps their leases."""
+"""The claims that this process holds, and the heartbeat that extends their leases."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class ClaimState(Enum):
     HELD = auto()
     """It is waiting for a handler thread, or its handler is running."""
     ENDING = auto()
-    """Its transaction is about to commit its completion, or has been interrupted. The loss of its lease is no longer
-    reported.
+    """Its transaction is about to commit its completion, or has been interrupted. From now on, the loss of its lease is
+    not reported.
     """
     COMMITTED = auto()
     """Its transaction has committed its completion, so its outcome need not be written any more."""
@@ -57,22 +57,22 @@ class ActiveClaim:
     context: TaskContext
     next_beat: float
     sent: float
-    """When the claim was sent (`time.monotonic()`)."""
+    """When the claim was requested (`time.monotonic()`)."""
     state: ClaimState = ClaimState.HELD
     claimed_again_at: float = -math.inf
     """When this worker claimed it again, after a server crash (`time.monotonic()`). Answers to earlier queries do not
     count.
     """
     child: int | None = None
-    """The id of the child process that runs its handler. None: a thread runs it."""
+    """The id of the child process that is running its handler. None if a thread is running it."""
     is_limited: bool = False
     """True if the worker enforces its timeout."""
     warned_late: bool = False
-    """True once the warning has been logged that its handler has run past its timeout."""
+    """True after the warning that its handler has run past its timeout has been logged."""
     was_locked: bool = False
-    """True if the last heartbeat found its row locked, so that the next heartbeat for it is separate."""
+    """True if the last heartbeat found its row locked, so the next heartbeat for it is sent separately."""
     warned_unreachable: bool = False
-    """True once the warning has been logged that its lease expired before the database could be reached."""
+    """True after the warning that its lease expired before the database could be reached has been logged."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote, or that could not be written."""
 
@@ -106,7 +106,7 @@ class Outcomes(Protocol):
     """Takes the outcomes of claims from the code that runs their handlers."""
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
-        """Take an outcome to write. `active` is this process's claim, which it ends."""
+        """Accept an outcome to be written. It ends `active`, the claim of this process."""
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
         """Note a completion that the task's transaction has committed."""
@@ -122,8 +122,8 @@ class LeaseView(Protocol):
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity: as long as a transaction holds the
-        only lock.
+        """Note that the lease holds until `deadline` (`time.monotonic()`). Infinity means as long as a transaction
+        holds the only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
@@ -140,14 +140,16 @@ class Leases:
     store: Store
     """Has a reserved connection for heartbeats."""
     heartbeat: timedelta | None = None
-    """The longest time between two heartbeats. None: a third of each lease."""
+    """The longest time between two heartbeats. None means a third of each lease."""
     on_failpoint: OnFailpoint = ignore_failpoint
     meter: Meter = field(default_factory=Meter)
 
     def __post_init__(self) -> None:
         self._longest_interval = math.inf if self.heartbeat is None else self.heartbeat.total_seconds()
         self.broke_at = -math.inf
-        """When a connection to the server was last lost (`time.monotonic()`). The server may have crashed and lost claims."""
+        """When a connection to the server was last lost (`time.monotonic()`). The server may have crashed and lost
+        claims.
+        """
         self.beat_moved = threading.Event()
         """Set when the next heartbeat may be due earlier than `pause()` last returned."""
         self._held: dict[UUID, ActiveClaim] = {}
@@ -157,13 +159,13 @@ class Leases:
     def hold(self, contexts: Iterable[TaskContext], *, sent: float) -> list[ActiveClaim]:
         """Start to extend the leases of these claims. The caller sets `beat_moved`.
 
-        `sent` is `time.monotonic()` before the claim was sent.
+        `sent` is the value of `time.monotonic()` before the claim was requested.
         """
         new = []
         for context in contexts:
             claim = context.claim
-            # The time is counted from before the claim was sent, so that the lease never expires later here than in the
-            # database.
+            # The time is counted from before the claim was requested, so that the lease never expires later here than
+            # in the database.
             context.deadline = sent + claim.lease_seconds
             new.append(
                 ActiveClaim(claim=claim, context=context, next_beat=sent + self._beat_interval(claim), sent=sent)
@@ -181,7 +183,7 @@ class Leases:
         hold it.
 
         Worker and token are the same as before the crash, so the handler that runs continues under the new claim. A
-        handler that knows of the loss is not informed: it may have stopped halfway, so its outcome does not count
+        handler that knows about the loss is not informed. It may have stopped halfway, so its outcome does not count
         (`is_void`).
         """
         with self._lock:
@@ -242,7 +244,9 @@ class Leases:
         return one
 
     def beat_at_once(self) -> None:
-        """Send the next heartbeat now: a clock was set, so other workers may believe that these leases have expired."""
+        """Send the next heartbeat now, because a clock was set, so that other workers may believe that these leases
+        have expired.
+        """
         for one in self.held():
             one.next_beat = -math.inf
         self.beat_moved.set()
@@ -255,8 +259,8 @@ class Leases:
                     self._held[claim.id] = one  # a later claim, which a reader without the lock may briefly miss
 
     def drop_lost(self, claim: Claim, *, asked: float) -> bool:
-        """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it `asked`
-        (`time.monotonic()`), so that it still holds the claim.
+        """Drop a claim that the database has ended. Returns False if this worker has claimed the task again since it
+        `asked` (`time.monotonic()`), so that it still holds the claim.
         """
         with self._lock:
             if (one := self._find(claim)) is not None:
@@ -282,7 +286,9 @@ class Leases:
         return True
 
     def timings(self, outcomes: Iterable[Outcome]) -> list[Timing]:
-        """Return how long each of these attempts waited and ran. The timing is UNKNOWN if this process does not hold the claim."""
+        """Return how long each of these attempts waited and ran. The timing is UNKNOWN if this process does not hold
+        the claim.
+        """
         with self._lock:
             found = [(outcome.claim, self._held.get(outcome.claim.id)) for outcome in outcomes]
         return [
@@ -340,7 +346,8 @@ class Leases:
                 one.context.cancel_requested = True
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
-        """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the last one.
+        """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
+        last one.
 
         If the database refuses the progress, the heartbeat is sent without it, since a lease must not be lost because
         of progress.
@@ -366,8 +373,8 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether this is news to the claim's
-        handler.
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether the claim's handler did not
+        know this yet.
         """
         with self._lock:
             if one.claimed_again_at > asked:

@@ -1,12 +1,9 @@
-"""The lines that are logged when a worker starts and when an attempt ends.
-
-The line at the start answers the first questions about a task that is not running.
-
-The line about a failure names its exception. An exception's message may contain personal data. Its traceback contains
-the messages of all exceptions that led to it, and a database error contains the statement with its parameters. So the
-line has only the type and the first line of the message, where libraries usually describe the error without the values.
-The whole exception is in `exc_info`, as usual in Python when an error is logged: error trackers need it, and the
-application's formatter decides whether to print it.
+"""The lines that are logged when a worker starts and when an attempt ends. The first answers the usual questions about
+a task that is not running. The line about a failure names its exception. An exception's message may contain personal
+data. Its traceback contains the messages of all exceptions that led to it, and a database error contains the statement
+with its parameters. Therefore the line has only the type and the first line of the message, where libraries usually
+describe the error without the values. The whole exception is in `exc_info`, as usual in Python when an error is logged:
+error trackers need it, and the application's formatter decides whether to print it.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ _MOST = 10
 def introduce(
     label: str, worker_id: UUID, store: Store, settings: WorkerSettings, *, hears: str, task_names: Sequence[str]
 ) -> None:
-    """Log that the worker has started, with its database, its queues, and how it notices new tasks.
+    """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks.
 
     The record also has these values as fields, for programs that read the log.
     """
@@ -74,8 +71,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """The records of failures that have `exc_info`. True: all; False: none; None: the records of last attempts, or all
-    records at level DEBUG.
+    """Which failure records have `exc_info`. True means all of them, and False none of them. None means the records of
+    last attempts, or all records at level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

@@ -1,7 +1,6 @@
-"""Counts, in memory, a worker's attempts by outcome and duration, its claims, recoveries and lost leases.
-
-It does not send any statements. The numbers start at zero when the worker starts, and only grow. To get the numbers of
-a period, read them at its beginning and at its end, and subtract.
+"""Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. It does not send
+any statements. The numbers start at zero when the worker starts, and only grow. To get the numbers for a period, read
+them at its beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ class ClaimResult(StrEnum):
 
 
 Timing: TypeAlias = tuple[float | None, float | None]
-"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None:
-the handler has not begun, or has not ended. It is a plain tuple, since each task needs one, and a named tuple would
+"""The seconds from the due time of the task to the start of the handler, and the seconds that the handler ran. None if
+the handler has not begun, or has not ended. This is a plain tuple, because each task needs one, and a named tuple would
 take 0.3 us more.
 """
 UNKNOWN: Final[Timing] = (None, None)
@@ -76,14 +75,14 @@ class ClaimCounts:
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts in each bucket of `model.histograms`, by their seconds."""
+    """The number of attempts in each bucket of `model.histograms`, by their duration in seconds."""
     by_tasks: list[int] = field(default_factory=lambda: [0] * (len(TASK_BOUNDS) + 1))
     """The number of attempts in each bucket of `TASK_BOUNDS`, by the number of tasks that they found."""
 
 
 @dataclass(slots=True)
 class LatenessCounts:
-    """The counts for those ticks of one schedule whose tasks have started for the first time."""
+    """The counts for the ticks of one schedule whose tasks have started for the first time."""
 
     seconds: float = 0.0
     """The sum over these ticks."""
@@ -104,14 +103,16 @@ class Meter:
         self._leases_lost: Counter[str] = Counter()
         self._lateness: defaultdict[str, LatenessCounts] = defaultdict(LatenessCounts)
         self.last_answer: float | None = None
-        """The Unix time at which the database last answered a heartbeat or the worker's registration. None: not yet."""
+        """The Unix time at which the database last answered a heartbeat or the worker's registration. None if it has
+        not answered yet.
+        """
 
     def ended(
         self, outcomes: Sequence[Outcome], timings: Sequence[Timing] | None = None, *, lost: Collection[UUID] = ()
     ) -> None:
         """Count how attempts ended, after the database has written or refused their outcomes.
 
-        `timings` has the timing of each attempt; None: they are unknown. `lost` contains the ids of the tasks whose
+        `timings` has the timing of each attempt; None if they are unknown. `lost` contains the ids of the tasks whose
         outcomes were discarded because their leases were lost.
         """
         with self._lock:
@@ -163,12 +164,12 @@ class Meter:
         self.last_answer = time.time()
 
     def read(self) -> dict[tuple[str, str], AttemptCounts]:
-        """Return a copy of the attempt counts, by queue, task name and outcome."""
+        """Return a copy of the number of attempts, by queue, task name and outcome."""
         with self._lock:
             return {key: counts.copy() for key, counts in self._counts.items()}
 
     def read_claims(self) -> dict[ClaimResult, ClaimCounts]:
-        """Return a copy of the counts of claim attempts, by result."""
+        """Return a copy of the number of claim attempts, by result."""
         with self._lock:
             return deepcopy(self._claims)
 
@@ -208,7 +209,7 @@ class Meter:
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
-        """Count the first start of a tick's task, which was this many seconds after the tick."""
+        """Count the first start of a tick's task, which happened this many seconds after the tick."""
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])

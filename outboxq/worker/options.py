@@ -103,27 +103,27 @@ class WorkerSettings:
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
-    """The queues to serve. None: all queues."""
+    """The queues to serve. None means all queues."""
     topics: Sequence[str] | None = field(default=None, metadata={"check": _names})
-    """Run only tasks that handle events of these topics, given as exact names or patterns (``order.*``). None: all
+    """Run only tasks that handle events of these topics, given as exact names or patterns (``order.*``). None means all
     tasks.
     """
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None: as many as the handlers run in 50 ms at their
-    recent pace, which for slow handlers is zero.
+    """The number of claims that may wait for a busy handler thread. None means as many as the handlers run in 50 ms at
+    their recent pace, which is zero for slow handlers.
     """
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
-    """The longest wait between two looks for tasks. None: the default of `create_work_distributor`."""
+    """The longest wait before the worker looks for tasks again. None means the default of `create_work_distributor`."""
     notifications: bool = True
-    """Wait for notifications of new tasks. False: only poll."""
+    """Listen for notifications about new tasks in addition to polling. False means only poll."""
     listen_url: str | None = None
-    """The address of the server itself, if the engine's address leads to a pooler. None: the engine's."""
+    """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
-    """The time from the timeout of a handler with ``timeout_action="kill"`` until the handler is ended with its process."""
+    """With ``timeout_action="kill"``, the time between a handler's timeout and the killing of its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})
     """The place where handlers run: ``"thread"``, in threads of this process; or ``"process"``, each in a child
     process.
@@ -131,36 +131,38 @@ class WorkerSettings:
     tasks_per_child: int = field(default=100, metadata={"check": _at_least(1)})
     """The number of tasks after which a child process is replaced, so that memory leaked by its handlers is freed."""
     heartbeat: timedelta | None = field(default=None, metadata={"check": positive_span})
-    """The longest time between two heartbeats. None: a third of each lease."""
+    """The longest time between two heartbeats. None means a third of each lease."""
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
-    """The time between two looks for tasks of dead workers."""
+    """The time between two checks for tasks of dead workers."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
     """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
     """The longest delay of such a task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
-    """The time after which such a task fails."""
+    """The time after which such a task is marked as failed."""
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
-    """Stop after this many tasks. None: never."""
+    """Stop after this many tasks. None means never."""
     relaxed_durability: bool = False
-    """Write outcomes without waiting until the database has flushed them to disk. After the server (SQLite: the
-    machine) crashes, the most recent tasks may then run again, except transactional tasks.
+    """Write outcomes without waiting until the database has flushed them to disk. If the server (or, with SQLite, the
+    machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that get the exception as `exc_info`. None: those of last attempts, or all at
-    level DEBUG; True: all; False: none. Messages and tracebacks may contain personal data.
+    """Which log records of failed attempts have the exception as `exc_info`. None means the records of last attempts,
+    or all records at level DEBUG; True means all records, and False none. Messages and tracebacks may contain personal
+    data.
     """
     handler_log: bool = True
     """Store the last lines that a handler logs in an attempt, at INFO and above, with the attempt's outcome: up to 200
-    lines and 64 KiB. They may contain personal data. False: store none.
+    lines and 64 KiB. They may contain personal data. False means that no lines are stored.
     """
     label: str | None = None
-    """The worker's name, for people to read. None: host name and process id."""
+    """The worker's name, for people to read. None means the host name and the process id."""
     metrics_port: int | None = field(default=None, metadata={"check": _port})
-    """The port on which the worker serves `/metrics` to Prometheus. 0: a free port, which the log names. None: no port. Needs the
-    extra `prometheus`."""
+    """The port on which the worker serves `/metrics` to Prometheus. 0 means a free port, which is logged. None means no
+    port. Needs the extra `prometheus`.
+    """
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
-    """The address that `metrics_port` is opened on. Anyone who reaches it can read the names of queues and tasks."""
+    """The address on which `metrics_port` is opened. Anyone who can reach it can read the names of queues and tasks."""
     on_failpoint: OnFailpoint = ignore_failpoint
     """Called at each `Failpoint`, for tests."""
 
@@ -190,7 +192,7 @@ class WorkerSettings:
 
 
 def with_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature with each option instead of the last parameter, ``**options``, for help()."""
+    """Return the signature for help(), in which each option replaces the last parameter, ``**options``."""
     kinds = get_type_hints(WorkerOptions)
     options = [
         inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])

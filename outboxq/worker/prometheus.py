@@ -1,5 +1,5 @@
-"""The metrics of a worker for Prometheus. It is imported only if `prometheus_client` is installed and metrics are
-requested.
+"""The metrics of a worker for Prometheus. This module is imported only if `prometheus_client` is installed and metrics
+are requested.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 FRESH_FOR: Final = 5.0
-"""Seconds for which gauges that were read from the database serve all scrapes."""
+"""Seconds for which all scrapes use the gauges that were last read from the database."""
 PATIENCE: Final = 2.0
 """Seconds for which a scrape waits for the database."""
 
@@ -60,7 +60,7 @@ class Source(StrEnum):
     """The origin of a metric's numbers."""
 
     PROCESS = "process"
-    """The memory of this process. Add up the numbers of all processes."""
+    """The memory of this process. Add up the numbers from all processes."""
     DATABASE = "database"
     """The database, so that the numbers are the same in every process. Take the maximum over all processes."""
 
@@ -70,7 +70,7 @@ class Metric:
     """One metric, as `/metrics` describes it."""
 
     name: str
-    """The name in queries. The name of a counter ends in `_total`."""
+    """The name to use in queries. The name of a counter ends in `_total`."""
     kind: Kind
     labels: tuple[str, ...] = ()
     source: Source = Source.PROCESS
@@ -171,8 +171,9 @@ class DatabaseCollector(Collector):
 class WorkerCollector(DatabaseCollector):
     """Collects the metrics of one worker: its own counts, and gauges of its database.
 
-    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If it is not responding, its gauges
-    are left out. For your own HTTP server or registry: ``registry.register(WorkerCollector(worker, outbox.store))``.
+    The database is read at most every 5 s, and a scrape waits at most 2 s for it. If the database is not responding,
+    its gauges are left out. Use it with your own HTTP server or registry: ``registry.register(WorkerCollector(worker,
+    outbox.store))``.
     """
 
     def __init__(self, worker: Worker, store: Store) -> None:
@@ -205,7 +206,7 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of the next tick of each schedule that is not paused and has one.
 
-    If no worker has planted ticks in time, this is the first tick that is not planted.
+    If no worker has planted ticks in time, this is the first tick that has not been planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
@@ -228,7 +229,7 @@ class GaugeCache:
         self._reading: threading.Event | None = None
 
     def read(self) -> Gauges | None:
-        """Return the gauges if they are fresh or can be read in time. None: the database is not responding."""
+        """Return the gauges if they are fresh or can be read in time; None if the database is not responding."""
         with self._lock:
             if self._clock() - self._at < FRESH_FOR:
                 return self._found
@@ -257,10 +258,10 @@ class GaugeCache:
 
 
 class MetricsServer:
-    """Answers `/metrics` over HTTP, in separate threads, until it is closed."""
+    """Serves `/metrics` over HTTP, in separate threads, until it is closed."""
 
     def __init__(self, worker: Worker, store: Store, *, host: str, port: int) -> None:
-        """Bind the port; 0: a free one. `store` has separate connections, which `close` closes.
+        """Bind the port; 0 means a free port. `store` has separate connections, which `close` closes.
 
         Raises ConfigurationError if the port cannot be bound.
         """

@@ -11,8 +11,8 @@ later time:
 
 * A service manager signals supervisor and workers together (systemd with KillMode=control-group). Each of them counts
   one signal, and when the supervisor writes "stop", its workers are already stopping gracefully.
-* A person presses Ctrl-C twice. Worker processes have sessions of their own, so the terminal signals only the
-  supervisor. The supervisor counts two signals and writes "at once".
+* A person presses Ctrl-C twice. Worker processes have their own sessions, so the terminal signals only the supervisor.
+  The supervisor counts two signals and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two signals.
 * The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
 
@@ -35,7 +35,7 @@ from typing import Final
 from ..model.forks import in_children
 
 _ECHO = 0.1
-"""Seconds within which several signals count as one, since a wrapper may forward a Ctrl-C that its child has also
+"""Seconds within which several signals count as one, because a wrapper may forward a Ctrl-C that its child has also
 received.
 """
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
@@ -44,7 +44,7 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(getattr(signal, name) for name 
 reaches a process group.
 """
 STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
-"""The signal that asks a process to print the stacks of its threads. None: this system has no such signal."""
+"""The signal that asks a process to print the stacks of its threads. None if this system has no such signal."""
 
 
 class SignalCounter:
@@ -68,10 +68,9 @@ def unignored_stop_signals() -> list[signal.Signals]:
 
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` for each stop signal inside the block; for an urgent one also `abandon`, in a separate thread.
-
-    `stop` must not take a lock, since it may interrupt the thread that holds it. Ignored signals stay ignored. Only for the main
-    thread.
+    """Call `stop` for each stop signal inside the block and, for an urgent one, also `abandon` in a separate thread.
+    `stop` must not take a lock, because it may interrupt the thread that holds it. Ignored signals stay ignored. Only
+    for the main thread.
     """
     heard = SignalCounter()
 
@@ -111,7 +110,9 @@ in_children(_die_of_stop_signals)
 
 
 class StackPrinter:
-    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in place."""
+    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in
+    place.
+    """
 
     def __init__(self, show: Callable[[], object]) -> None:
         self._show = show
@@ -124,7 +125,7 @@ def print_in_child() -> None:
     """Make this child process print its stacks on stderr at `STACKS_SIGNAL`, if its worker does so.
 
     C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
-    restarts the calls that the signal interrupts, since the handler runs in the thread that gets it.
+    restarts the calls that the signal interrupts, because the handler runs in the thread that gets it.
     """
     if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):
         faulthandler.register(STACKS_SIGNAL, file=2, all_threads=True)

@@ -1,4 +1,6 @@
-"""Runs the steps of handlers. Each result is written under the task's lease, and read in later claims of the task."""
+"""Runs the steps of handlers. Each result is written under the task's lease, and is read when the task is claimed
+again.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,7 @@ class StepRows(Protocol):
 
 @dataclass(eq=False, repr=False)
 class HandlerSteps:
-    """The steps of a task that its current handler knows of."""
+    """The steps of a task that its current handler knows about."""
 
     stored: dict[str, Step]
     """The steps that were completed before this handler began."""
@@ -204,7 +206,7 @@ class Steps:
 
     def _known(self, context: TaskContext) -> HandlerSteps:
         """Read the steps that earlier claims of the task have completed. The first claim does not query the database,
-        since there are none.
+        because there are no earlier steps.
         """
         claim = context.claim
         steps = self._until_answered(context, lambda: self.rows.of_claim(claim)) if claim.lease_token > 1 else []
@@ -318,7 +320,7 @@ class Steps:
         return LeaseLost(f"{context.claim}: its lease was lost, so this worker stores no more of its steps")
 
     def _until_answered(self, context: TaskContext, ask: Callable[[], T]) -> T:
-        """Return the database's answer. While the database is down, ask again, as long as the claim is valid and the
+        """Return the database's answer. If the database is down, ask again, as long as the claim is valid and the
         worker is running.
 
         Raises TimeoutError if SQLite's lock is not free before the lease ends: the handler itself may hold it.
@@ -335,7 +337,7 @@ class Steps:
                     raise TimeoutError(f"a step waited for the database until its lease expired{hint}") from error
                 if not has_warned:
                     has_warned = True
-                    text = "%s: a step waits for the database: %s%s"
+                    text = "%s: a step is waiting for the database: %s%s"
                     log.warning(text, context.claim, sentence(error), hint, extra=fields_of(context.claim))
                 self.own.gone.wait(_RETRY_AFTER)
 
@@ -343,7 +345,7 @@ class Steps:
 def interrupted(store: Store, error: BaseException, unit: UnitOfWork | None, *, is_ours: bool) -> bool:
     """Return whether an external error ended this transaction or prevented it from beginning.
 
-    `is_ours`: the error came from the worker's statements around the user's function, not from the function.
+    `is_ours` says that the error came from the worker's statements around the user's function, not from the function.
     """
     if is_ours and (store.may_pass(error) or store.cannot_write_now(error)):
         return True
@@ -377,7 +379,9 @@ class StepCall:
                 raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
 
     def run(self, context: TaskContext) -> tuple[str | None, Any]:
-        """Call the function. Returns its result as JSON, and as read back by the annotation. Raises StepRefused."""
+        """Call the function. Returns its result as JSON, and as it is read back using the annotation. Raises
+        StepRefused.
+        """
         value = call_step(self._call, context)
         if inspect.iscoroutine(value):
             value.close()
@@ -404,7 +408,7 @@ def _refused(context: TaskContext, why: str) -> StepRefused:
 
 
 def _letting_through(context: TaskContext) -> AbstractContextManager[None]:
-    """Allow the handler's TaskTimeout inside the block, which is the handler's code inside a step."""
+    """Allow the handler's TaskTimeout inside the block, which runs the handler's code within a step."""
     return nullcontext() if context.limit is None else context.limit.letting_through()
 
 

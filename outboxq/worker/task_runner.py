@@ -44,7 +44,7 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is given back, since a stop must
+"""Seconds for which a claim waits for a database that is down. After that, the claim is given back, because a stop must
 not have to wait for it.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
@@ -72,8 +72,8 @@ class TaskRunner:
     """Runs the handler of a claim, and passes its outcome on."""
 
     def run(self, active: ActiveClaim) -> None:
-        """Run one claim. If `outcomes` does not get its outcome, drop the claim here, since heartbeats would otherwise
-        keep it for ever.
+        """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
+        otherwise keep it for ever.
 
         A thread that dies does not drop its claim; the worker gives it back.
         """
@@ -89,8 +89,8 @@ class TaskRunner:
         self._drop_unless_handed_over(active)
 
     def _drop_unless_handed_over(self, active: ActiveClaim) -> None:
-        """Drop a claim without an outcome. If this worker has claimed the task again meanwhile, give the task back,
-        since that claim would not be ended otherwise.
+        """Drop a claim without an outcome. If this worker has claimed the task again in the meantime, give the task
+        back, because that claim would not end otherwise.
         """
         if active.state is _HANDED_OVER:
             return
@@ -99,7 +99,7 @@ class TaskRunner:
             self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"))
 
     def _may_begin(self, active: ActiveClaim) -> bool:
-        """Return whether the handler may be called. A claim that may not is given back, unless its lease is lost."""
+        """Return whether the handler may be called. If not, the claim is given back, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
             self._note_lost(active)
@@ -124,12 +124,15 @@ class TaskRunner:
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
-        """Record that a suspect begins, so that the death of this process would count. Returns whether the suspect may begin."""
+        """Record that a suspect begins, so that the death of this process would count. Returns whether the suspect may
+        begin.
+        """
         unrecorded = "its start could not be recorded"
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
-        """Return whether the database confirms that the claim holds. If it does not respond, the claim is given back.
+        """Return whether the database confirms that the claim holds. If the database is not responding, the claim is
+        given back.
 
         The log then names the `trouble`, and the event contains the `reason`.
         """
@@ -175,11 +178,13 @@ class HandlerRunner:
     on_failpoint: OnFailpoint
     ends: EndLog = field(default_factory=EndLog)
     keeper: KeeperPlace | None = None
-    """Keeps the lines that handlers log. None: they are not kept."""
+    """Keeps the lines that handlers log. None if they are not kept."""
     timeouts: Timeouts | None = None
-    """Enforces the timeouts of tasks that ask for it. None: they are not enforced."""
+    """Enforces the timeouts of tasks that ask for it. None if timeouts are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
-    """The time between a timeout and the forced end of the attempt. None: this process never ends an attempt by force."""
+    """The time between a timeout and the forced end of the attempt. None if this process never ends an attempt by
+    force.
+    """
     on_kill: Callable[[ActiveClaim, int], object] = lambda _active, _thread: None
     """Called when an attempt was ended although its handler is still running, with the attempt and the ident of the
     handler's thread.
@@ -263,7 +268,7 @@ class HandlerRunner:
             log.exception("%s: the hook after its handler failed", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
-        """Return the enforced timeout of this attempt. None: the handler is only asked to stop."""
+        """Return the enforced timeout of this attempt; None if the handler is only asked to stop."""
         seconds, action = active.claim.timeout_seconds, task.timeout_action
         if seconds is None or self.timeouts is None:
             return None
@@ -333,8 +338,8 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
         (because of a constraint that is checked at commit, or a lost connection).
 
-        `ours`: the error came from the worker's statements around the handler. An error from rows that the handler's session had
-        not yet flushed, such as a lock timeout, counts as it would inside the handler.
+        `ours` says that the error came from the worker's statements around the handler. An error from rows that the
+        handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
         if unit is None and is_outside:  # the handler was not called: no attempt is used
@@ -344,7 +349,7 @@ class HandlerRunner:
         return failed(task, active.context, error)
 
     def _outcome_of_interruption(self, active: ActiveClaim, error: BaseException) -> Outcome | None:
-        """Return the outcome of a claim whose transaction was ended by an external error. None: the attempt counts as
+        """Return the outcome of a claim whose transaction was ended by an external error; None if the attempt counts as
         failed.
         """
         self.leases.ending(active)  # the database may have to come back first

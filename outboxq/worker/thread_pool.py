@@ -1,4 +1,4 @@
-"""The handler threads, and the queue of claims that wait for them."""
+"""The handler threads, and the queue of claims that are waiting for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None: as many as the threads do in 50 ms at their recent pace."""
+    """The number of jobs that may wait for busy threads. None means as many as the threads do in 50 ms at their recent
+    pace.
+    """
     on_thread_failure: Callable[[BaseException], None]
     """Called with the error that ends a thread."""
     on_thread_exit: Callable[[], object] = lambda: None
@@ -51,7 +53,7 @@ class HandlerPool(Generic[T]):
         self._changed = threading.Condition()
         self._is_shut_down = False
         self._awaited_limit = -1
-        """The number of jobs in flight that a thread is waiting for. -1: no thread is waiting."""
+        """The number of jobs in flight that a thread is waiting for, or -1 if no thread is waiting."""
         self._recent_jobs = self._recent_seconds = 0.0
         """The number of recent jobs and the seconds that they took, both decaying over time."""
         self._threads = [
@@ -118,7 +120,7 @@ class HandlerPool(Generic[T]):
             self._recent_jobs, self._recent_seconds = 1, max(seconds, 2 * self.size * _PREFETCH_SECONDS, known)
 
     def give_up(self, thread: int) -> None:
-        """Count this thread's job as ended, and never wait for the thread again, since its job is not stopping."""
+        """Count this thread's job as ended, and never wait for the thread again, because its job is not stopping."""
         self._given_up.add(thread)
         self._account(-1)
 

@@ -1,13 +1,13 @@
-"""Enforce timeouts without the handler's help: TaskTimeout is raised in its thread, and an attempt that continues even
-then is ended.
+"""Enforce timeouts without the handler's help: TaskTimeout is raised in its thread, and if the attempt continues even
+then, it is ended without waiting for its handler.
 
 The last part of the module contains time limits for other calls that may never return.
 
-An exception for another thread is put into a slot of that thread, and raised there at a later line. By then, the
+An exception for another thread is stored in that thread's slot, and is raised there some lines later. By then, the
 handler may have ended, and the thread may be running another one. So a handler ends in a fixed order
 (`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
-sent; then it empties the slot. This takes no lock, since an exception that arrived while the lock was held would leave
-it locked.
+sent; then it empties the slot. This takes no lock, because an exception that arrived while the lock was held would
+leave it locked.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
     """Make the thread with this ident raise an exception of this class when it executes Python code again. A call to C
     code has to return first.
     """
-    import ctypes  # here, since most workers have no such task
+    import ctypes  # imported here, because most workers have no such task
 
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(kind))
 
@@ -57,7 +57,7 @@ class TimeLimit:
     seconds: float
     """The seconds after which TaskTimeout is raised in the handler."""
     grace: float
-    """The seconds from then until the attempt is ended without waiting for its handler. Infinity: never."""
+    """The seconds from then until the attempt is ended without waiting for its handler. Infinity means never."""
     on_kill: Callable[[], object]
     """Called, in another thread, when the attempt was ended without waiting for its handler."""
     timeouts: Timeouts
@@ -74,11 +74,11 @@ class TimeLimit:
         self._is_held_back = False
         """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False
-        """True if an exception became due meanwhile. It is raised at the end of that code."""
+        """True if an exception became due in the meantime. It is raised at the end of that code."""
         self._has_ended = False
         self._ended_by: dict[str, str] = {}
-        """The side that ended the attempt, which is the first to write here. A repeated `setdefault` returns the same
-        value.
+        """The side that ended the attempt, which is the side that writes here first. A repeated `setdefault` returns
+        the same value.
         """
 
     @property
@@ -135,8 +135,8 @@ class TimeLimit:
         return result
 
     def _settle(self) -> None:
-        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here, so the caller repeats
-        this.
+        """Wait for an exception that is being sent, and empty the slot. The exception may be raised at any line here,
+        so the caller repeats this.
         """
         while self._is_raising:
             pass  # this takes microseconds, and waiting on a lock could be interrupted while the lock is held
@@ -239,7 +239,7 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread looks next (`time.monotonic()`). Infinity: not until it is woken."""
+        """When the thread looks next (`time.monotonic()`). Infinity means not until it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False
@@ -281,7 +281,9 @@ class Timeouts:
 
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
-    """Run the call in a thread. Returns whether it ended in time. If not, it goes on, but does not keep the process alive."""
+    """Run the call in a thread. Returns whether the call ended in time. If not, it continues, but does not keep the
+    process alive.
+    """
     thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
     thread.start()
     thread.join(seconds)
@@ -289,7 +291,9 @@ def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
 
 
 def end_process_after(seconds: float, code: int = 1) -> threading.Timer:
-    """End the process with this exit code after this time, even if its threads are stuck. Cancel the timer to prevent it."""
+    """End the process with this exit code after this time, even if its threads are stuck. Cancel the timer to prevent
+    it.
+    """
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()

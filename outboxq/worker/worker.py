@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds that a worker that has run out of time may take to give back its running tasks, since the database may not be
-responding.
+"""Seconds that a worker that has run out of time may take to give back its running tasks, because the database may not
+be responding.
 """
 _SIGNAL_CHECK = 0.1
 """Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
@@ -70,22 +70,22 @@ class Worker:
         """Prepare a worker. `WorkerSettings` describes the options.
 
         Raises InvalidArgument for a value out of its range, and ConfigurationError for a task whose lease is not longer
-        than two heartbeats, since one late heartbeat would lose the lease.
+        than two heartbeats, because one late heartbeat would lose the lease.
 
         Args:
             store: The outbox's store.
             tasks: The outbox's tasks.
-            integration: The adapter for the outbox's framework. None: no framework.
+            integration: The adapter for the outbox's framework. None means no framework.
             hooks: The outbox's hooks.
         """
         self.settings = settings = WorkerSettings.of(**options)
         settings.check_leases(tasks)
-        # New at each start, since a restarted worker must not send heartbeats for its predecessor.
+        # The id is new at each start, because a restarted worker must not send heartbeats for its predecessor.
         self.id: UUID = uuid4()
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
-        """True: the first log line names the database, the queues and how the worker notices tasks. False: it names
-        only the worker.
+        """If True, the first log line names the database, the queues and the way in which the worker notices tasks. If
+        False, it names only the worker.
         """
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
@@ -161,7 +161,7 @@ class Worker:
 
     @property
     def may_start_again(self) -> bool:
-        """False if a new process that replaces this one would destroy the SQLite file by opening it."""
+        """False if a new process in place of this one would destroy the SQLite file by opening it."""
         error = self._ending.error
         return not isinstance(error, FileUnusable) or error.may_start_again
 
@@ -185,7 +185,7 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """The number of handlers that are running."""
+        """The number of handlers that are currently running."""
         return max(0, self._parts.pool.in_flight - self._parts.pool.queued)
 
     @property
@@ -297,10 +297,11 @@ class Worker:
 
         Returns whether all running tasks finished. A handler that is still running is fenced: its outcome is discarded.
 
-        The order of the steps matters. Claiming stops first, since this worker would otherwise claim the tasks that it
-        gives back. Tasks that have not begun go back next, since another worker may be idle. Outcomes are written
-        before the rest is given back, since a release fences its handler. Heartbeats continue until then, since a task
-        may take longer than its lease to finish. Connections are closed last, since every step needs them.
+        The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
+        it gives back. Tasks that have not begun are given back next, because another worker may be idle. Outcomes are
+        written before the rest is given back, because a release fences its handler. Heartbeats continue until then,
+        because a task may take longer than its lease to finish. Connections are closed last, because every step needs
+        them.
         """
         parts = self._parts
         self._stopping.set()
@@ -354,7 +355,7 @@ class Worker:
             join(service, _GIVE_BACK_TIMEOUT / 4)
 
     def _end_handlers(self) -> None:
-        """End the child processes, which kills their handlers; and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:
@@ -400,7 +401,7 @@ class Ending:
     """The state of stopping a worker. Any thread may request the stop."""
 
     error: BaseException | None = None
-    """The first reason why the worker no longer works. None: it is working, or was told to stop."""
+    """The first reason why the worker no longer works. None if it is working or was told to stop."""
     has_killed: bool = False
     """True if a handler is not stopping, so that the process has to exit."""
     is_abandoned: bool = False
@@ -419,7 +420,7 @@ class Ending:
                 return
 
     def code(self, *, clean: bool) -> int:
-        """Return the exit code of a worker that has stopped. `clean`: every running task has finished."""
+        """Return the exit code of a worker that has stopped. `clean` says that every running task has finished."""
         if self.has_killed and not self.is_abandoned:
             # The handler that is not stopping may hold a lock that Python waits for when it exits.
             end_process_after(_END_TIMEOUT, EXIT_KILLED)

@@ -226,7 +226,7 @@ def test_a_worker_that_is_started_as_printed_runs_it(database, outbox, case):
         sentence = "no live worker that would take it knows the task 'tests.work'"
     if case == "topic unwanted":
         alive(database, topics=["order.*"])
-        sentence = "no live worker on its queue takes tasks without a topic"
+        sentence = "no live worker on its queue handles tasks without a topic"
     task_id = put(database)
     said, lines = read_and_cure(database, task_id)
     assert sentence in said

@@ -266,7 +266,7 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     at_work(database, queues=["other"])
     explained(database, handled, Reason.NO_WORKER, "'mail'")
     at_work(database, queues=["mail"], topics=["order.cancelled", "paid"], task_names=[])
-    explained(database, handled, Reason.TOPIC_UNWANTED, "no live worker on its queue takes the topic 'order.paid'")
+    explained(database, handled, Reason.TOPIC_UNWANTED, "no live worker on its queue handles the topic 'order.paid'")
     explained(database, alone, Reason.TOPIC_UNWANTED, "tasks without a topic")
     at_work(database, queues=["mail"], topics=["order.*"], task_names=["tests.other"])
     explained(database, handled, Reason.TASK_UNKNOWN, "'tests.work'", "import its module")

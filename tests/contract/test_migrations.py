@@ -691,7 +691,7 @@ def versions(database: Empty, version: str | None) -> str:
     if version < OLDEST_SCHEMA:
         return f"{called(database.url)} has the outboxq schema {version}; this release needs {OLDEST_SCHEMA} or later; {UPGRADE}"
     return (
-        f"{called(database.url)} has the outboxq schema {version}, which admits releases that know {version} or later; "
+        f"{called(database.url)} has the outboxq schema {version}, which supports releases that know {version} or later; "
         f"this release knows {REVISION}; run: pip install --upgrade outboxq"
     )
 

@@ -151,7 +151,7 @@ def test_failures_need_attention_for_an_hour_and_above_the_limit(database):
     failed(database, queue="b")
     failed(database, queue="b")
     assert broken(database) == [(Rule.FAILED, "a"), (Rule.FAILED, "b")]
-    assert database.frozen.health()[1].sentence == "2 tasks of the queue 'b' failed for good in the last 1 h"
+    assert database.frozen.health()[1].sentence == "2 tasks in the queue 'b' failed permanently in the last 1 h"
     assert broken(database, HealthLimits(failed=3)) == []
     assert len(broken(database, HealthLimits(failed=2))) == 2
     assert broken(database, HealthLimits(failed=None)) == []

@@ -75,7 +75,7 @@ def test_a_dead_letter_whose_key_another_task_has_is_refused_and_that_one_named(
     before = helpers.everything(database)
     with helpers.transaction(database) if joined else nullcontext() as connection:
         with pytest.raises(
-            DuplicateTask, match=f"task {old} cannot run again.*'k'.* belongs to task {new} now"
+            DuplicateTask, match=f"task {old} cannot run again.*'k'.* now belongs to task {new}"
         ) as error:
             again(database, old, using=connection)
         assert error.value.task_id == new
@@ -167,7 +167,7 @@ def test_many_are_redriven_but_those_whose_keys_others_have(database, caplog, mo
     assert statuses(database, *lost) == [TaskStatus.FAILED] * 4
     assert statuses(database, *plain, own, *owners) == [TaskStatus.READY] * 8
     [said] = [record.message for record in caplog.records if "skipped" in record.message]
-    assert said.startswith("skipped 4 of the dead letters, because other tasks have their idempotency keys")
+    assert said.startswith("skipped 4 of the dead letters, because other tasks now have their idempotency keys")
     assert str(min(lost)) in said
 
 
@@ -198,8 +198,8 @@ def test_the_commands_say_so(database, capsys, caplog):
     database.run(
         "UPDATE dead_letters SET failed_at = '2020-01-01T00:00:00.000000+00:00'"
     )  # by the clock of the command
-    assert f"belongs to task {owner} now" in said("task", "redrive", lost, code=1)
-    assert f"belongs to task {owner} now" in said("failed", "redrive", lost, code=1)
+    assert f"now belongs to task {owner}" in said("task", "redrive", lost, code=1)
+    assert f"now belongs to task {owner}" in said("failed", "redrive", lost, code=1)
     assert "1 of 2 redriven" in said("failed", "redrive", "--all", "--yes")
     assert "skipped 1 of the dead letters" in caplog.text  # which goes to stderr where nobody has set up logging
     assert statuses(database, other, lost) == [TaskStatus.READY, TaskStatus.FAILED]

@@ -98,7 +98,7 @@ def test_healthy_claims_are_returned_where_an_unusable_one_cannot_be_failed(data
     spoil(database, broken, "lease_seconds = 1e10")
     refuse(database, "dead_letters", sqlstate="53100")
     assert {claim.id for claim in database.claim(3, database.store)} == {one.id for one in healthy}
-    assert "tasks with unusable values could not be failed" in caplog.text
+    assert "tasks with unusable values could not be marked as failed" in caplog.text
 
 
 def test_healthy_claims_in_a_callers_transaction_are_not_returned_where_an_unusable_one_cannot_be_failed(database):

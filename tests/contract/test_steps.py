@@ -888,7 +888,7 @@ def test_a_dead_letter_is_redriven_from_that_step(outbox, run, calls, stepped):
 def test_what_cannot_be_rewound_is_refused_and_nothing_changes(database, outbox, run, stepped):
     handle = stepped("completes")
     before = types(outbox, handle)
-    with pytest.raises(InvalidTransition, match="is Completed and does not run again"):
+    with pytest.raises(InvalidTransition, match="is Completed and will not run again"):
         outbox.store.steps.rewind(handle.id, "step 1")
     with pytest.raises(InvalidArgument, match=r"has no step 'other'; it has 'step 1', 'step 2'"):
         outbox.store.steps.rewind(handle.id, "other")

@@ -17,7 +17,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.in_turn
 
 NEWER_REFUSED = (
-    f" has the outboxq schema {LAST}, which admits releases that know {NEXT} or later; this release knows {REVISION}; "
+    f" has the outboxq schema {LAST}, which supports releases that know {NEXT} or later; this release knows {REVISION}; "
     "run: pip install --upgrade outboxq\n"
 )
 ASKING = (("status",), ("task", "list"), ("failed", "list"), ("queue", "list"), ("verify",))
@@ -104,7 +104,9 @@ def test_the_next_release_says_what_it_brings_and_takes_it_back(releases, url):
         url, ("db", "current", "--check"), ("db", "history"), ("db", "sql")
     )
     assert code == 4
-    assert said == f"{REVISION}; this release works with it: run outboxq upgrade to get revision {NEXT}\n"
+    assert (
+        said == f"{REVISION}; this release works with it, but you can run outboxq upgrade to move to revision {NEXT}\n"
+    )
     assert [line.split("\t")[:2] for line in history.splitlines()[1:]] == [[REVISION, "current"], [NEXT, "pending"]]
     assert "ADD COLUMN colour" in script
     assert "CREATE TABLE" not in script

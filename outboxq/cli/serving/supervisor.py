@@ -1,4 +1,4 @@
-"""The supervisor of worker processes. It starts them, replaces the ones that died, and passes on requests to stop."""
+"""The supervisor of worker processes. It starts them, replaces processes that died, and passes on requests to stop."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Supervisor:
         return bool(self._signals) or self._fatal_exit_code is not None
 
     def _until_next_start(self) -> float | None:
-        """Return the number of seconds until the next start. None: no start is planned."""
+        """Return the number of seconds until the next start. None if no start is planned."""
         due = min((child.due for child in self._children if child.due is not None), default=math.inf)
         return None if due == math.inf else max(0.0, due - time.monotonic())
 
@@ -261,7 +261,7 @@ class Supervisor:
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
         """Return whether a process with this exit code can never start, which means that all processes must stop.
 
-        Wrong usage, a wrong schema and a missing right are permanent if they occur at the first start. At a later
+        Wrong usage, a wrong schema and a missing privilege are permanent if they occur at the first start. At a later
         start, the other processes are working, and whatever changed may be changed back. An unreachable database may
         come back, unless no process has ever reached it.
         """
@@ -309,7 +309,7 @@ class Supervisor:
         for child in self._children:
             if child.process is None:
                 child.due = time.monotonic()
-            elif not child.reloading:  # not twice: a second signal would stop a process at once that is not listening
+            elif not child.reloading:  # not twice, because a second signal would kill a process that is not listening
                 child.reloading = True
                 child.send(Order.STOP, signal.SIGTERM)
 
@@ -334,14 +334,14 @@ class _WorkerProcess:
     process: subprocess.Popen[bytes] | None = None
     lifeline: Lifeline | None = None
     due: float | None = 0.0
-    """When it will next be started (`time.monotonic()`). None: it is running, or has exited for good."""
+    """When it will next be started (`time.monotonic()`). None if it is running, or has exited for good."""
     pid: int | None = None
     starts: int = 0
     started: float = 0.0
     failures: int = 0
     """Number of times in a row that it has died soon after its start."""
     refused: int = 0
-    """The exit code of its last start, if that failed. 0: it did not fail."""
+    """The exit code of its last start, if that failed; 0 if it did not fail."""
     refusal: float = 0.0
     """Duration of the longest failed start, in seconds. A process that lives twice as long has started successfully."""
     reloading: bool = False

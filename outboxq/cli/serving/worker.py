@@ -115,7 +115,7 @@ _worker_options = stacked(
     click.option(
         "--notifications/--no-notifications",
         default=DEFAULTS.notifications,
-        help="Wait for notifications as well as polling, or only poll.",
+        help="Listen for notifications in addition to polling, or only poll.",
     ),
     click.option(
         "--listen-url",
@@ -241,8 +241,8 @@ def serve(
 ) -> NoReturn:
     """Run the outbox that `find` returns, with the options of `worker`.
 
-    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets processes of its
-    own. `upgrade` is the command that creates their tables; see `speaking_plainly`.
+    `command` returns the command line of a process, given its lifeline. Each of the `databases` gets its own processes.
+    `upgrade` is the command that creates their tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1

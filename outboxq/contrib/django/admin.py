@@ -261,7 +261,7 @@ class TaskExecutionAdmin(NewestAdmin):
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """Pattern for the names whose values are shown as asterisks, at any depth of the arguments. None: all values are
+    """Pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values are
     shown.
 
     Exception messages are shown unchanged.

@@ -73,7 +73,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def is_bound(self) -> bool:
-        """True: the settings name the database."""
+        """If True, the settings name the database."""
         return True
 
     @property
@@ -259,7 +259,8 @@ def _place(connection: Any) -> list[Any]:
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
     """Return an engine for one of Django's databases. It does not connect yet.
 
-    Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not support.
+    Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not
+    support.
     """
     connection = connections[alias]
     if connection.vendor not in _ENGINES:

@@ -205,7 +205,7 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """Alias of the backend; None: the backend of the declared task."""
+    """Alias of the backend; None means the backend of the declared task."""
     run_after: datetime | None = None
 
     @classmethod

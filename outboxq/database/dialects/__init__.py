@@ -36,8 +36,8 @@ SQLITE_MINIMUM = (3, 35)
 
 
 def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None = None) -> Dialect:
-    """Return the dialect of a database. Its statements are compiled once for each schema and parameter style (PostgreSQL has
-    one).
+    """Return the dialect of a database. Its statements are compiled once for each schema and parameter style
+    (PostgreSQL has one).
 
     Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, ConfigurationError without psycopg.
     """
@@ -71,8 +71,8 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
 
 
 def check_schema_name(schema: str | None) -> None:
-    """Raise ConfigurationError for a schema name that would need quotes, because it becomes part of SQL and of a
-    channel's name.
+    """Raise ConfigurationError for a schema name that would need quotes, because the name becomes part of SQL
+    statements and of a channel name.
     """
     if schema is not None and not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema):
         raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

@@ -28,8 +28,8 @@ _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
 
 @contextmanager
 def statement_timeout(longest: timedelta) -> Iterator[None]:
-    """Limit the duration of this thread's statements that may read whole tables. All other statements are limited to a
-    minute anyway.
+    """Limit how long this thread's statements that may read whole tables can take. All other statements are limited to
+    a minute anyway.
     """
     before = _longest.set(longest)
     try:
@@ -51,13 +51,13 @@ class Begin(StrEnum):
     SNAPSHOT = "snapshot"
     """A transaction that only reads, from one snapshot."""
     ASYNCHRONOUS = "asynchronous"
-    """A transaction whose writes may be undone by a server crash."""
+    """A transaction whose writes a server crash may undo."""
     SINGLE = "single"
-    """One statement that writes: it is a transaction by itself, on a connection that has our settings."""
+    """One statement that writes, as a transaction by itself, on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
-    """One statement whose writes may be undone by a server crash."""
+    """One statement whose writes a server crash may undo."""
     INSERT = "insert"
-    """One statement that only writes new rows and does not need our settings: it is a transaction by itself."""
+    """One statement that only writes new rows and does not need our settings, as a transaction by itself."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
@@ -65,7 +65,7 @@ class Begin(StrEnum):
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
-    """The statements of one dialect by the functions that build them. Each is compiled at its first use."""
+    """Maps each function that builds a statement to the statement of one dialect. Each is compiled at its first use."""
 
     def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Compiled(dict[Builder, Prepared | Plan]):
 
 
 class Dialect(ABC):
-    """The differences of one database. Everything else is shared."""
+    """What is specific to one database. Everything else is shared."""
 
     name: ClassVar[str]
     begin: ClassVar[Mapping[Begin, str]]
@@ -123,7 +123,8 @@ class Dialect(ABC):
     def fetch(
         self, raw: Any, sql: str, parameters: Mapping[str, Any], info: MutableMapping[Any, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement run on a driver's connection, in the driver's own types. Raises `driver_error`.
+        """Run a statement on a driver's connection, and return its rows in the driver's own types. Raises
+        `driver_error`.
 
         `info` is SQLAlchemy's record of the connection, where there is one.
         """
@@ -150,7 +151,9 @@ class Dialect(ABC):
         return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
-        """Return the readable address of a URL's database, without a password; None if the URL does not contain it."""
+        """Return the address of the database in a URL, readable and without a password; None if the URL does not
+        contain it.
+        """
         kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
         return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
 
@@ -219,7 +222,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_bad_value(self, error: BaseException) -> bool:
-        """Return whether the error is due to a single row: the database cannot compute with one of its values, or the tables refuse it."""
+        """Return whether the error is due to a single row: the database cannot compute with one of its values, or the
+        tables refuse it.
+        """
 
     @abstractmethod
     def is_undefined(self, error: BaseException) -> bool:
@@ -227,18 +232,18 @@ class Dialect(ABC):
 
     @abstractmethod
     def normalize_url(self, url: URL) -> URL:
-        """Return the URL for our own engine. Raises ConfigurationError for a driver or a database that outboxq cannot
-        use.
+        """Return the URL to use for our own engine. Raises ConfigurationError for a driver or a database that outboxq
+        cannot use.
         """
 
     def is_denied(self, error: BaseException) -> bool:  # noqa: ARG002
-        """Return whether the database refused a statement because the role lacks a right."""
+        """Return whether the database refused a statement because the role lacks a privilege."""
         return False
 
     @abstractmethod
     def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
-        """Return the messages that begin our transaction on a connection that has none; `info` is SQLAlchemy's record of the
-        connection, and `major` the version of its server.
+        """Return the messages that begin our transaction on a connection without an open one; `info` is SQLAlchemy's
+        record of the connection, and `major` the version of its server.
         """
 
     @abstractmethod
@@ -247,9 +252,8 @@ class Dialect(ABC):
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
-        """Roll back a transaction that another thread does not end, if it prevents all others from writing.
-
-        The connection refuses writes from then on; the thread has to close it.
+        """Roll back a transaction that another thread is not ending, if it prevents all other transactions from
+        writing. From then on, the connection refuses writes, and the thread has to close it.
         """
 
     @abstractmethod
@@ -258,9 +262,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Mark the transaction that HANDLER has just begun, without a round trip. Returns False if that is not possible.
+        """Mark the transaction that HANDLER has just begun, without a round trip. Returns False if that is not
+        possible.
 
-        The mark ends with the transaction. So a transaction that begins after the user's COMMIT has no mark.
+        The mark ends with the transaction, so a transaction that begins after the user's COMMIT is not marked.
         """
 
     @abstractmethod
@@ -284,13 +289,15 @@ class Dialect(ABC):
         """Apply the settings with which our transactions begin to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use give up waiting for a lock early, and request it again."""
+        """Make the connections of an engine that only we use stop waiting for a lock early, and then request the lock
+        again.
+        """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
         """Make an engine create its file so that only its owner can access it."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
-        """Return the file that a driver's connection has open; None: the database is not a file."""
+        """Return the file that a driver's connection has open; None if the database is not a file."""
         return None
 
     def is_damaged(self, error: BaseException) -> bool:  # noqa: ARG002
@@ -299,7 +306,7 @@ class Dialect(ABC):
 
     def count_batches_at_once(self) -> str | None:
         """Return the statement that makes the open transaction count finished batch tasks at once instead of at its
-        commit; None if it does so anyway.
+        commit; None if it does this anyway.
         """
         return None
 
@@ -325,7 +332,7 @@ class Dialect(ABC):
         return self.plan(built) if isinstance(built, Transition) else self.prepare(built)
 
     def prepare(self, statement: Statement) -> Prepared:
-        """Compile a statement without keeping it, because its text differs from call to call."""
+        """Compile a statement whose text differs from call to call, without keeping it."""
         return Prepared(statement, self.compiler, self.schema)
 
     @abstractmethod

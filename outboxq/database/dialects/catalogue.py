@@ -30,7 +30,7 @@ OF_BATCHES = {
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = (tables.task_outbox.name, tables.task_batches.name, tables.task_batch_changes.name)
-"""The tables; each function names one of them with its schema."""
+"""The tables. Each function names one of them with its schema."""
 
 _COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
@@ -39,7 +39,9 @@ _schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")
 
 
 def _of_server(name: str, **columns: TypeEngine[Any] | None) -> sa.TableClause:
-    """Return a table of PostgreSQL's catalogue with these columns; None: the type does not matter."""
+    """Return a table of PostgreSQL's catalogue with these columns. A type of None means that the type does not
+    matter.
+    """
     return sa.table(name, *(sa.column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
 
 
@@ -136,9 +138,8 @@ def misplaced_in_sqlite() -> sa.Select[Any]:
 
 
 def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the functions of our triggers, and those beside our tables, that do not name the schema of the tables.
-
-    `outboxq_notify` is not among them: it looks up where its table is.
+    """Select the trigger functions, and the functions in the same schema as our tables, that do not name the schema of
+    the tables. `outboxq_notify` is not checked, because it looks up where its table is.
     """
     ours = (
         sa.select(
@@ -194,7 +195,7 @@ def set_forward_in_sqlite() -> Transition:
 
 
 def set_back_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the sequence if it was set back; no row for a role that may not read the sequence."""
+    """Select the sequence if it was set back. Selects no rows for a role that may not read the sequence."""
     sequence = oid(tables.task_position.name)
     may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
     last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
@@ -215,7 +216,7 @@ def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def columns_in_sqlite(table: str) -> sa.Select[Any]:
-    """Select the columns of the table; none if there is no such table."""
+    """Select the columns of the table. Selects no rows if there is no such table."""
     columns = sa.func.pragma_table_info(table).table_valued("name").alias("columns")
     return sa.select(columns.c.name)
 

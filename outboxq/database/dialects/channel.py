@@ -22,10 +22,10 @@ SETTING = "outboxq.notify"
 """The setting of a transaction, a role or a database: `always`, `off`, or a proof."""
 
 PROOF = "proof "
-"""The beginning of a proof; a random word of the listener follows."""
+"""The beginning of a proof. The listener adds a random word to it."""
 
 ALL = sa.literal_column("''", sa.Text)
-"""The queue of a worker that serves all queues; no queue has an empty name."""
+"""The queue name that stands for all queues, because no queue has an empty name."""
 
 _outbox = sa.bindparam("outbox", type_=sa.BigInteger, required=True)
 _word = sa.bindparam("word", type_=sa.Text, required=True)
@@ -37,14 +37,16 @@ def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
 
 
 def find(g: Grammar) -> sa.Select[Any]:
-    """Select the outbox's oid and channel, and true if an insert fires the trigger; no row if there is no such table."""
+    """Select the outbox's oid and channel, and whether an insert fires the trigger. Selects no rows if there is no such
+    table.
+    """
     entries = g.oid(task_outbox.name)
     outbox = sa.cast(pg_class.c.oid, sa.BigInteger).label("outbox")
     return sa.select(outbox, _name().label("channel"), fires(entries).exists().label("fires")).where(_lies(entries))  # type: ignore[return-value]
 
 
 def find_again(_: Grammar) -> sa.Select[Any]:
-    """Select the channel of the outbox with the oid :outbox; no row if the table is gone."""
+    """Select the channel of the outbox with the oid :outbox. Selects no rows if the table no longer exists."""
     return sa.select(_name().label("channel")).where(_lies(sa.cast(_outbox, OID)))
 
 
@@ -61,7 +63,7 @@ def prove(_: Grammar) -> sa.Insert:
 
 
 def _name() -> sa.ColumnElement[str]:
-    """Return the name, cut to the length that the server accepts for a channel."""
+    """Return the name, truncated to the length that the server accepts for a channel."""
     schema = pg_namespace.c.nspname
     named = sa.cast(sa.cast(sa.func.concat(sa.literal_column("'task_ready_'"), schema), Name), sa.Text)
     return sa.case(
@@ -74,10 +76,9 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 
 
 def wake(g: Grammar) -> sa.Select[Any]:
-    """Notify the workers that sleep on these queues. The trigger notifies them of inserts; this statement is for tasks
-    that become claimable in other ways.
-
-    Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
+    """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them about
+    inserts. This statement is for tasks that become claimable in other ways. Run it after the writes that it announces,
+    so that the transaction has its id before it looks for sleeping workers.
     """
     queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
     notify = sa.func.current_setting(sa.literal_column("'outboxq.notify'"), sa.literal_column("true"), type_=sa.Text)

@@ -37,7 +37,9 @@ def grant(right: Right, schema: str, role: str) -> str:
 
 
 def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
-    """Return the rows for `missing`: one for each column of a privilege, or one for the privilege."""
+    """Return the rows for `missing`: one for each column of the privilege, or a single row if it does not name
+    columns.
+    """
     return [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
     ]
@@ -60,8 +62,8 @@ def missing(g: Grammar) -> sa.Select[Any]:
     If our statements find the tables by the search path, it also selects the tables that a table in another schema
     hides (`hidden_by`).
 
-    It returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role without any
-    rights.
+    It returns at least one row, with a NULL `name` if nothing is missing. The statement never fails, even for a role
+    without any privileges.
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [sa.bindparam(f"right_{part}", type_=Packed(sa.Text()), required=True) for part in _PARTS]
@@ -104,8 +106,8 @@ def missing(g: Grammar) -> sa.Select[Any]:
 
 
 def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the oid of our schema: the one of that name, or the one in which the search path finds or would create our
-    tables.
+    """Return the oid of our schema: the schema with the configured name, or else the schema in which the search path
+    finds, or would create, our tables.
     """
     if g.schema is not None:
         return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()

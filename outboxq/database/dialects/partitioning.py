@@ -62,7 +62,7 @@ class Layout:
     owned: bool
     """True if this session's role may act as the owner, and so can create and drop partitions."""
     partitions: Sequence[Partition]
-    """The partitions in the order of time, without `default`."""
+    """The partitions in chronological order, without `default`."""
 
     @property
     def every(self) -> Every:
@@ -91,7 +91,7 @@ class Partitioning:
         pairs: dict[str, Partition] = {}
         for row in rows:
             name = row["name"].removeprefix(f"{row['parent']}_")
-            # A partition without a bound is just being dropped by another transaction.
+            # Another transaction is currently dropping a partition without a bound.
             if (bound := _BOUND.fullmatch(row["bound"] or "")) is not None:
                 lower, upper = UUID(bound[1]) if bound[1] else UUID(int=0), UUID(bound[2])
                 pairs[name] = Partition(name=name, schema=row["schema"], lower=lower, upper=upper)
@@ -129,11 +129,9 @@ class Partitioning:
             self._do(execute, "DROP TABLE ", _Name(one.schema, _called(table, one.name)))
 
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
-        """Add these partitions, and move their rows out of `default`.
-
-        The tables remain usable meanwhile, except `default`, which does not have any of today's tasks. If it has one,
-        because the partitions had run out, all other transactions wait: an insert that has just chosen `default` would
-        be refused.
+        """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
+        `default`, which does not normally have any of today's tasks. If it has one, because the partitions had run out,
+        all other transactions wait: an insert that has just chosen `default` would be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -156,9 +154,10 @@ class Partitioning:
     def bring_up_to_date(
         self, execute: Execute, periods: Sequence[Period], now: datetime, *, dry_run: bool
     ) -> list[str]:
-        """Convert the tables, or create the partitions that these periods lack. Returns the names of the tables created.
+        """Convert the tables, or create the partitions that these periods lack. Returns the names of the tables
+        created.
 
-        Raises InvalidArgument if the existing partitions have another length.
+        Raises InvalidArgument if the existing partitions have a different length.
         """
         layout = self.layout(execute)
         if layout is None:
@@ -176,7 +175,8 @@ class Partitioning:
         return [_called(table, name) for name in made for table in PARTITIONED]
 
     def convert(self, execute: Execute, periods: Sequence[Period]) -> None:
-        """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second period.
+        """Turn the two ordinary tables into partitioned ones. They become `first`: everything older than the second
+        period.
 
         Their rows stay where they are. PostgreSQL reads both tables once to check that the rows fit, and all other
         sessions wait for it.
@@ -191,7 +191,7 @@ class Partitioning:
         parent, first = _Name(schema, table.name), _Name(schema, _called(table, FIRST))
         granted = self._about(execute, time_partitions.privileges, table)
         triggers = self._about(execute, time_partitions.triggers, table)
-        for trigger in triggers:  # the parent has them again below, and passes them on to each partition
+        for trigger in triggers:  # below, the parent gets them again, and passes them on to each partition
             self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
         number = self._end_identity(execute, parent) if table is execution_events else 0
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
@@ -214,7 +214,7 @@ class Partitioning:
             execute(str(create), {})
         self._attach(execute, table, schema, owner, periods)
         for trigger in triggers:
-            execute(trigger["statement"].replace("%", "%%"), {})  # a condition may have LIKE
+            execute(trigger["statement"].replace("%", "%%"), {})  # a condition may contain LIKE
         self._do(execute, "ALTER TABLE ", parent, " OWNER TO ", _Name(None, owner))
         for grant in granted:
             self._grant(execute, grant["privilege_type"], "TABLE ", parent, grant)
@@ -266,7 +266,7 @@ class Partitioning:
         self._do(execute, "GRANT ", privilege, " ON ", kind, on, " TO ", to, option)
 
     def _about(self, execute: Execute, build: Callable[[ColumnElement[Any]], Select[Any]], table: Table) -> list[Row]:
-        """Return the rows of a query about one of our tables, which is built from the table's oid."""
+        """Return the rows of a query about one of our tables. The query is built from the table's oid."""
         return self._dialect.prepare(build(self._dialect.grammar.oid(table.name))).run(execute, {})
 
     def _do(self, execute: Execute, *parts: _Part) -> None:
@@ -331,6 +331,8 @@ def _overlaps(period: Period, one: Partition) -> bool:
 
 
 def _storage(table: Table) -> tuple[str, ...]:
-    """Return the storage parameters of the tables that hold the rows; the parent of partitions has none."""
+    """Return the storage parameters of the tables that hold the rows. The parent of the partitions has no storage
+    parameters.
+    """
     storage = storage_of(table)
     return (f" WITH ({in_words(storage)})",) if storage else ()

@@ -1,4 +1,5 @@
-"""Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or sqlite3's.
+"""Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or
+sqlite3's.
 
 One object serves every kind of caller's connection, at a third of the cost of executing the construct. `Prepared` is a
 single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
@@ -32,7 +33,7 @@ Encoder = Callable[[Any], Any]
 
 
 class Prepared:
-    """SQL text, with the conversion of values into its parameters and of rows into values."""
+    """An SQL text, which converts values into its parameters and its rows into values."""
 
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
         placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
@@ -98,7 +99,7 @@ class Prepared:
             raise
 
     def read(self, rows: Iterable[Cells], names: Collection[str] | None = None) -> list[Row]:
-        """Return these columns (None: all) of the driver's rows as Python values, decoded a column at a time."""
+        """Return these columns of the driver's rows (None means all) as Python values, decoded one column at a time."""
         columns = list(zip(*rows, strict=True))
         if not columns:
             return []
@@ -113,7 +114,7 @@ class Prepared:
 
 
 def encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[str, Any]:
-    """Return all of these values, encoded for the driver where there is an encoder."""
+    """Return these values, encoded for the driver if they have an encoder."""
     return {**values, **{name: encode(values[name]) for name, encode in encoders.items() if name in values}}
 
 
@@ -124,7 +125,7 @@ def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells]
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
-    """Return the function that converts a driver's value, which is not NULL; None if it needs none."""
+    """Return the function that converts a driver's value, which is not NULL; None if no conversion is needed."""
     if isinstance(kind, Float):
         return None  # every driver returns a float; SQLAlchemy would ask for the driver's type code
     processor = kind.dialect_impl(dialect).result_processor(dialect, None)
@@ -239,7 +240,7 @@ class OneStatement(_Plan):
 
 
 def _built(transition: Transition, given: FromClause | None, without: frozenset[str]) -> Statement:
-    """Return the statement of a transition whose batch is the relation `given`, with the steps that are not in `without`."""
+    """Return the statement for a transition whose batch is the relation `given`, leaving out the steps in `without`."""
     relations: dict[str, Any] = {} if given is None else {"given": given}
     *inner, (last, build_last) = [(name, build) for name, build in transition.steps.items() if name not in without]
     for name, build in inner:
@@ -268,7 +269,7 @@ def _returned(transition: Transition, relations: Relations) -> Select[Any]:
 
 
 Found = Mapping[str, Sequence[Cells]]
-"""The rows of the batch and of each step so far, by relation, as SQLite has them."""
+"""Maps each relation (the batch, and each step so far) to its rows in SQLite's types."""
 
 
 class RelationGrammar(Protocol):
@@ -286,8 +287,8 @@ class Script(_Plan):
 
     1. It converts the batch, the relation `given`, into the values that SQLite stores.
     2. It skips each step whose condition is not met by any row.
-    3. It runs the step's statement. The rows of the relations that the statement reads (the batch, and what earlier steps
-       returned) are parameters of it.
+    3. It runs the step's statement. The rows of the relations that the statement reads (the batch, and the rows that
+       earlier steps returned) are its parameters.
     4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
 
     A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
@@ -328,7 +329,7 @@ class Script(_Plan):
 
     @property
     def sql_of_one(self) -> str:
-        """The text for relations of one row each."""
+        """The text for relations that have one row each."""
         return _sql({name: step.single for name, step in self._steps.items()})
 
     @property
@@ -354,7 +355,9 @@ class Script(_Plan):
         return self._outcome(found)
 
     def _outcome(self, found: Found) -> list[Row]:
-        """Return the decoded rows of the returned step, each with the columns of the joined steps' row of its id."""
+        """Return the decoded rows of the returned step, each with the columns of the joined steps' row that has the
+        same id.
+        """
         if self._transition.returns is None:
             return []
         returned = self._transition.returns
@@ -399,7 +402,9 @@ class _Step:
         return self._form(rows) if self._constant else self.packed
 
     def form(self, found: Found, *, constant: bool) -> _Form:
-        """Return the form for these rows; `constant`: the constant columns of the batch hold one value each."""
+        """Return the form for these rows. `constant` says that the constant columns of the batch hold one value
+        each.
+        """
         if self._read and all(len(found[name]) == 1 for name in self._read):
             return self.single
         return self.constant if constant else self.packed
@@ -416,7 +421,9 @@ class _Form:
     def __init__(self, prepared: Prepared, read: Mapping[str, Columns], columns: Mapping[str, Columns]) -> None:
         self.prepared = prepared
         self._single: list[tuple[str, str, Callable[[Cells], Any]]] = []
-        """Each parameter that is a column of a relation's first row: its name, the relation, and what takes it from the row."""
+        """Each parameter that is a column of a relation's first row: its name, the relation, and what takes it from the
+        row.
+        """
         self._packed: dict[str, Callable[[Cells], Any]] = {}
         """Each relation that is sent as an array, and what takes the array's columns from a row."""
         for name, keys in read.items():

@@ -1,6 +1,6 @@
 """Require UTF-8, in the database and on the connection: no other encoding can represent every string.
 
-The server reports both encodings when a connection is made and when they change, so checking them does not take a
+The server reports both encodings when a connection is opened and when they change, so checking them does not take a
 statement.
 """
 

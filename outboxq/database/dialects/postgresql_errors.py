@@ -24,12 +24,12 @@ _OF_VALUES = ("22", "23")
 """Errors due to a statement's values: a value that does not fit its type, or a row that a constraint refuses."""
 _DATA = "22"
 _TOO_MUCH_ASKED = "53400"
-"""A limit of the configuration, such as temp_file_limit: the statement asked for too much."""
+"""A configured limit, such as temp_file_limit, which the statement exceeded."""
 _NO_ROOM = ("53", "58")
 """Insufficient resources (a full disk, no memory), and errors of the operating system (I/O)."""
 
 _PREPARED = frozenset({"26000", "42P05", "08P01"})
-"""A prepared statement that is missing, exists already, or takes other parameters."""
+"""A prepared statement that is missing, already exists, or takes different parameters."""
 _POOLED = (
     "a pooler between this connection and the server, such as PgBouncer in transaction mode, shares server connections: "
     "turn off prepared statements, with create_engine(url, connect_args={'prepare_threshold': None}) or "
@@ -67,7 +67,7 @@ def is_denied(error: BaseException) -> bool:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if the server does not know a table, a column or a function that a statement names."""
+    """Return True if the server does not know a table, a column or a function named in a statement."""
     return _state(error) in _UNDEFINED
 
 
@@ -97,7 +97,9 @@ def is_of_standby(error: BaseException) -> bool:
 
 
 def names_standby(error: BaseException, raw: Any) -> bool:
-    """Return True if the error says that the server behind a driver's connection is a standby and takes no writes."""
+    """Return True if the error says that the server behind a driver's connection is a standby, which does not accept
+    writes.
+    """
     if is_of_standby(error):
         return True
     return _state(error) == _READ_ONLY and raw.info.parameter_status("in_hot_standby") == "on"
@@ -138,7 +140,8 @@ def add_hint(error: BaseException) -> None:
 
 
 def hide_rows(error: BaseException) -> None:
-    """Reduce an error's text to its first line if a value or a row is at fault, because DETAIL and CONTEXT show them in full.
+    """Reduce an error's text to its first line if a value or a row is at fault, because DETAIL and CONTEXT show them in
+    full.
 
     The error may be the driver's, or another library's around it.
     """

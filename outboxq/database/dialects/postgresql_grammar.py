@@ -17,10 +17,11 @@ from . import catalogue
 
 
 class PostgresGrammar(Grammar):
-    """PostgreSQL's spelling, with one clock for a transition: `clock_timestamp()` as a scalar subquery, or the injected :now.
+    """PostgreSQL's spelling, with one clock for a transition: `clock_timestamp()` as a scalar subquery, or the injected
+    :now.
 
-    A bare volatile function could not be an index condition (11 ms against 0.02 ms behind 100 000 future rows). `now()`
-    does not advance during a long transaction, so a lease could already be expired when it begins.
+    A bare volatile function could not be an index condition (11 ms instead of 0.02 ms with 100,000 future rows).
+    `now()` does not advance during a long transaction, so a lease could already be expired when it begins.
     """
 
     def __init__(self, schema: str | None) -> None:
@@ -72,8 +73,9 @@ class PostgresGrammar(Grammar):
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         if text is None and len(pairs) == 1:
             [(name, value)] = pairs.items()
-            # The event of each claim has one integer, which needs no quotes, so no JSON object is built and printed. With one,
-            # a claim takes 4 to 16 % more CPU time: python -m benchmarks.tunings --on postgresql --only json-of-integer
+            # The event of each claim has one integer, which needs no quotes, so no JSON object is built and printed. If
+            # it were, a claim would take 4 to 16 % more CPU time: python -m benchmarks.tunings --on postgresql --only
+            # json-of-integer
             if isinstance(value.type, sa.Integer):
                 begin, end = sa.literal_column(f"'{{\"{name}\": '", sa.Text), sa.literal_column("'}'", sa.Text)
                 return sa.func.coalesce(
@@ -121,9 +123,10 @@ class PostgresGrammar(Grammar):
         return sa.select(*cells, unnested.c.ordinal).cte(name)
 
     def among(self, column: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        # An array of known rows and not a join: the plan is an index look-up even if it was made, and kept, while the table
-        # was empty, as an idle queue's vacuumed tables are. It is also evaluated once. IN (SELECT …) of rows that a CTE
-        # deleted would be evaluated again for a row that changed while we waited for it ("ModifyTable … during EvalPlanQual").
+        # This is an array of known rows, not a join, so the plan is an index look-up even if it was made, and kept,
+        # while the table was empty, as an idle queue's vacuumed tables are. It is also evaluated once. IN (SELECT …) of
+        # rows that a CTE deleted would be evaluated again for a row that changed while we waited for it ("ModifyTable …
+        # during EvalPlanQual").
         return column == sa.func.any(sa.func.array(sa.select(ids).scalar_subquery()))
 
     def each(
@@ -134,7 +137,7 @@ class PostgresGrammar(Grammar):
 
     @property
     def crowded(self) -> sa.ColumnElement[bool]:
-        # Autovacuum runs at 5 000. It counts rows that are still visible to an old snapshot, and leaves them in place.
+        # Autovacuum runs at 5,000. It counts rows that are still visible to an old snapshot, and leaves them in place.
         dead = sa.func.pg_stat_get_dead_tuples(sa.literal_column("task_outbox.tableoid"), type_=sa.BigInteger)
         return dead > sa.literal_column("2000")
 
@@ -161,7 +164,7 @@ class PostgresGrammar(Grammar):
         return sa.cast(digit + rest, sa.Uuid)
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
-        # The SELECT reads from it, so the id exists before anything of the row is computed, its default included.
+        # The SELECT reads from it, so the id exists before any value of the row is computed, including its default.
         assigned = sa.select(sa.func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
         assigned = assigned.prefix_with("MATERIALIZED")
         return rows.select_from(assigned).where(assigned.c.xact_id.is_not(None))
@@ -190,8 +193,8 @@ class PostgresGrammar(Grammar):
         return insert(table)
 
     def take_from_one(self, found: sa.FromClause) -> Statement:
-        """Delete due entries of one queue, from the highest priority down. It locks lazily, so no more than :limit
-        entries are locked.
+        """Delete due entries of one queue, from the highest priority down. Entries are locked lazily, so no more than
+        :limit of them are locked.
         """
         pair = _best_first(found)
         locked = _locked(self, pair, limit)
@@ -200,9 +203,10 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: sa.FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks that number of each pair.
-        It skips entries that other claims hold. If others hold a whole pair, a second pass fills the gap from any pair that
-        has entries left. So a claim returns fewer than :limit only if everything due is taken.
+        The first pass reads without locks how many of the best :limit entries each pair holds, and then locks that
+        number of each pair. It skips entries that other claims hold. If others hold a whole pair, a second pass fills
+        the gap from any pair that has entries left. So a claim returns fewer than :limit entries only if all due
+        entries are taken.
         """
         entry = task_outbox.alias("entry")
         unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
@@ -276,7 +280,9 @@ def _best_first(pairs: sa.FromClause) -> sa.FromClause:
 
 
 def _locked(g: Grammar, pair: sa.FromClause, limit: Any, *, besides: Any = None) -> Any:
-    """Select and lock up to `limit` due entries of each pair. Each is locked as it is read, and locked ones are skipped."""
+    """Select and lock up to `limit` due entries of each pair. Each entry is locked as it is read, and entries that are
+    already locked are skipped.
+    """
     entry = task_outbox.alias("due")
     ctid: sa.ColumnElement[Any] = sa.literal_column("due.ctid").label("ctid")
     due = queue_order.due(g, pair, ctid, entry=entry)
@@ -303,11 +309,11 @@ _STRING = r'"([^"\\]|\\.)*"'
 _WORDS = "([][{}:,[:space:]]|-?[0-9][0-9.eE+-]*|true|false|null)"
 _VALUE = r'(?:"[^"\\]*"|-?[0-9.]+|true|false|null)'
 _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
-"""The usual forms of arguments and results, which are matched in a third of the time."""
+"""The usual forms of arguments and results, which this pattern matches in a third of the time."""
 
 
 def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement[bool]:
-    """Return a condition: the text is JSON, as far as PostgreSQL 15 can tell.
+    """Return the condition that the text is JSON, as far as PostgreSQL 15 can tell.
 
     It is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers of opening
     and closing brackets are equal. This detects text that is truncated, concatenated, or not JSON. PostgreSQL 16 and

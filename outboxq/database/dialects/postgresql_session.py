@@ -21,8 +21,8 @@ from ...errors import UnsupportedDatabase
 from . import postgresql_encoding
 from .base import Begin, milliseconds_of_a_statement
 
-# A server that vanishes without an answer (a cut cable, a firewall that drops state) is noticed within a minute, not
-# hours.
+# If a server vanishes without an answer (a cut cable, a firewall that drops state), this is noticed within a minute
+# instead of hours.
 _TCP_TIMEOUTS: Final = {
     "connect_timeout": "10",
     "keepalives_idle": "30",
@@ -34,8 +34,8 @@ _TCP_TIMEOUTS: Final = {
 # trip.
 _UNICODE: Final = {"client_encoding": "utf8"}
 
-# A handler may take as long as its own timeout allows. With our timeout it would fail, because a pause would close its
-# connection.
+# A handler may take as long as its own timeout allows. With our timeout, the handler would fail, because a pause would
+# close its connection.
 _NO_IDLE_TIMEOUT: Final = "idle_in_transaction_session_timeout = 0"
 # The duration of a migration or of a statement that reads whole tables depends on the size of the tables, so a limit of
 # the role must not apply. A command sets its own limit (`statement_timeout` in base.py).
@@ -59,7 +59,8 @@ _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_
 # * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
 # * Plans are index look-ups, even if they were made and cached while a table was empty, as the tables of an idle queue
 #   are.
-# * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms against 0.9) and does not find a
+# * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms compared with 0.9 ms) and does not
+# find a
 #   better plan.
 # * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).
 _SETTINGS: Final = (
@@ -71,7 +72,8 @@ _SETTINGS: Final = (
     "plan_cache_mode = force_generic_plan",
     *_READABLE,
 )
-# A batch joins its CTEs by hash. The planner expects ten rows, and would otherwise compare every row with every other.
+# The CTEs of a batch are joined by hash. The planner expects ten rows, and would otherwise compare every row with every
+# other row.
 _WRITES: Final = (*_SETTINGS, "enable_nestloop = off")
 _READS: Final = (*_SETTINGS, "enable_nestloop TO DEFAULT")
 
@@ -82,8 +84,8 @@ def _message(first: str, how: str, *settings: str) -> str:
 
 
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-# This setting applies to later transactions, and is undone before the next one begins, so none ever uses it. But the server
-# (from version 14 on) reports its value to the client whenever it changes, without being asked.
+# This setting applies to later transactions, and is undone before the next one begins, so none ever uses it. However,
+# the server (from version 14 on) reports the value to the client whenever it changes, without being asked.
 _MARK: Final = "default_transaction_read_only"
 BEGIN: Final[Mapping[Begin, str]] = {
     Begin.WRITE: _message(_WRITE, "SET LOCAL", *_WRITES),
@@ -144,7 +146,8 @@ def made_ours(url: URL) -> URL:
 
 def set_up(engine: Engine) -> None:
     """Make our own engine refuse databases that are not UTF-8, and not prepare statements behind a pooler."""
-    # First of all listeners: SQLAlchemy's own would ask the server for something it could not read.
+    # This must be the first listener, because SQLAlchemy's own would ask the server for something that it could not
+    # read.
     event.listen(engine, "connect", _examine, insert=True)
 
 
@@ -156,7 +159,9 @@ def keep_settings(engine: Engine) -> None:
 
 
 def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
-    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, `major` the server's version."""
+    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, `major` the
+    server's version.
+    """
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
         return
@@ -189,12 +194,15 @@ def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if HANDLER began this transaction and the server has reported it. Some poolers do not pass the report on."""
+    """Return True if HANDLER began this transaction and the server has reported it. Some poolers do not pass the report
+    on.
+    """
     return raw.info.parameter_status(_MARK) == "on"
 
 
 def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None:
-    # Several commands in one message cannot be prepared, and an application may have asked to prepare everything.
+    # A message with several commands cannot be prepared, and an application may have asked for everything to be
+    # prepared.
     threshold, raw.prepare_threshold = raw.prepare_threshold, None
     try:
         execute(text)

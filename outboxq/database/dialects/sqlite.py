@@ -63,7 +63,9 @@ class SqliteDialect(Dialect):
         return {name: packed(rows, self.encoders(columns))}
 
     def encoders(self, columns: Columns) -> list[Encoder | None]:
-        """Return for each column the function that converts Python's values into SQLite's; None if it needs none."""
+        """Return, for each column, the function that converts Python's values into SQLite's; None if no conversion is
+        needed.
+        """
         return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
     def database_name(self, url: URL) -> str | None:

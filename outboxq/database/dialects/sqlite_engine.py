@@ -32,7 +32,7 @@ def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> Non
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
         connection.execute("PRAGMA busy_timeout = 30000")
-        # A file that is not in WAL mode yet is locked for the switch, and SQLite does not wait for that lock.
+        # Switching a file to WAL mode locks it, and SQLite does not wait for that lock.
         tenacity.Retrying(
             retry=tenacity.retry_if_exception(is_transient),
             wait=tenacity.wait_random(0.001, 0.05),
@@ -54,8 +54,8 @@ def hurry(engine: Engine) -> None:
 
     SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and in the end only
     every 100 ms. A connection that began to wait later checks more often, and so gets the lock first. As a result, four
-    busy workers kept a heartbeat waiting for over two seconds. A connection that starts to wait again also checks more
-    often again.
+    busy workers kept a heartbeat waiting for over two seconds. A connection that starts waiting again therefore also
+    checks more often.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
@@ -68,7 +68,8 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
     """Return the statements that begin a transaction, on our own connection as durably as `begin` asks for.
 
     An asynchronous commit is in the log but not yet on disk, so a crash of the machine may undo it and everything after
-    it. A later flush by any connection includes it, because the log is one file and is read up to its first gap.
+    it. A later flush by any connection includes this commit, because the log is a single file, which is read up to its
+    first gap.
     """
     if (kept := info.get(_KEPT)) is not None:
         level = min(kept, _NORMAL) if begin in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS} else kept
@@ -89,7 +90,7 @@ def begin_for_real(engine: Engine) -> None:
 
 
 _KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
-"""Keys in the `info` of our own connection: the durability it was made with, and the current one."""
+"""Keys in the `info` of our own connection: the durability that it was opened with, and the current one."""
 _NORMAL = 1
 
 

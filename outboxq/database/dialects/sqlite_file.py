@@ -1,8 +1,8 @@
 """Look after the file of an SQLite database: create it so that only its owner can access it, and notice if it is
 replaced.
 
-A process keeps a file that it has opened, even if the name later refers to another file. Writes to a file that has been
-deleted or replaced by a restored copy are lost when the last process closes it.
+A process keeps using a file that it has opened, even if the name later refers to another file. Writes to a file that
+has been deleted or replaced by a restored copy are lost when the last process closes it.
 
 SQLite finds the log next to the file (`-wal`, with its index `-shm`) by name only, and the log does not record which
 file it belongs to. A process that opens a new file next to the old file's log writes the old pages into the new file,
@@ -42,8 +42,8 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. It takes one look-up in the directory: a microsecond or
-        two.
+        """Return True if the file's name still refers to it. This takes one look-up in the directory, which needs a
+        microsecond or two.
 
         Raises FileUnusable if the name no longer refers to a file.
         """
@@ -53,7 +53,9 @@ class OpenFile:
 
     @property
     def has_left_its_log(self) -> bool:
-        """Return True if the file's log or its index still has the name under which SQLite looks for the log of a new file."""
+        """Return True if the file's log or its index still has the name under which SQLite looks for the log of a new
+        file.
+        """
         return any(
             mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
         )
@@ -88,7 +90,9 @@ def deleted(path: str) -> FileUnusable:
 
 
 def open_file(raw: sqlite3.Connection) -> OpenFile | None:
-    """Return the file that a connection has open; None if its database is in memory, or if its file is gone already."""
+    """Return the file that a connection has open; None if its database is in memory, or if its file no longer
+    exists.
+    """
     cursor = raw.cursor()
     cursor.row_factory = None
     listed = [str(file) for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file]
@@ -99,15 +103,15 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
 
 
 def follow(engine: Engine) -> None:
-    """Make an engine drop connections to a file that was replaced: the next transaction uses the file that is there.
+    """Make an engine drop connections to a file that was replaced: the next transaction uses the new file.
 
     The file is checked when a connection is taken from the pool. Connections raise FileUnusable if the file was
     deleted, because a new one must not be created, and if the old file's log is next to the new file. Disposing of the
     engine makes it forget the file.
     """
     last: dict[str, OpenFile] = {}
-    """The file that this engine opened last, by its path. A file can vanish between two connections, so connections
-    alone cannot tell.
+    """Maps each path to the file that this engine last opened there. A file can vanish between two connections, so
+    connections alone cannot tell.
     """
 
     def connecting(_dialect: Any, _record: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
@@ -135,7 +139,8 @@ def follow(engine: Engine) -> None:
 
 
 def keep_private(engine: Engine) -> None:
-    """Make an engine create a new file that only its owner can read and write (0600); SQLite gives -wal and -shm the same mode.
+    """Make an engine create a new file that only its owner can read and write (0600); SQLite gives -wal and -shm the
+    same mode.
 
     An existing file keeps its mode. A file that existed when the engine first connected is never created again.
     """
@@ -174,9 +179,10 @@ def path_of(url: URL) -> str | None:
 
 
 def missing(url: URL) -> str | None:
-    """Return the absolute path of the file that a connection would create; None if it exists, or if none would be created.
+    """Return the absolute path of the file that a connection would create; None if it exists, or if none would be
+    created.
 
-    SQLite creates nothing if the directory is missing too.
+    SQLite does not create a file if the directory is missing too.
     """
     if is_in_memory(url):
         return None
@@ -260,7 +266,7 @@ def _make(path: str) -> None:
     # other connections.
     try:
         os.mknod(path, stat.S_IFREG | 0o600)
-    except (AttributeError, PermissionError):  # Windows has none, and on macOS only root may use it
+    except (AttributeError, PermissionError):  # Windows does not have it, and on macOS only root may use it
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 

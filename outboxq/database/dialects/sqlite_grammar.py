@@ -26,7 +26,8 @@ class SqliteGrammar(Grammar):
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         """Add seconds by integer arithmetic, exact to the microsecond.
 
-        SQLite's own date arithmetic rounds to milliseconds, so a task due now could become due half a millisecond later.
+        SQLite's own date arithmetic rounds to milliseconds, so a task due now could become due half a millisecond
+        later.
         """
         micros = _micros(moment) + sa.cast(sa.func.round(seconds * 1_000_000), sa.Integer)
         whole = sa.func.strftime(
@@ -96,8 +97,8 @@ class SqliteGrammar(Grammar):
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
         """Return the relation `name` as the rows of a JSON array, which is the parameter `name`.
 
-        The array holds arrays, or the values of the only column. Each `constant` column is a parameter instead. `ordinal`
-        numbers the rows.
+        The array holds arrays, or the values of the only column. Each `constant` column is a parameter instead.
+        `ordinal` numbers the rows.
         """
         batch = sa.func.json_each(sa.bindparam(name, type_=sa.Text, required=True)).table_valued(
             "key", "value", name=f"{name}_rows"
@@ -112,12 +113,14 @@ class SqliteGrammar(Grammar):
                 sa.func.json_extract(batch.c.value, sa.literal_column(f"'$[{position}]'"), type_=kind).label(key)
                 for position, (key, kind) in enumerate(several.items())
             ]
-        # Materialized, it gets an automatic index. As a view of json_each(), it would parse the whole batch again for
-        # each look-up.
+        # If it is materialized, it gets an automatic index. As a view of json_each(), it would parse the whole batch
+        # again for each look-up.
         return sa.select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> sa.FromClause:
-        """Return the relation `name` as one row. Each column is a parameter, bound in the form in which SQLite stores it."""
+        """Return the relation `name` as one row. Each column is a parameter, bound in the form in which SQLite stores
+        it.
+        """
         cells = [self._single(name, key, kind) for key, kind in columns.items()]
         return sa.select(sa.literal_column("0", _SingleOrdinal()).label("ordinal"), *cells).cte(name)
 
@@ -133,7 +136,7 @@ class SqliteGrammar(Grammar):
         """Join the entries by their rowids, because SQLite has no LATERAL."""
         inner, entry = task_outbox.alias(f"{name}_entry"), task_outbox.alias(name)
         chosen = choose(inner)
-        # If it reads the entries through a subquery, the id is the subquery's.
+        # If the query reads the entries through a subquery, the id is a column of the subquery.
         chosen = chosen.with_only_columns(chosen.selected_columns.get("id", inner.c.id))
         ids = chosen.limit(limit).correlate(source).scalar_subquery()
         return source.join(entry, entry.c.id == ids if limit == 1 else entry.c.id.in_(ids)), entry.c
@@ -192,8 +195,8 @@ class SqliteGrammar(Grammar):
         return self.take_from(found)
 
     def take_from(self, found: sa.FromClause) -> Statement:
-        """Take the best entries among the best of each (queue, priority) pair. SQLite has one writer at a time, so rows need no
-        locks.
+        """Take the best entries among the best of each (queue, priority) pair. SQLite has one writer at a time, so rows
+        need no locks.
         """
         ahead, entry = task_outbox.alias("ahead"), task_outbox.alias("entry_due")
         best = queue_order.due(self, found, ahead.c.id, entry=ahead).limit(limit).correlate(found)

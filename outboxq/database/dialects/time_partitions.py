@@ -15,7 +15,7 @@ from ..grammar import Builder, Grammar, Statement, limit, sql_literal
 from .catalogue import pg_class, pg_inherits, pg_namespace, pg_trigger
 
 PARTITIONED: Mapping[sa.Table, str] = {tables.task_executions: "id", tables.execution_events: "task_execution_id"}
-"""The partitioned tables in the order in which they are locked, and the column by which each is divided."""
+"""The partitioned tables, in the order in which they are locked, each with the column that divides it."""
 
 _lower = sa.bindparam("lower", type_=sa.Uuid, required=True)
 _upper = sa.bindparam("upper", type_=sa.Uuid, required=True)
@@ -29,7 +29,7 @@ def leaf(parent: sa.Table, name: str, schema: str) -> sa.TableClause:
 
 
 def found(g: Grammar) -> sa.Select[Any]:
-    """Select each partition of our tables; no row for an ordinary table. `parents` holds their oids."""
+    """Select each partition of our tables. Selects no rows for an ordinary table. `parents` holds their oids."""
     parents = [g.oid(table.name) for table in PARTITIONED]
     inherits, parent, child, namespace = (
         pg_inherits.alias(),
@@ -55,7 +55,9 @@ def found(g: Grammar) -> sa.Select[Any]:
 
 
 def sizes(g: Grammar) -> sa.Select[Any]:
-    """Select each partition of our tables with its bytes, indexes included; no row for an ordinary table."""
+    """Select each partition of our tables with its size in bytes, including indexes. Selects no rows for an ordinary
+    table.
+    """
     parents = [g.oid(table.name) for table in PARTITIONED]
     child = pg_class.alias("leaf")
     return (
@@ -72,11 +74,11 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 
 def patience(_: Grammar) -> sa.Select[Any]:
-    """Set the timeouts of a transaction that locks whole tables: it gives up early, because all other sessions wait for
-    it.
+    """Set the timeouts of a transaction that locks whole tables: it gives up early, because all other sessions have to
+    wait for it.
 
-    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock this transaction gives up,
-    and not another one. A scan of a table is forced to be sequential.
+    The lock timeout is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, this transaction gives up
+    instead of another one. Tables are always scanned sequentially.
     """
     return _set(lock_timeout="700ms", enable_seqscan="on")
 
@@ -106,11 +108,10 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 
 
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Select the tasks that must be kept although `keep` counted them as droppable, or did not see them.
-
-    Only two changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its
-    producer's clock is wrong. Such a task has an outbox entry or a lease, or was claimed since, by an event whose
-    number was drawn after `keep` ran. So few rows are read.
+    """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
+    changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its producer's
+    clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded in an event
+    whose number was drawn after `keep` ran. So few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(
@@ -173,7 +174,7 @@ FORGET: Mapping[str, Builder] = {
         tables.task_steps,
     )
 }
-"""Deletes the rows in other tables that belong to the tasks of a dropped partition."""
+"""Deletes the rows in other tables that belong to tasks in a dropped partition."""
 
 
 def bring_executions(_: Grammar, executions: sa.FromClause, _events: sa.FromClause) -> sa.Insert:

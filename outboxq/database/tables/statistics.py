@@ -57,7 +57,7 @@ class QueueSamplesColumns(TypedColumns):
     delayed = Column(BigInteger, nullable=False)
     running = Column(BigInteger, nullable=False)
     failed = Column(BigInteger, nullable=False)
-    oldest_ready_at = Column(BoundedInstant)  # the due time of the task that is due for longest
+    oldest_ready_at = Column(BoundedInstant)  # the due time of the task that has been due longest
     exact = Column(Boolean, nullable=False)  # False: `ready` and `delayed` are lower bounds
 
 
@@ -65,7 +65,7 @@ queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bou
 
 
 class MaintenanceJobsColumns(TypedColumns):
-    """A row for each job that one worker at a time does on behalf of all: its lock and its due time."""
+    """A row for each job that one worker at a time does on behalf of all workers, with its lock and its due time."""
 
     name = Column(Text, primary_key=True)
     due_at = Column(BoundedInstant, nullable=False)

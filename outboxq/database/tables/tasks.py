@@ -1,8 +1,9 @@
 """Define the tables of tasks, their events, queues, keys and workers, and the metadata of all tables.
 
-There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive it.
-`verify` checks the references instead. No index on `task_executions` contains a column that a transition changes, so that
-PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task needs are in the narrow `task_leases`.
+There are no foreign keys between them: they would cost a third of the throughput, and a task's audit rows must outlive
+it. `verify` checks the references instead. No index on `task_executions` contains a column that a transition changes,
+so that PostgreSQL keeps those updates heap-only (HOT). Columns that only a running task needs are in the narrow
+`task_leases`.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_threshold": 5000,
     "autovacuum_vacuum_cost_delay": 0,
 }
-"""For small tables whose rows are constantly inserted and deleted: vacuum early, by number of rows instead of by
-fraction, at full speed.
+"""Settings for small tables whose rows are constantly inserted and deleted: vacuum early, by number of rows instead of
+by fraction, at full speed.
 """
 
 
@@ -66,11 +67,11 @@ VERSION_TABLE = "outboxq_alembic_version"
 version_table = Table(
     VERSION_TABLE, MetaData(), Column("version_num", Text), Column("oldest_code", Text), Column("fingerprint", Text)
 )
-"""The revision of the schema, and the oldest code that it admits; see `revisions.py`."""
+"""The revision of the schema, and the oldest code that it supports; see `revisions.py`."""
 
 
 class OptionColumns(TypedColumns):
-    """The options of a task, `model.TaskOptions`: of each execution, of each subscription and of each schedule."""
+    """The options of a task, `model.TaskOptions`, which every execution, subscription and schedule has."""
 
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
@@ -173,7 +174,7 @@ class TaskLeasesColumns(TypedColumns):
     This was compared with the same columns in `task_executions` and an index for the recovery. An index on
     `lease_expires_at` would prevent HOT for every update (claims, completions and heartbeats; 257 bytes of WAL a
     heartbeat against 81), and an old snapshot bloats this small table instead of the large one. This table does not
-    need an index on `lease_expires_at` either: recovery reads 1 000 running leases in 0.07 ms.
+    need an index on `lease_expires_at` either: recovery reads 1,000 running leases in 0.07 ms.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -299,7 +300,7 @@ class QueueSettingsColumns(TypedColumns):
     key_concurrency = Column(Integer)  # of each concurrency key; NULL: 1 where the next limits keys
     key_rate_limit = Column(Integer)  # of each key of either kind
     key_rate_seconds = Column(Seconds)
-    fair = Column(Boolean, nullable=False)  # keys take turns; False: the key with the longest due task is next
+    fair = Column(Boolean, nullable=False)  # keys take turns; False: the key whose task has been due longest is next
     updated_at = Column(BoundedInstant, nullable=False)
 
 

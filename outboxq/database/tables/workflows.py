@@ -13,8 +13,8 @@ from .tasks import AGGRESSIVE_VACUUM, OptionColumns, metadata
 class TaskBatchesColumns(TypedColumns):
     """A row for each batch and each chain. Its id is the `pipeline_execution_id` of its tasks.
 
-    Triggers count its finished tasks and enqueue the following tasks, so the counts are right even if a task is ended
-    by another release, by a person or in plain SQL. The row is locked when the end of a task is committed.
+    Triggers count its finished tasks and enqueue the following tasks, so the counts are right even if another release,
+    a person or plain SQL ends a task. The row is locked when a task's outcome is committed.
     """
 
     id = Column(Uuid, primary_key=True)
@@ -74,7 +74,7 @@ task_batch_changes = typed_table(
 class TaskStepsColumns(TypedColumns):
     """A row for each step that a task has completed, and for each sleep that it has begun. It is never updated.
 
-    The primary key keeps all steps of a task in one range, and refuses a second result of a step.
+    The primary key keeps all steps of a task in one range, and prevents a second result for a step.
     """
 
     task_execution_id = Column(Uuid, primary_key=True)
@@ -90,8 +90,8 @@ task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("t
 
 
 class TaskSchedulesColumns(OptionColumns):
-    """A row for each schedule. It has everything that is needed to plant a tick, so the planting worker need not know
-    the task.
+    """A row for each schedule. The row has everything that is needed to plant a tick, so the worker that plants it does
+    not need to know the task.
     """
 
     name = Column(Text, primary_key=True)
@@ -120,7 +120,7 @@ task_schedules = typed_table("task_schedules", metadata, TaskSchedulesColumns, *
 
 
 class ScheduleTicksColumns(TypedColumns):
-    """A row for each tick that became a task. The primary key refuses a second task for it."""
+    """A row for each tick that became a task. The primary key prevents a second task for the same tick."""
 
     schedule = Column(Text, primary_key=True)
     tick = Column(BoundedInstant, primary_key=True)

@@ -1,4 +1,4 @@
-"""Isolate rows that cannot be claimed or used: each such task fails alone, and its neighbours run.
+"""Isolate rows that cannot be claimed or used, so that only the task itself fails and other tasks run.
 
 The tables refuse such rows. This module handles rows that were written without the tables' constraints.
 """
@@ -37,8 +37,8 @@ log = logging.getLogger("outboxq.store")
 _AT_ONCE = 500
 _LONGEST = LONGEST.total_seconds()
 _PAUSE = 10
-"""Factor between the duration of a search in which all claims failed alike and the pause after it: a search takes up to 1,000
-transactions.
+"""The pause after a search in which all claims failed in the same way, as a multiple of the search's duration. A search
+takes up to 1,000 transactions.
 """
 
 
@@ -54,7 +54,7 @@ class _Tried(Exception):
 
 
 class Search:
-    """The time (monotonic) from which entries that no claim can take may be searched for again."""
+    """The time (monotonic) after which the search for entries that cannot be claimed may run again."""
 
     def __init__(self) -> None:
         self.again_at = -math.inf
@@ -68,14 +68,15 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     outcomes = []
     for claim, why in broken:
         error = sanitize(f"UnusableRow: its {why}; outboxq did not write that")
-        log.error("task %s is failed: %s", claim.id, error, extra=fields_of(claim, outcome=OUTCOMES[EventType.FAILED]))
+        fields = fields_of(claim, outcome=OUTCOMES[EventType.FAILED])
+        log.error("marking task %s as failed: %s", claim.id, error, extra=fields)
         outcomes.append(Outcome(claim=claim, event_type=EventType.FAILED, error=error, data={"error": error}))
     try:
         finish(store, outcomes, using=using)
     except Exception as error:
         if using is not None:
             raise
-        what = "tasks with unusable values could not be failed; they will be recovered when their leases expire"
+        what = "tasks with unusable values could not be marked as failed; they will be recovered when leases expire"
         say(log, logging.ERROR, what, error)
     bad = {claim.id for claim, _ in broken}
     return [claim for claim in claims if claim.id not in bad]
@@ -106,7 +107,9 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
 
 
 def perhaps_the_row(store: Transactions, error: Exception) -> bool:
-    """Return whether a row may have caused the error. Only the claim of another row, or `is_bad_value`, proves that it has."""
+    """Return whether a row may have caused the error. Only the claim of another row, or `is_bad_value`, proves that it
+    has.
+    """
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
 
@@ -139,9 +142,8 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
-    """Return the entries that cannot be claimed, and whether any other entry can be. A skipped entry proves neither.
-
-    An error that is not due to the entries is raised.
+    """Return the entries that cannot be claimed, and whether any other entry can be claimed. A skipped entry proves
+    neither. An error that the entries did not cause is raised.
     """
     try:
         return [], _claims_any(store, entries, worker_id)
@@ -180,7 +182,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
     except Exception as refused:
         if not perhaps_the_row(store, refused):
             raise  # the database does not accept writes now, so the entry is kept
-        log.exception("outbox entry %d cannot be claimed, and its task cannot be failed; the entry is deleted", entry)
+        log.exception("deleting outbox entry %d, which cannot be claimed; its task cannot be marked as failed", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:
         task_id = ended[0]["id"] if ended else "?"
@@ -225,14 +227,15 @@ _error = sa.bindparam("error", type_=sa.Text, required=True)
 
 
 def due_entries(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit due entries of all queues after :after; locks nothing."""
+    """Select up to :limit due entries in all queues after :after, without locking them."""
     entry = task_outbox.c
     due = sa.select(entry.id.label("entry_id")).where(entry.id > _after, entry.available_at <= g.now)
     return due.order_by(entry.id).limit(grammar.limit)
 
 
 def claim_entries(g: Grammar) -> Transition:
-    """Claim exactly these entries, whatever their keys and limits. The caller rolls it back, or has entries of expired tasks.
+    """Claim exactly these entries, regardless of their keys and limits. The caller rolls the claim back, or passes only
+    entries of expired tasks.
 
     Skips entries that another transaction has locked.
     """
@@ -280,7 +283,9 @@ def fail_entry(g: Grammar) -> Transition:
 
 
 def expired_in_batches(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit due entries of expired tasks of batches, with their batches; locks nothing."""
+    """Select up to :limit due entries of expired tasks that belong to batches, with their batches, without locking
+    them.
+    """
     entry, execution = task_outbox.c, task_executions.c
     # A scalar subquery remains a look-up by key. A join could read all tasks.
     pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
@@ -308,7 +313,7 @@ def put_off(g: Grammar) -> Transition:
 
 
 def forget_entry(_: Grammar) -> Statement:
-    """Delete only the entry :entry_id, because its task cannot be failed either."""
+    """Delete only the entry :entry_id, because its task cannot be marked as failed either."""
     entry = task_outbox.c
     return (
         sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.id)

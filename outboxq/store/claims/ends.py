@@ -45,10 +45,10 @@ _BEGIN = {
     (False, True): Begin.SINGLE_ASYNCHRONOUS,
     (False, False): Begin.ASYNCHRONOUS,
 }
-"""The kind of transaction, by whether it is durable and whether it is one statement."""
+"""The kind of transaction. The key says whether the transaction is durable, and whether it is one statement."""
 A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
-"""Lock timeout that is long enough to queue for the row of a batch while other workers commit the ends of its tasks one
-by one.
+"""Lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
+one.
 """
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
@@ -101,10 +101,10 @@ def finish(
     """End many claims of one worker in one statement, each with its own outcome.
 
     Returns the ids of the lost claims, for which nothing was written. Unless `durable`, PostgreSQL answers before the
-    commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and those tasks
-    run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
-    False and another session keeps a row locked for more than two seconds, the call ends with an error that
-    `is_locked_out` recognizes, and is not tried again.
+    commit is on disk: a crash of the server, but not of this process, may undo the most recent ends, and these tasks
+    will run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If `waits` is
+    False and another session keeps a row locked for more than two seconds, the call raises an error that
+    `is_locked_out` recognizes, and is not retried.
     """
     if not outcomes:
         return frozenset()
@@ -131,8 +131,8 @@ def finish_unlocked(
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
     Returns the ids of the lost claims and of the locked claims, which have not ended. For any other locked row, such as
-    that of a batch, the call waits a moment. Then it ends with an error that `is_locked_out` recognizes, and no claim
-    has ended.
+    a batch's row, the call waits a moment. Then it raises an error that `is_locked_out` recognizes, and no claim has
+    ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -158,7 +158,7 @@ def finish_unlocked(
 def begin(store: Transactions, claim: Claim) -> bool:
     """Record that the claim's handler is about to begin; returns whether the worker still holds the claim.
 
-    For claims made with `says_begin`. A crash of the server may undo it.
+    This is for claims made with `says_begin`. A server crash may undo it.
     """
     return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
@@ -170,10 +170,9 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker by their full length from now. Lost claims are not in the answer.
-
-    The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. It also writes `progress`, by
-    task id. A task without new progress keeps its last report.
+    """Extend the leases of these claims of one worker by their full length from now. Lost claims are missing from the
+    result. The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. The call also
+    writes `progress`, which is keyed by task id. A task without new progress keeps its last report.
     """
     if not claims:
         return {}
@@ -291,7 +290,7 @@ CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_k
 results.
 """
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""Ends of claims that are decided by the handler."""
+"""The ends of claims that the handler decides."""
 _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 
@@ -317,7 +316,7 @@ def end_unlocked(g: Grammar) -> Transition:
 
 
 def held(g: Grammar) -> Transition:
-    """Return the ids of the claims that the worker still holds. Locks nothing."""
+    """Return the ids of the claims that the worker still holds, without locking them."""
     return Transition(given=HELD, steps={"there": lambda r: _there(g, r, r["given"].c.id)}, returns="there")
 
 
@@ -393,11 +392,12 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> sa.Select[Any]:
-    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an operation.
+    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an
+    operation.
 
-    An interruption is the release of a transactional task whose transaction was ended by an error from outside. The query
-    ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one part for each
-    index.
+    An interruption is the release of a transactional task whose transaction was ended by an error from outside. The
+    query ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one
+    part for each index.
     """
     event = execution_events.c
     mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
@@ -429,7 +429,7 @@ def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition: the task, one of `ids`, is Running under this claim of this worker."""
+    """Return the condition that the task, one of `ids`, is Running under this claim of this worker."""
     execution = task_executions.c
     return sa.and_(
         g.among(execution.id, ids),
@@ -459,12 +459,12 @@ def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any
 
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
-    """Delete the leases of these ids that the worker still holds, through the index, so in the order of the ids.
-
-    They are not locked first: a lock and a deletion are two records in the database's log.
+    """Delete the leases of these ids that the worker still holds, through the index and therefore in the order of the
+    ids. They are not locked first, because a lock and a deletion are two records in the database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # IS TRUE keeps this a test of each lease found. A join could be planned in another order than that of the ids.
+    # Because of IS TRUE, this is tested for each lease found. A join could be executed in an order other than that of
+    # the ids.
     held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
         sa.delete(task_leases)

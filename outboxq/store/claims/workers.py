@@ -46,9 +46,11 @@ class LiveWorker:
     label: str
     """Host and process, for people."""
     queues: frozenset[str] | None
-    """Queues that the worker serves; None means all."""
+    """Queues that the worker serves; None means all queues."""
     topics: tuple[str, ...] | None
-    """Topics whose tasks the worker takes, exact or with a trailing `*`; None means all tasks, including those without a topic."""
+    """Topics whose tasks the worker runs, exact or with a trailing `*`; None means all tasks, including tasks without a
+    topic.
+    """
     concurrency: int
     task_names: frozenset[str]
     unknown_tasks: frozenset[tuple[str, str]] = frozenset()
@@ -89,17 +91,18 @@ class TakenTask:
 
     task_id: UUID
     task_name: str | None
-    """Name of the task; None if the task was pruned, as in the next field."""
+    """Name of the task; None if the task was pruned. The same applies to the next field."""
     status: TaskStatus | None
     """Current status."""
     event_type: EventType
-    """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries)."""
+    """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries).
+    """
     at: datetime
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """The tasks that others recovered from a worker, in the order of the recoveries."""
+    """The tasks that other workers recovered from a worker, in the order in which they were recovered."""
 
     tasks: builtins.list[TakenTask]
     is_complete: bool
@@ -124,7 +127,8 @@ class Workers:
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Register a worker that begins, or that `seen` did not find. `queues` and `topics` None mean all.
+        """Register a worker that begins, or that `seen` did not find. If `queues` or `topics` is None, the worker
+        serves all of them.
 
         `unknown_tasks` has the queue and name of each unknown task that the worker has recently come across. Without
         `using`, the notification requests of killed workers are deleted too.
@@ -203,8 +207,8 @@ class Workers:
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
         """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
 
-        The search reads 100 000 events from when the worker was last seen, which takes about 20 ms. It returns no tasks
-        for a worker without a row. The row is deleted when the worker stops, or a day after it was last seen.
+        The search reads 100,000 events, from when the worker was last seen, which takes about 20 ms. No tasks are
+        returned for a worker without a row. The row is deleted when the worker stops, or a day after it was last seen.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -255,7 +259,7 @@ def _worker(row: Row) -> LiveWorker:
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
-    """Return whether a worker with these topics, exact names or patterns, takes a task of this topic. A worker without
+    """Return whether a worker with these topics (exact names or patterns) runs tasks with this topic. A worker without
     topics (None) takes all tasks.
     """
     if topics is None:
@@ -310,7 +314,9 @@ def register(g: Grammar) -> sa.Insert:
 
 
 def seen(g: Grammar) -> sa.Update:
-    """Record that the worker is alive and which unknown task names it has met; no row if it is not registered."""
+    """Record that the worker is alive and which unknown task names it has met. Returns no row if it is not
+    registered.
+    """
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id).values(report)
     return touched.returning(workers.c.id)
@@ -339,11 +345,12 @@ def is_registered() -> sa.ColumnElement[bool]:
 
 
 def taken_back(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit ends of this worker's claims that other workers wrote, in the order of the recoveries.
+    """Select up to :limit ends of this worker's claims that other workers wrote, in the order in which they were
+    written.
 
-    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it would
-    slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases have
-    expired.
+    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it
+    would slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases
+    have expired.
     """
     columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
     window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
@@ -351,7 +358,7 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
     found = sa.select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
     mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
-    # Not a join, which might read all tasks.
+    # This is not a join, which might read all tasks.
     task_name, status = (
         sa.select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
         for column in (task_executions.c.task_name, task_executions.c.status)
@@ -366,7 +373,7 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
 
 
 def beyond(_: Grammar) -> sa.Select[Any]:
-    """Select one row if more than :most events have a number of at least :first."""
+    """Select one row if there are more than :most events with numbers from :first on."""
     after = sa.select(_event.sequence_num).where(_event.sequence_num >= _first).order_by(_event.sequence_num)
     return after.offset(_most).limit(sa.literal_column("1"))
 
@@ -414,7 +421,7 @@ class UnknownRun:
     times: int = 0
     since: datetime
     known_elsewhere: bool = False
-    """True if a live worker knows the task and would take it."""
+    """True if a live worker knows the task and would run it."""
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
@@ -503,8 +510,8 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def releases(g: Grammar) -> sa.Select[Any]:
-    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to them
-    since.
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to
+    them since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
@@ -544,8 +551,8 @@ def delayed(g: Grammar) -> sa.Select[Any]:
 
 
 def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return a condition: the event released a claim of one of these tasks as unknown, and no event without a lease token
-    followed.
+    """Return the condition that the event released a claim of one of these tasks as unknown, and no event without a
+    lease token followed.
     """
     event, other = execution_events.c, execution_events.alias("other").c
     later = sa.exists().where(

@@ -64,10 +64,10 @@ _COLUMNS = tuple(one.name for one in fields(TaskExecution))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskDetail:
-    """A task, the reason why it does not run, and its newest events."""
+    """A task, the reason why it is not running, and its newest events."""
 
     at: datetime
-    """Time of all data, by the database's clock."""
+    """The time at which all data was read, by the database's clock."""
     task: TaskExecution
     explanation: Explanation
     events: list[ExecutionEvent]
@@ -119,7 +119,9 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
 
 
 def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, using: object = None) -> TaskDetail:
-    """Return a task with its explanation and its newest `events` events, in at most five statements. Raises TaskNotFound."""
+    """Return a task with its explanation and its newest `events` events, in at most five statements. Raises
+    TaskNotFound.
+    """
     identifier(task_id)
     positive(events, "events")
 
@@ -147,9 +149,8 @@ def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, us
 
 
 def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: object = None) -> Mapping[UUID, Outlook]:
-    """Return the outlook of each of these tasks that is Ready or Running, by id.
-
-    It takes a few statements, however many tasks there are. A task that has changed since it was read is left out.
+    """Return the outlook for each of these tasks that is Ready or Running, keyed by id. This takes a few statements, no
+    matter how many tasks there are. A task that has changed since it was read is left out.
     """
     asked = [task for task in tasks if task.status in _UNFINISHED]
     ready = [task.id for task in asked if task.status is TaskStatus.READY]
@@ -170,7 +171,9 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
 
 
 def progress(store: Transactions, task_ids: Iterable[UUID], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress of the running tasks among these that have reported one, as of their last heartbeats."""
+    """Return the progress of those of these tasks that are running and have reported it, as of their last
+    heartbeats.
+    """
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}
@@ -301,14 +304,16 @@ def _origin_of(headers: str | None) -> str | None:
 
 
 def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
-    """Return the batch that waits for this dead letter to be redriven or discarded; None if there is no such batch."""
+    """Return the batch that is waiting for this dead letter to be redriven or discarded; None if there is no such
+    batch.
+    """
     batch_id = task.pipeline_execution_id
     found = _batch(target, batch_id) if is_batch(batch_id) else None
     return found if found is not None and found.awaited else None
 
 
 def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
-    """Return why this task, which has no row, is not enqueued; None if it follows no batch."""
+    """Return why this task, which has no row, is not enqueued; None if it does not follow a batch."""
     link = link_of(task_id)
     found = None if link is None else _batch(target, link.batch_id)
     return None if found is None or task_id not in found.then_ids[found.stage :] else _of_link(target, found, task_id)
@@ -355,7 +360,7 @@ def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
 
 
 def _advice(batch: Batch) -> str:
-    """Return the advice for the dead letter that a batch waits for."""
+    """Return the advice on the dead letter that a batch is waiting for."""
     end = "ends the chain" if batch.kind is BatchKind.CHAIN else "lets the batch continue without it"
     return f"redrive or discard it; discarding it {end}"
 
@@ -373,11 +378,11 @@ _available_at = sa.bindparam("available_at", type_=Instant, required=True)
 
 
 def waiting(g: Grammar) -> sa.Select[Any]:
-    """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its queue, and
-    the number of running tasks if the queue limits it.
+    """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its
+    queue, and the number of running tasks if the queue limits it.
 
-    The columns are subqueries, so each task costs a few look-ups, however many tasks wait. The settings of each queue are read
-    once.
+    The columns are subqueries, so each task costs a few look-ups, no matter how many tasks are waiting. The settings of
+    each queue are read once.
     """
     among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)
     columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
@@ -457,7 +462,7 @@ def labels(g: Grammar) -> sa.Select[Any]:
 
 
 def ahead(g: Grammar) -> sa.Select[Any]:
-    """Count the due tasks of the queue that a claim takes before this task, up to MOST + 1."""
+    """Count the due tasks in the queue that will be claimed before this task, up to MOST + 1."""
     older = sa.or_(
         _entry.available_at < _available_at, sa.and_(_entry.available_at == _available_at, _entry.id < _entry_id)
     )
@@ -467,14 +472,14 @@ def ahead(g: Grammar) -> sa.Select[Any]:
         _entry.priority >= _priority,
         sa.or_(_entry.priority > _priority, older),
     )
-    # In two parts, each of which has its own index.
+    # The query has two parts, each of which has its own index.
     parts = sa.union_all(before.where(_entry.partition_key.is_(None)), before.where(_entry.partition_key.is_not(None)))
     counted = sa.select(parts.subquery("parts")).limit(sa.literal_column(str(MOST + 1))).subquery("counted")
     return sa.select(sa.func.count().label("tasks")).select_from(counted)
 
 
 def progress_of(g: Grammar) -> sa.Select[Any]:
-    """Select the progress of the running tasks of :asked that have reported one. Heartbeats write it."""
+    """Select the progress of the running tasks in :asked that have reported it. Heartbeats write it."""
     lease = task_leases.c
     return sa.select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
         g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)

@@ -1,4 +1,4 @@
-"""Reasons why tasks do not run, with their words and the commands that help."""
+"""Reasons why tasks are not running, with their descriptions and the commands that help."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Reason(StrEnum):
     """A dead letter holds the task's partition key."""
     KEY_RUNNING = "key_running", "another task of its key is running"
     KEY_WAITING = "key_waiting", "behind another task of its key"
-    """An earlier task of the same partition key comes first."""
+    """An earlier task with the same partition key comes first."""
     KEY_LIMIT = "key_limit", "limit of its key"
-    """The number of running tasks of the concurrency key has reached its limit."""
+    """The number of running tasks with the concurrency key has reached its limit."""
     KEY_RATE = "key_rate", "rate of its key"
     """The key has used up its starts."""
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
     RATE_LIMIT = "rate_limit", "rate limit"
     NO_WORKER = "no_worker", "no worker on its queue"
-    TOPIC_UNWANTED = "topic_unwanted", "no worker takes its topic"
+    TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
     DUE = "due"
     """Nothing prevents the task from starting."""
@@ -65,17 +65,17 @@ class Cure:
     purpose: str
     """Purpose of the command in words: ``resume it``."""
     command: tuple[str, ...]
-    """Words after the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
+    """The words that follow the program's name, for `FrontEnd.typed`: ``("queue", "resume", "mail")``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer of `explain`: the reason why a task does not run, and commands that help."""
+    """The answer of `explain`: the reason why a task is not running, and the commands that help."""
 
     reason: Reason
     sentence: str
     cures: tuple[Cure, ...] = ()
-    """Commands that help; empty if none does."""
+    """Commands that help; empty if there are no such commands."""
     waits_for: UUID | None = None
     """Id of the task that must end first."""
     due_at: datetime | None = None
@@ -104,7 +104,7 @@ def inconsistent(what: str) -> Explanation:
 
 
 def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
-    """Return the commands that redrive or discard a dead letter. Their descriptions call it `which`."""
+    """Return the commands that redrive or discard a dead letter. Their descriptions refer to it as `which`."""
     redrive = cure_of(f"redrive {which}", "failed", "redrive", task_id)
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 

@@ -1,4 +1,6 @@
-"""The rules that say why a task does not run, each with its sentence. One task and a page of tasks use the same rules."""
+"""The rules that determine why a task is not running, each with its sentence. One task and a page of tasks use the same
+rules.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
 
 _OVERDUE = 0.6
-"""Fraction of a lease by which a live worker has extended it. A worker extends a lease after a third of it, or after
-half of it at the latest.
+"""The fraction of a lease after which a live worker has extended it. A worker extends a lease after a third of it, or
+after half of it at the latest.
 """
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every 30 seconds, and a report may be slow."""
@@ -138,8 +140,8 @@ def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 
 
 def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if another task owns the key or comes first in it. In a queue that limits its keys, the tasks
-    of a concurrency key are not ordered.
+    """Return the reason if another task owns the key or comes before this task. In a queue that limits its keys, the
+    tasks with a concurrency key are not ordered.
     """
     if task.partition_key is None or (task.concurrency_key is not None and facts.key_of(task) is not None):
         return None
@@ -197,7 +199,7 @@ def _times(rate: Bucket) -> str:
 
 
 def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
-    """Return the reason if there is no live worker that takes the task and knows it."""
+    """Return the reason if no live worker would run the task and knows it."""
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker serves its queue {task.queue!r}"
@@ -205,7 +207,7 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
     taking = [one for one in here if one.takes(task.topic)]
     if not taking:
         what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
-        sentence = f"no live worker on its queue takes {what}"
+        sentence = f"no live worker on its queue handles {what}"
         return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
     if any(task.task_name in one.task_names for one in taking):
         return None

@@ -1,4 +1,6 @@
-"""Find what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown tasks."""
+"""Find what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Rule(StrEnum):
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_UNCLOSED = "batch_unclosed"
-    """The `with` block of a batch raised an error, but its transaction was committed: no task will follow the batch."""
+    """The `with` block of a batch raised an error, but its transaction was committed, so no task will follow the
+    batch.
+    """
     FAILED = "failed"
     """Tasks have recently become dead letters."""
     OLDEST = "oldest"
@@ -38,16 +42,16 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthLimits:
-    """Limits of the rules. None or False switches a rule off."""
+    """The limits for the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
     """The maximum time for which a task may be due."""
     failed: int | None = 0
-    """Maximum number of dead letters that failed within `failed_within`, in all queues together."""
+    """Maximum number of tasks, in all queues together, that became dead letters within `failed_within`."""
     failed_within: timedelta = timedelta(hours=1)
     no_worker: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """The maximum delay until the ticks of a schedule have become tasks. Workers plant them a minute ahead."""
+    """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
     queue_paused: bool = False
     key_held: bool = True
@@ -66,7 +70,7 @@ class HealthLimits:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A rule that is broken."""
+    """A broken rule."""
 
     rule: Rule
     subject: str
@@ -77,9 +81,8 @@ class Problem:
 
 
 def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, the most urgent rule first, then by subject.
-
-    `seen` has the rows that `overview.signals` selects.
+    """Return the broken rules, sorted by urgency and then by subject. `seen` has the rows that `overview.signals`
+    selects.
     """
     found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
     rank = {rule: number for number, rule in enumerate(Rule)}
@@ -111,7 +114,7 @@ def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits
             yield _held(one, held)
         if too_many and (failed := failed_lately.get(one.queue)):
             within = span_of(limits.failed_within)
-            sentence = f"{_number(failed, 'task')} of {name} failed for good in the last {within}"
+            sentence = f"{_number(failed, 'task')} in {name} failed permanently in the last {within}"
             yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
         age = one.oldest_ready_age
         if limits.oldest is not None and age is not None and age > limits.oldest:
@@ -127,7 +130,7 @@ def _paused_for(seen: Present, one: Statistics) -> str:
 
 
 def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:
-    sentence = f"a task of the queue {one.queue!r} has been due for {span_of(age)}"
+    sentence = f"a task in the queue {one.queue!r} has been due for {span_of(age)}"
     if one.paused:
         paused = f"{sentence}; the queue has been paused for {_paused_for(seen, one)}"
         return _of(Rule.OLDEST, one, paused, _resume(one.queue))
@@ -139,12 +142,12 @@ def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
     key, task_id = held[0]
     if len(held) == 1:
         sentence = (
-            f"tasks of the queue {one.queue!r} are waiting for the dead letter {task_id}, which holds their key {key!r}"
+            f"tasks in the queue {one.queue!r} are waiting for the dead letter {task_id}, which holds their key {key!r}"
         )
     else:
         sentence = (
-            f"tasks of the queue {one.queue!r} are waiting for {len(held)} dead letters that hold their keys, such as {task_id}, "
-            f"which holds {key!r}"
+            f"tasks in the queue {one.queue!r} are waiting for {len(held)} dead letters that hold their keys, such as "
+            f"{task_id}, which holds {key!r}"
         )
     return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
 

@@ -27,9 +27,13 @@ from ..claims.due import asked_queues
 from ..transactions import Transactions
 
 BOUND = 10_000
-"""Maximum number of counted entries of each queue and priority, and of dead letters. Samples contain larger counts."""
+"""Maximum number of entries counted for each queue and priority, and of dead letters counted. Samples contain larger
+counts.
+"""
 BOUND_BY_TASK = 1_000
-"""Maximum number of entries of each queue and priority whose task names are looked up, each in a large table."""
+"""Maximum number of entries of each queue and priority whose task names are looked up. Each look-up reads a large
+table.
+"""
 LOOKED_UP = 1_000
 """Maximum number of delayed tasks that are looked up to find the ones that are waiting for a retry."""
 STATES = ("ready", "delayed", "running", "failed")
@@ -37,7 +41,7 @@ MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_l
 """Names of the flags that mark a number as a lower bound."""
 
 Found = dict[tuple[str, str | None], Row]
-"""Numbers by queue, or by queue and task name."""
+"""The numbers for each queue, or for each task name in each queue."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,12 +50,13 @@ class Live:
 
     now: datetime
     found: Found
-    """For each queue, or each task name in it: the nonzero values of `STATES` and `MARKS`, `retrying` and `oldest_ready_at`."""
+    """For each queue, or each task name in it: the nonzero values of `STATES` and `MARKS`, `retrying` and
+    `oldest_ready_at`.
+    """
     signs: Mapping[str, list[Row]]
     """Other rows of the statement, by kind."""
     failed_at_least: bool
-    """True if there are more dead letters than the bound, in all queues together. The uncounted ones may belong to any
-    queue.
+    """True if all queues together have more dead letters than the bound. The uncounted ones may belong to any queue.
     """
 
 
@@ -66,10 +71,11 @@ def count(
     retries: bool = True,
     **values: Any,
 ) -> Live:
-    """Count the tasks of these queues (None: of all), up to `most` (None: the default bound) in each state, in two statements.
+    """Count the tasks in these queues (None means all queues), up to `most` in each state (None means the default
+    bound), in two statements.
 
-    With `retries`, it looks up which delayed tasks are waiting for a retry; otherwise they count as delayed. `builder`
-    is a statement that selects rows of further kinds, and takes `values`.
+    With `retries`, this looks up which delayed tasks are waiting for a retry; otherwise they count as delayed.
+    `builder` builds a statement that selects further kinds of rows, and takes `values`.
     """
     bound = most or BOUND
     waiting_most, looked_up = BOUND_BY_TASK if by_task else bound, LOOKED_UP if retries else 0
@@ -124,14 +130,14 @@ _COLUMNS: Mapping[str, Any] = {
 
 
 def present(g: Grammar) -> sa.Select[Any]:
-    """Select rows of several kinds, which fill different columns: the time, and the running and failed tasks of each
+    """Select several kinds of rows, which fill different columns: the time, and the running and failed tasks of each
     queue. At most :most dead letters are counted.
     """
     return signals(*counts(g))
 
 
 def present_by_task(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `present` by queue and task name."""
+    """Select the rows of `present`, grouped by queue and task name."""
     return signals(*counts(g, by_task=True))
 
 
@@ -259,7 +265,7 @@ def _entries(g: Grammar, queues: sa.FromClause, *, with_key: bool, due: bool) ->
 
 
 def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.ColumnElement[bool]:
-    """Return a condition: the entry belongs to this queue and, if it does not have a key, to this priority."""
+    """Return the condition that the entry belongs to this queue and, if it does not have a key, to this priority."""
     if with_key:
         return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None))
     same = entry.c.priority == queues.c.priority
@@ -270,7 +276,7 @@ WAITING: Mapping[bool, Mapping[bool, Builder]] = {
     by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
     for by_task in (False, True)
 }
-"""The statements, by whether they count by task and by whether they count only the given queues."""
+"""The statements. The key says whether a statement counts by task, and whether it counts only the given queues."""
 
 
 def _retry_at(task_id: sa.ColumnElement[Any]) -> sa.Select[Any]:

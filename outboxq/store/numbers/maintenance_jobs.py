@@ -1,4 +1,4 @@
-"""Let one worker at a time do a job for all of them, such as taking samples or rolling up metrics.
+"""Let one worker at a time do a job on behalf of all workers, such as taking samples or rolling up metrics.
 
 A row of `maintenance_jobs` holds the time from which a job is due.
 """
@@ -68,7 +68,9 @@ _pause = sa.bindparam("pause_seconds", type_=sa.Double, required=True)
 
 
 def due(g: Grammar) -> sa.Select[Any]:
-    """Select the seconds until the job is due (at most 0 if it is); no row if the job does not exist."""
+    """Select the number of seconds until the job is due, which is at most 0 if it is due now. Selects no row if the job
+    does not exist.
+    """
     seconds = g.between(g.now, _job.due_at) / sa.literal_column("1000000.0", sa.Double)
     left = sa.case((_job.done_at > g.now, sa.literal_column("0.0", sa.Double)), else_=seconds)
     return sa.select(left.label("seconds")).where(_job.name == _name)
@@ -93,7 +95,7 @@ def take(g: Grammar) -> sa.Update:
 
 
 def lock(_: Grammar) -> sa.Select[Any]:
-    """Lock the row of the job; no row if another session has locked it."""
+    """Lock the row of the job. Returns no row if another session has locked it."""
     return sa.select(_job.name).where(_job.name == _name).with_for_update(skip_locked=True)
 
 

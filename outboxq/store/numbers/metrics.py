@@ -1,4 +1,5 @@
-"""Store the counts of workers: written every ten seconds, rolled up to longer spans as they age, deleted after 90 days.
+"""Store the counts of workers. They are written every ten seconds, rolled up into longer spans as they age, and deleted
+after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
 sums in one transition, so each row is rolled up once, even if two workers attempt it.
@@ -40,8 +41,8 @@ LEVELS = (
 )
 """Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
-The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5. For 20 tasks, it reads 4 800
-rows. With one-minute spans only, it would read 28 800 rows and take six times as long: `python -m
+The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5. For 20 tasks, it reads 4,800
+rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
 benchmarks.dashboard`.
 
 With ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python -m benchmarks.status`.
@@ -51,7 +52,7 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskMetric:
-    """Attempts at one task of one queue that ended within ten seconds on one worker."""
+    """The attempts at one task in one queue that ended on one worker within a span of ten seconds."""
 
     id: UUID
     """The id of the row, so that a row that is sent twice is written only once."""
@@ -68,7 +69,9 @@ class TaskMetric:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Percentiles:
-    """Percentiles of durations, by nearest rank: 50, 95 and 99 percent of the durations are not longer than these."""
+    """Percentiles of durations, by nearest rank: 50, 95 and 99 percent of the durations are no longer than these
+    values.
+    """
 
     p50: timedelta
     p95: timedelta
@@ -77,7 +80,7 @@ class Percentiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricPoint:
-    """Attempts that ended in one step of time."""
+    """The attempts that ended within one time step."""
 
     at: datetime
     """Start of the step."""
@@ -86,12 +89,12 @@ class MetricPoint:
     failed: int = 0
     """Number of tasks that ended as Failed."""
     retried: int = 0
-    """Number of attempts that failed and were followed by another."""
+    """Number of attempts that failed and were followed by another attempt."""
     cancelled: int = 0
     wait: Percentiles | None = None
-    """Time from due to start; None if no attempt began."""
+    """Time from when a task was due to its start; None if no attempt began."""
     run: Percentiles | None = None
-    """Time from the start to the end of the handler; None if no handler ended."""
+    """Time that handlers ran; None if no handler finished."""
 
 
 class Metrics:
@@ -123,17 +126,19 @@ class Metrics:
         task: str | None = None,
         using: object = None,
     ) -> list[MetricPoint]:
-        """Return a point for each step from `since` to `until` (None: to now), of one queue or task or of all, oldest first.
+        """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or task or
+        for all of them.
 
         A span of ten seconds belongs to the step in which it begins. Old counts are kept in longer spans (`LEVELS`); if
         the step is shorter, a span belongs to the first of the steps that it covers. Raises InvalidArgument for more
-        than 2 000 steps.
+        than 2,000 steps.
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
 
     def sum_up(self, *, spans: int = 100) -> int:
-        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of spans.
+        """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
+        spans.
 
         Each span is a separate transaction, and is rolled up once, however many workers attempt it. The call returns
         early if the owner of the store has no time left.
@@ -170,23 +175,23 @@ class Metrics:
 def happened(target: Target, since: datetime, *, by_task: bool) -> Found:
     """Add up the counts of workers since a given time, by queue or task, under the names used in `Statistics`.
 
-    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds when it ends,
-    so the window begins and ends up to ten seconds earlier.
+    The result is empty if no worker has written counts since then. A worker writes a span of ten seconds when the span
+    ends, so the window begins and ends up to ten seconds earlier.
     """
     rows = target.run(SINCE["by_task" if by_task else "by_queue"], {"since": since - timedelta(seconds=SPAN)})
     return {(row["queue"], row.get("task_name")): _numbers(row) for row in rows}
 
 
 def first_counted(target: Target) -> datetime | None:
-    """Return the start of the first stored span; None if there is no such value."""
+    """Return the start of the first stored span; None if no span is stored."""
     return target.run(first)[0]["at"]  # type: ignore[no-any-return]
 
 
 def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
     """Return the duration that `percent` of the values do not exceed, by nearest rank, interpolated within its bucket.
 
-    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration above
-    one hour counts as one hour.
+    The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration
+    above one hour counts as one hour.
     """
     total = sum(histogram)
     rank, before = (total * percent + 99) // 100, 0
@@ -243,12 +248,12 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the start of the span of this length that contains the time."""
+    """Return the start of the span of this length in which the time falls."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 
 SPAN = 10
-"""Length in seconds of the span of a worker's row."""
+"""Length, in seconds, of the span that a worker's row covers."""
 WAIT = tuple(f"wait_{bucket}" for bucket in range(BUCKETS))
 RUN = tuple(f"run_{bucket}" for bucket in range(BUCKETS))
 SUMMED: Columns = {
@@ -294,7 +299,7 @@ def newest_to_sum_up(_: Grammar) -> sa.Select[Any]:
 
 
 def sum_up(g: Grammar) -> Transition:
-    """Replace the rows that begin from :begin to before :end, and are shorter than :seconds, with their sums.
+    """Replace the rows that begin at or after :begin and before :end, and are shorter than :seconds, with their sums.
 
     Returns the rows that were replaced.
     """
@@ -335,7 +340,7 @@ def first(_: Grammar) -> sa.Select[Any]:
 
 
 def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
-    """Select the sums over the spans that begin at :since or later."""
+    """Select the sums over all spans that begin at :since or later."""
     names = _KEY if by_task else _KEY[:1]
     sums = (
         sa.cast(sa.func.sum(_metric[name]), sa.BigInteger if name not in SECONDS else sa.Double).label(name)
@@ -349,7 +354,9 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
 
 
 def series(g: Grammar) -> sa.Select[Any]:
-    """Select the sums of each step of :step microseconds from :since to before :until, of one :queue or :task_name or all."""
+    """Select the sums for each step of :step microseconds, from :since up to but excluding :until, for one :queue or
+    :task_name or for all.
+    """
     micros = sa.bindparam("step", type_=sa.BigInteger, required=True)
     same = [sa.or_(wanted.is_(None), _metric[name] == wanted) for name, wanted in _WANTED.items()]
     spans = (
@@ -363,9 +370,9 @@ def series(g: Grammar) -> sa.Select[Any]:
 
 _KEY = ("queue", "task_name")
 _WANTED = {name: sa.bindparam(name, type_=sa.Text, required=True) for name in _KEY}
-"""Filters; NULL for any value."""
+"""Filters. NULL matches any value."""
 SINCE: Mapping[str, Builder] = {
     "by_queue": partial(_since_then, by_task=False),
     "by_task": partial(_since_then, by_task=True),
 }
-"""Statements that sum the counts, by queue or by queue and task name."""
+"""The statements that sum the counts for each queue, or for each task name in each queue."""

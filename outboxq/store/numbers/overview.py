@@ -1,7 +1,6 @@
-"""Read the overview of an outbox: the numbers of all queues, the problems, the change mark, and trends.
-
-A few statements read all of it at a cost that does not depend on the size of the tables: each part uses an index, reads a small
-table, or stops after a bounded number of rows.
+"""Read the overview of an outbox: the numbers for all queues, the problems, the change mark, and trends. A few
+statements read all of this at a cost that does not depend on the size of the tables: each part uses an index, reads a
+small table, or stops after a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ class Overview:
     """Number of tasks that are due later, including retries."""
     running: int
     failed: Count
-    """Number of dead letters, whenever they failed."""
+    """Number of dead letters, no matter when they failed."""
     oldest_ready_at: datetime | None
     live_workers: int
     queues: list[Statistics]
-    """Current numbers for each queue that has tasks, dead letters, settings or a live worker, by name, without the
-    values for a time window. Retries are in `delayed`.
+    """Current numbers for each queue that has tasks, dead letters, settings or a live worker, sorted by name, without
+    the values for a time window. Retries are in `delayed`.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -71,29 +70,26 @@ class Trends:
 
 
 def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
-    """Return the current numbers of all queues, and the problems according to the rules in `health`.
-
-    At most 10 000 waiting tasks of each queue and priority, and 10 000 dead letters, are counted. Beyond that, the last
-    sample of the queue is used. It takes four statements, and a fifth if it needs the samples.
+    """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
+    waiting tasks of each queue and priority, and 10,000 dead letters, are counted. Beyond that, the last sample of the
+    queue is used. The call takes four statements, and a fifth if it needs the samples.
     """
     limits = limits or HealthLimits()
     return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
 
 
 def health(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> list[Problem]:
-    """Return the broken rules, the most urgent first; empty if all is well. It reads the same data as `overview`.
-
-    `limits` None means the default limits. Raises InvalidArgument for limits below 0.
+    """Return the broken rules, the most urgent first; empty if all is well. This reads the same data as `overview`. If
+    `limits` is None, the default limits apply. Raises InvalidArgument for limits below 0.
     """
     return overview(store, limits, using=using).problems
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
-    starts or stops. It takes one statement, which reads indexes and small tables.
-
-    It does not notice changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load
-    of workers, pruned tasks, or a task that was enqueued 200 events ago in a transaction that commits only now.
+    starts or stops. The call takes one statement, which reads indexes and small tables. The string does not reflect
+    changes that do not write a row (a delayed task that becomes due, an age), heartbeats, the load of workers, pruned
+    tasks, or a task that was enqueued 200 events ago in a transaction that has only now been committed.
     """
 
     def work(target: Target) -> str:
@@ -114,10 +110,9 @@ def trends(
     held_keys: int | None = None,
     using: object = None,
 ) -> Trends:
-    """Return the series of `metrics` and of `samples` for the same steps, of one queue or of all, in one transaction.
-
-    With `held_keys`, at most this number of keys of the queue that dead letters hold are included. Raises InvalidArgument for
-    more than 2 000 steps.
+    """Return the series of `metrics` and of `samples` for the same steps, for one queue or for all queues, in one
+    transaction. With `held_keys`, the result includes at most this number of the queue's keys that dead letters hold.
+    Raises InvalidArgument for more than 2,000 steps.
     """
     name = storable(queue, "queue")
     limit = None if queue is None or held_keys is None else positive(held_keys)
@@ -165,8 +160,8 @@ HELD = 100
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for them."""
 NEWEST = 200
-"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower number is
-committed later.
+"""Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower
+number is committed later.
 """
 _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since = (
@@ -178,7 +173,7 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
-    """Select the rows of `live.present`, and rows of further kinds: recent failures, held keys with waiting tasks,
+    """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
     schedules that are overdue or were planted by a clock that was running fast, and unclosed batches.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)

@@ -40,15 +40,15 @@ class QueueSettings:
 
     queue: str
     paused_at: datetime | None = None
-    """The time at which the queue was paused; since then, its tasks are not claimed; None if it is not paused."""
+    """The time at which the queue was paused, after which no tasks are claimed from it; None if it is not paused."""
     concurrency: int | None = None
-    """The maximum number of its tasks that run at once on all machines together; None means no limit."""
+    """The maximum number of tasks from this queue that run at once, on all machines together; None means no limit."""
     rate: tuple[int, timedelta] | None = None
     """The maximum number of starts per period on all machines together; None means no limit."""
     concurrency_per_key: int | None = None
-    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    """Maximum number of tasks with the same concurrency key that run at once; None means 1."""
     rate_per_key: tuple[int, timedelta] | None = None
-    """Maximum number of starts of one concurrency key or partition key per period; None means no limit."""
+    """Maximum number of starts per period for each concurrency key or partition key; None means no limit."""
     fair: bool = True
     """True if partition keys take turns. False if the key whose task has been due the longest is next."""
     updated_at: datetime | None = None
@@ -63,7 +63,7 @@ class HeldKey:
     dead_letter: UUID
     failed_at: datetime
     waiting: Count
-    """Number of tasks that wait for the dead letter, counted up to 1 000."""
+    """Number of tasks that are waiting for the dead letter, counted up to 1,000."""
 
 
 class Queues:
@@ -98,11 +98,10 @@ class Queues:
         create: bool = False,
         using: object = None,
     ) -> QueueSettings:
-        """Limit the running tasks of a queue, or its starts per period: `rate=(100, timedelta(minutes=1))`.
-
-        The limits per key apply to the running tasks of one concurrency key, and to the starts of one key per period.
-        An omitted limit is not changed, and None removes a limit. Running tasks continue. `create` is as in `pause`.
-        Raises InvalidArgument and QueueNotFound.
+        """Limit how many tasks in a queue run at once, or how many start per period: `rate=(100,
+        timedelta(minutes=1))`. The limits per key apply to the running tasks with the same concurrency key, and to the
+        starts per period with the same key. An omitted limit is not changed, and None removes a limit. Running tasks
+        continue. `create` works as in `pause`. Raises InvalidArgument and QueueNotFound.
         """
         counts = {"concurrency": concurrency, "concurrency_per_key": concurrency_per_key}
         rates = {"rate": rate, "rate_per_key": rate_per_key}
@@ -121,7 +120,7 @@ class Queues:
     def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
         """Let keys take turns (the default), or take the key whose task has been due the longest next.
 
-        `create` is as in `pause`. Raises QueueNotFound.
+        `create` works as in `pause`. Raises QueueNotFound.
         """
         if type(fair) is not bool:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
@@ -130,8 +129,8 @@ class Queues:
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
         """Delete and return the settings of a queue without tasks, for example after a mistyped name.
 
-        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or running tasks
-        or dead letters, which could start without the settings; use `resume` and `limit` instead.
+        Raises QueueNotFound for a queue without settings. Raises InvalidTransition while the queue has waiting or
+        running tasks or dead letters, which could start without the settings; use `resume` and `limit` instead.
         """
         values = {"queue": storable(queue, "queue")}
 
@@ -153,20 +152,20 @@ class Queues:
 
     def is_known(self, queue: str, *, using: object = None) -> bool:
         """Return whether the queue is used by a task, a setting, a subscription, a schedule, a live worker or a
-        declared task. Of the finished tasks, the newest 10 000 are searched.
+        declared task. Among the finished tasks, only the newest 10,000 are searched.
         """
         storable(queue, "queue")
         return self._store.run(lambda target: self._is_known(target, queue), using=using, begin=Begin.READ)
 
     def settings(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return the queues that have settings, by name."""
+        """Return the queues that have settings, sorted by name."""
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return, by name, all queues that have settings, waiting or running tasks or dead letters, that are in the
-        last sample, or that a live worker serves. A queue without settings has the defaults.
+        """Return all queues, sorted by name, that have settings, waiting or running tasks or dead letters, that are in
+        the last sample, or that a live worker serves. A queue without settings has the defaults.
 
-        At most 10 000 dead letters are searched.
+        At most 10,000 dead letters are searched.
         """
 
         def work(target: Target) -> builtins.list[QueueSettings]:
@@ -227,8 +226,8 @@ class Queues:
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
-        """Change the settings, and return the row. If the rate per key changes, it begins with full buckets."""
-        # The row is locked before its rate is compared, so that claims do not use starts of the old rate meanwhile.
+        """Change the settings, and return the row. If the rate per key changes, all buckets are full again."""
+        # The row is locked before its rate is compared, so that no claim uses a start of the old rate in the meantime.
         old = self._write(target, queue, {}) if "rate_per_key" in settings else None
         row = self._write(target, queue, settings)
         if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
@@ -305,7 +304,7 @@ _COLUMNS = {
     "rate_per_key": ("key_rate_limit", "key_rate_seconds"),
     "fair": ("fair",),
 }
-"""Settings that can be changed, and their columns."""
+"""The settings that can be changed, with their columns."""
 _paused = sa.bindparam("paused", type_=sa.Boolean, required=True)
 _sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for name in _COLUMNS}
 """True for each setting that a change sets. The other settings are not changed."""
@@ -314,7 +313,7 @@ _sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for
 def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first pause.
 
-    If the rate limit changes, it begins with a full bucket.
+    If the rate limit changes, its bucket is full again.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {

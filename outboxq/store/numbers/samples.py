@@ -1,4 +1,4 @@
-"""Take samples: the number of tasks in each state in each queue. One worker takes them for all of them."""
+"""Take samples of the number of tasks in each state in each queue. One worker takes them on behalf of all workers."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class QueueSample:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DepthPoint:
-    """Number of tasks in each state at the last sample of a step. All are None in a step without a sample, or without tasks to
-    count.
+    """Number of tasks in each state in the last sample of a step. All numbers are None for a step without a sample, or
+    without tasks to count.
     """
 
     at: datetime
@@ -64,7 +64,7 @@ class Samples:
     def __init__(self, store: Transactions) -> None:
         self._store = store
         self._thinned_before = EARLIEST
-        """The time before which this process knows all samples to be thinned out."""
+        """This process knows that all samples before this time have been thinned out."""
 
     def latest(self, *, using: object = None) -> dict[str, QueueSample]:
         """Return the last sample of each queue that had tasks at that time."""
@@ -79,10 +79,11 @@ class Samples:
         queue: str | None = None,
         using: object = None,
     ) -> list[DepthPoint]:
-        """Return a point for each step from `since` to `until` (None: to now), of one queue or of all together, oldest first.
+        """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or for all
+        queues together.
 
-        Samples are taken at most every 15 seconds. Of the samples that are older than 48 hours, one per hour is kept.
-        Raises InvalidArgument for more than 2 000 steps.
+        Samples are taken at most every 15 seconds. After 48 hours, only one sample per hour is kept.
+        Raises InvalidArgument for more than 2,000 steps.
         """
         read = partial(depth_points, queue=storable(queue, "queue"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -90,19 +91,20 @@ class Samples:
     def by_queue(
         self, *, since: datetime, until: datetime, step: timedelta | float, using: object = None
     ) -> dict[str, list[int | None]]:
-        """Return the number of due tasks in each queue at the last sample of each step; None in a step without a sample.
-
-        It reads at most 20 000 rows; with more queues than that, the oldest steps are left out. Raises InvalidArgument for more
-        than 2 000 steps.
+        """Return the number of due tasks in each queue in the last sample of each step; None for a step without a
+        sample. At most 20,000 rows are read; if there are more, the oldest steps are left out. Raises InvalidArgument
+        for more than 2,000 steps.
         """
         return read_steps(self._store, _by_queue, since=since, until=until, step=step, using=using)
 
     def look(self) -> list[QueueSample]:
-        """Count the tasks of each queue, up to 10 000 in each state. `exact` is False for a count that reached this bound."""
+        """Count the tasks in each queue, up to 10,000 in each state. `exact` is False for a count that reached this
+        bound.
+        """
         return self._store.run(partial(_counted, self._store, None), begin=Begin.READ)
 
     def count(self) -> list[QueueSample]:
-        """Count all tasks of each queue. It reads every entry of the outbox."""
+        """Count all tasks in each queue. This reads every entry in the outbox."""
         return self._store.run(partial(_counted, self._store, _ALL), begin=Begin.SNAPSHOT)
 
     def record(self, found: Iterable[QueueSample]) -> None:
@@ -201,7 +203,8 @@ STEPS: Columns = {"begins_at": Instant, "ends_at": Instant}
 
 
 def series(g: Grammar) -> sa.Select[Any]:
-    """Select the last sample of each of :steps, with the sums of all queues or of :queue; NULL for a step without a sample.
+    """Select the last sample of each of :steps, with the sums for all queues or the numbers for :queue; NULL for a step
+    without a sample.
 
     The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
     step is one look-up in the primary key, however many samples there are.

@@ -48,9 +48,9 @@ def read_steps(
     step: timedelta | float,
     using: object,
 ) -> _T:
-    """Return the result of `read` for the steps up to `until` (None: to now), in one transaction.
+    """Return the result of `read` for the steps up to `until` (None means now), in one transaction.
 
-    Raises InvalidArgument for a step below a second, for an empty period, and for too many steps.
+    Raises InvalidArgument for a step shorter than a second, for an empty period, and for too many steps.
     """
 
     def work(target: Target) -> _T:
@@ -66,5 +66,5 @@ def _steps(since: datetime, until: datetime, step: timedelta | float) -> Steps:
     if aware(since, "since") >= aware(until, "until"):
         raise InvalidArgument(f"since must be before until, but {since} is not before {until}")
     if (until - since) / length > _MOST:
-        raise InvalidArgument(f"a series has at most {_MOST} points; take a longer step than {length}")
+        raise InvalidArgument(f"a series has at most {_MOST} points; use a longer step than {length}")
     return Steps(since=since, until=until, step=length)

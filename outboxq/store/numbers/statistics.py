@@ -1,7 +1,8 @@
-"""Statistics of queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a
+"""Statistics on queues or tasks: the tasks that are now waiting, running or failed, and the counts of workers in a
 period.
 
-Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of workers.
+Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows of
+workers.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ By = Literal["queue", "task"]
 
 HOUR = timedelta(hours=1)
 _SHORTEST = timedelta(seconds=10)
-"""The length of a worker's first span. The window is never shorter, even if a clock was set back."""
+"""The length of a worker's first span. The window is never shorter than this, even if a clock was set back."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +39,7 @@ class UnknownName:
 
     task_name: str
     met_by: tuple[str, ...]
-    """Labels of the workers that have recently come across it."""
+    """Labels of the workers that have recently come across the name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,7 +48,7 @@ class Statistics:
 
     queue: str
     task_name: str | None = None
-    """Name of the task; None: all tasks of the queue."""
+    """Name of the task; None means all tasks in the queue."""
     ready: int = 0
     """Number of tasks that are due now."""
     ready_at_least: bool = False
@@ -55,15 +56,15 @@ class Statistics:
     count.
     """
     delayed: int = 0
-    """Number of tasks that are due later, other than for a retry."""
+    """Number of tasks that are due later and are not waiting for a retry."""
     delayed_at_least: bool = False
     retrying: int = 0
-    """Number of tasks that are due later for a retry."""
+    """Number of tasks that are waiting for a retry."""
     retrying_at_least: bool = False
-    """True if only the next 1 000 delayed tasks were looked up. The others are counted in `delayed`."""
+    """True if only the next 1,000 delayed tasks were looked up. The others are counted in `delayed`."""
     running: int = 0
     failed: int = 0
-    """Number of dead letters, whenever they failed."""
+    """Number of dead letters, no matter when they failed."""
     failed_at_least: bool = False
     sample: QueueSample | None = None
     """The last full count, if one exists and one of the numbers above is a lower bound."""
@@ -73,30 +74,32 @@ class Statistics:
     oldest_ready_age: timedelta | None = None
     paused: bool = False
     concurrency: int | None = None
-    """Maximum number of the queue's tasks that run at once; None: no limit."""
+    """Maximum number of the queue's tasks that run at once; None means no limit."""
     rate: tuple[int, timedelta] | None = None
-    """Maximum number of the queue's starts in a time span; None: no limit."""
+    """Maximum number of tasks in the queue that start per period; None means no limit."""
     concurrency_per_key: int | None = None
-    """Maximum number of tasks of one concurrency key that run at once; None: 1."""
+    """Maximum number of tasks with the same concurrency key that run at once; None means 1."""
     rate_per_key: tuple[int, timedelta] | None = None
-    """Maximum number of starts of one key in a time span; None: no limit."""
+    """Maximum number of tasks with the same key that start per period; None means no limit."""
     live_workers: int = 0
     """Number of live workers serving the queue; for one task name, only those that also know it."""
     unknown: tuple[UnknownName, ...] = ()
-    """Names of waiting tasks that live workers have recently come across and no live worker of the queue knows."""
+    """Names of waiting tasks that live workers have recently come across, but that no live worker serving the queue
+    knows.
+    """
     window: timedelta = HOUR
     by_workers: bool = False
     """True if workers have written counts in the window. Otherwise the numbers of the window are 0."""
     counted_since: datetime | None = None
-    """When the counts of workers begin, if this is later than the start of the window."""
+    """The time at which the counts of workers begin, if it is later than the start of the window."""
     completed: int = 0
-    """Number of tasks that workers completed in the window. The fields below are also about the window."""
+    """Number of tasks that workers completed in the window. The fields below also refer to the window."""
     failures: int = 0
     """Number of times that a task ended as Failed; a dead letter that is redriven and fails again counts twice.
     Failures without a handler, such as tasks abandoned after several recoveries, are not counted.
     """
     retries: int = 0
-    """Number of attempts that failed and were followed by another."""
+    """Number of attempts that failed and were followed by another attempt."""
     timed_out: int = 0
     """Number of attempts that failed because they exceeded the task's timeout; each is also counted in `failures` or
     `retries`.
@@ -105,9 +108,9 @@ class Statistics:
     released: int = 0
     """Number of claims that were given back unfinished."""
     lost: int = 0
-    """Number of attempts whose outcome was discarded because their lease was lost."""
+    """Number of attempts whose outcome was discarded because the lease was lost."""
     cancelled: int = 0
-    """Number of tasks that were cancelled while they ran."""
+    """Number of tasks that were cancelled while they were running."""
     throughput: float = 0.0
     """Tasks completed or failed, per second of the window, or of the time since `counted_since`."""
     failure_rate: float | None = None
@@ -130,12 +133,11 @@ def stats(
 ) -> list[Statistics]:
     """Return the statistics of each queue, or with `by="task"` of each task name in each queue, sorted by these names.
 
-    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it has every queue with
-    waiting or running tasks or dead letters, with counts in the `window` (a timedelta or seconds), or with a pause.
-
-    At most 10 000 due and 10 000 delayed tasks of each queue and priority are counted (with `by="task"` 1 000 each). Fields
-    such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers for the window are
-    up to ten seconds old, because workers write them at this interval.
+    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it contains every queue
+    that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
+    paused. At most 10,000 due and 10,000 delayed tasks of each queue and priority are counted (with `by="task"`, 1,000
+    of each). Fields such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers for
+    the window are up to ten seconds old, because workers write them at this interval.
     """
     since = duration(window, "window")
     if not timedelta(0) < since <= LONGEST:
@@ -178,7 +180,9 @@ def _read(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Present:
-    """The live numbers, the settings of the queues, the live workers and, if a number is a lower bound, the last sample."""
+    """The live numbers, the settings of the queues, the live workers and, if a number is a lower bound, the last
+    sample.
+    """
 
     live: Live
     settings: Mapping[str, QueueSettings]
@@ -187,8 +191,8 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Call `live.count` with these arguments, and read the rest, in four statements, and in a fifth if the samples
-        are needed.
+        """Call `live.count` with these arguments, and read the rest. This takes four statements, and a fifth if the
+        samples are needed.
         """
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}
@@ -226,7 +230,7 @@ class Present:
 
 
 def _unknown_names(queue: str, task_name: str | None, workers: Sequence[LiveWorker]) -> tuple[UnknownName, ...]:
-    """Return the task names in a queue that its live workers have recently come across and none of them knows."""
+    """Return the task names in a queue that its live workers have recently come across, but that none of them knows."""
     met: dict[str, list[str]] = {}
     for worker in workers:
         for where, name in worker.unknown_tasks:

@@ -30,9 +30,9 @@ class TableSize:
 
     name: str
     size: int
-    """Bytes, with indexes and partitions."""
+    """Size in bytes, including indexes and partitions."""
     dead_rows: int
-    """Dead rows that are not vacuumed yet, as estimated by PostgreSQL."""
+    """Number of dead rows that have not been vacuumed yet, as estimated by PostgreSQL."""
     index_size: int = 0
     """Bytes used by the indexes, which are part of `size`."""
     rows: int = 0
@@ -65,17 +65,17 @@ class System:
     oldest_code: str
     """The oldest revision that a release must know in order to use this schema."""
     server: str
-    """Name and version, such as PostgreSQL 17.2."""
+    """The name and version of the database, such as PostgreSQL 17.2."""
     size: int | None
-    """Bytes of the whole database."""
+    """Size of the whole database in bytes."""
     tables: list[TableSize]
-    """Sizes of outboxq's tables by name; empty on SQLite."""
+    """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
     oldest_snapshot: timedelta | None
     """Age of the oldest transaction whose snapshot keeps dead rows from being vacuumed; None if there is no such
     transaction, or if the role may not see it.
     """
     partitions: list[PartitionSize]
-    """Partitions of the history by name; empty if it is not partitioned."""
+    """The partitions of the history, sorted by name; empty if it is not partitioned."""
 
 
 def system(store: Transactions, *, using: object = None) -> System:
@@ -86,7 +86,7 @@ def system(store: Transactions, *, using: object = None) -> System:
 
 
 def table_sizes(store: Transactions) -> list[TableSize]:
-    """Return the sizes of our tables, by name; empty on SQLite, which does not measure single tables."""
+    """Return the size of each of our tables, keyed by name; empty on SQLite, which does not measure single tables."""
     if not store.dialect.measures_tables:
         return []
     return store.run(_sizes_of, begin=Begin.READ)
@@ -148,7 +148,7 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 def server(g: Grammar) -> sa.Select[Any]:
     """Select the database's name, version and size, the start of the oldest transaction with a snapshot, and the
-    revision of our schema with the oldest code that it admits.
+    revision of our schema with the oldest code that it allows.
     """
     found, schema = g.server().subquery("server"), version_table.c
     revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
@@ -158,7 +158,7 @@ def server(g: Grammar) -> sa.Select[Any]:
 def sizes(g: Grammar) -> sa.Select[Any]:
     """Select the size of each of our tables, with indexes and partitions, and the number of its dead rows.
 
-    It reads the catalogue and the sizes of files, but none of the tables' rows.
+    This reads the catalogue and the file sizes, but not the tables' rows.
     """
     named = sa.union_all(
         *(

@@ -46,7 +46,7 @@ class Member:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None if there is no such value."""
+    """The result as JSON; None if the task has no result."""
     error: str | None = field(repr=False)
     """The last error in one line."""
 
@@ -84,8 +84,8 @@ class Batches:
         self._store.run(work, using=using, enqueues=_CREATES, done=done)
 
     def close(self, batch_id: UUID, *, using: object = None) -> None:
-        """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are enqueued.
-        Raises BatchNotFound.
+        """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are
+        enqueued. Raises BatchNotFound.
         """
 
         def work(target: Target) -> None:
@@ -96,8 +96,8 @@ class Batches:
         self._store.run(work, using=using)
 
     def forbid_commit(self, batch_id: UUID, why: str, *, using: object) -> None:
-        """Refuse the commit of the transaction that creates this incomplete batch, unless a rollback to a savepoint removes the
-        batch.
+        """Refuse the commit of the transaction that creates this incomplete batch, unless a rollback to a savepoint
+        removes the batch.
         """
 
         def reason() -> InvalidTarget | None:
@@ -131,14 +131,15 @@ class Batches:
         return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
     def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
-        """Count the tasks of a batch by status, including the `then` tasks. It reads all of them."""
+        """Count the tasks of a batch by status, including the `then` tasks. This reads all of them."""
         rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
 
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch with one of these statuses, in the order of their ids, including the `then` tasks.
+        """Return the tasks of a batch with one of these statuses, in the order of their ids, including the `then`
+        tasks.
 
         Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
@@ -164,7 +165,7 @@ class Batches:
         return self._store.run_one(found, using=using, **values)
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return the Completed tasks among these."""
+        """Return those of these tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
@@ -210,10 +211,10 @@ class Batches:
         return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
-        """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls it at intervals.
-
-        Its cost depends on the running tasks and on the tasks that are left to cancel, not on the size of the batches. A batch
-        that another worker is cancelling is left to that worker, and a locked batch to a later call.
+        """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls this at
+        intervals. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
+        the batches. A batch that another worker is cancelling is left to that worker, and a locked batch to a later
+        call.
         """
 
         def look(target: Target) -> builtins.list[Row]:
@@ -254,8 +255,8 @@ class Batches:
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that this statement selects. `shares`: stop if other workers have cancelled the
-        same tasks.
+        """Cancel the tasks of a batch that this statement selects. With `shares`, stop if other workers have cancelled
+        the same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}

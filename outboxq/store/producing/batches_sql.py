@@ -90,7 +90,7 @@ def get(_: Grammar) -> sa.Select[Any]:
 
 
 def known(_: Grammar) -> sa.Select[Any]:
-    """Select the id of a batch; no row if the batch is missing."""
+    """Select the id of a batch. Selects no row if there is no such batch."""
     return sa.select(_batch.id).where(_batch.id == _batch_id)
 
 
@@ -160,7 +160,9 @@ def unended(g: Grammar) -> sa.Select[Any]:
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
-    """Select the Running tasks of `unended` that were not asked to stop. It reads the running tasks instead of the whole batch."""
+    """Select the Running tasks of `unended` that were not asked to stop. This reads the running tasks instead of the
+    whole batch.
+    """
     leased = _leased(g)
     mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
     return sa.select(leased.c.id, SqlStatus.RUNNING.label("status")).where(*mine).order_by(leased.c.id).limit(limit)
@@ -216,8 +218,8 @@ def cancelling(_: Grammar) -> sa.Select[Any]:
 
 
 def request_cancel(g: Grammar) -> sa.Update:
-    """Request the cancellation of an unfinished batch and close it; skip its `then` tasks unless :runs_then. Returns no row for a
-    completed batch.
+    """Request the cancellation of an unfinished batch and close it; skip its `then` tasks unless :runs_then. Returns no
+    row for a completed batch.
     """
     return (
         sa.update(task_batches)

@@ -34,7 +34,7 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Maximum number of subscribers of an event. The ids of their tasks are counted up from the event's id."""
+"""Maximum number of subscribers of an event. The ids of their tasks count up from the event's id."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
@@ -44,9 +44,9 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
     With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with it. If
     there are two emits, the second waits for the first to commit or roll back, and writes tasks only for new
-    subscribers. See `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED. `using` is
-    as in `enqueue`. Raises InvalidArgument (also for more than 65 535 subscribers), InvalidTarget and SchemaOutOfDate
-    before anything is written.
+    subscribers. See `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED. `using`
+    works as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and
+    SchemaOutOfDate before anything is written.
     """
     check_event(event)
     return store.run(
@@ -77,9 +77,9 @@ class Subscriptions:
         names = sorted({one.task_name for one in wanted.values()}.union(tasks))
 
         def work(target: Target) -> None:
-            # Two steps, because the second must see the rows that the first waited for. Rows are locked and then
-            # inserted in a fixed order, so that two workers with different releases of the code never wait for each
-            # other.
+            # There are two steps, because the second must see the rows that the first waited for. Rows are locked and
+            # then inserted in a fixed order, so that two workers with different releases of the code never wait for
+            # each other.
             values = self._store.values(target)
             with target.atomic():
                 given = target.dialect.pack("tasks", SUBSCRIBERS, [(name,) for name in names])
@@ -98,13 +98,13 @@ class Subscriptions:
             self._store.run(work, using=using)
 
     def remove(self, task_name: str, *, using: object = None) -> None:
-        """Delete the subscriptions of a task, for example of a task whose code was removed. Tasks of earlier events
-        stay enqueued.
+        """Delete the subscriptions of a task, for example of a task whose code was removed. Tasks from earlier events
+        remain enqueued.
         """
         self.replace([], tasks=[task_name], using=using)
 
     def list(self, *, using: object = None) -> builtins.list[Subscription]:
-        """Return all subscriptions, by topic and task."""
+        """Return all subscriptions, sorted by topic and task."""
         return _records(self._store.run_one(subscriptions, using=using))
 
 
@@ -158,7 +158,7 @@ def check_event(event: NewEvent) -> None:
     name = f"event {event.topic[:200]!r}"
     if type(event.id) is not UUID or event.id.int & FAMILY:
         raise InvalidArgument(
-            f"the id of {name} must be made by uuid7.family(): the ids of its tasks are counted up from it"
+            f"the id of {name} must come from uuid7.family(), because the ids of its tasks count up from it"
         )
     check(NewTask(id=event.id, task_name="event", args=event.payload, **_shared(event)), name)
 
@@ -241,8 +241,8 @@ def insert_for_subscribers(g: Grammar) -> Transition:
 def emit_keyed(g: Grammar) -> Transition:
     """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys in the
-    order of the task names, so two emits cannot wait for each other.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys
+    in the order of the task names, so two emits cannot wait for each other.
     """
 
     def key(r: Relations) -> Statement:
@@ -337,7 +337,7 @@ def _emission(
         },
         returns="subscriber",
         joined_steps=("entry",),
-        joined_columns=("position",),  # no times, because psycopg cannot read the format of every caller's connection
+        joined_columns=("position",),  # no times, because psycopg cannot read every connection's time format
     )
 
 
@@ -359,7 +359,7 @@ def _subscribers(g: Grammar) -> Statement:
 
 
 def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
-    """Return a condition: the event's family of ids has an id for each subscriber."""
+    """Return the condition that the event's family of ids has an id for each subscriber."""
     subscribers = sa.select(sa.func.count(r["subscriber"].c.id)).scalar_subquery()
     return subscribers <= _most
 

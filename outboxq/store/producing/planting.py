@@ -42,7 +42,9 @@ log = logging.getLogger("outboxq.store")
 PAGE = 50
 """Maximum number of schedules that one transaction plants."""
 MOST_TICKS = 500
-"""Maximum number of ticks of one schedule that one transaction plants, in addition to ticks that are caught up."""
+"""Maximum number of ticks of one schedule that one transaction plants, in addition to missed ticks that it catches up
+on.
+"""
 MOST_BACKFILLED = 10_000
 """Maximum number of ticks of one backfill."""
 EVERY = "every"
@@ -59,7 +61,7 @@ class Planting:
     tasks: dict[datetime, NewTask]
     """The task for each tick."""
     restarted_at: datetime | None
-    """The time since which no tick has been left out, if earlier ticks were missed. None: it does not change."""
+    """The time since which no tick has been left out, if earlier ticks were missed. None if it does not change."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,8 +104,8 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
     """Restart from now a locked schedule that was planted by a clock that was running fast; returns it.
 
-    Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would wait for
-    the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
+    Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would
+    wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
@@ -120,7 +122,7 @@ def restart(store: Transactions, target: Target, schedule: Schedule, now: dateti
 def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     """Return the task of a tick that is planted now."""
     due = tick + jitter_of(schedule, tick)
-    # A tick that is caught up is late anyway, so the next tick must not replace it.
+    # A tick that is being caught up on is late anyway, so the next tick must not replace it.
     by_default = schedule.overlap is Overlap.SKIP and due >= now
     grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
     expires_at = None if grace is None else due + grace
@@ -137,7 +139,7 @@ def extra_task(schedule: Schedule, by: str) -> NewTask:
 def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
-    """Plant the next schedules, by name. Schedules that another planter has locked are skipped."""
+    """Plant the next schedules, in the order of their names. Schedules that another planter has locked are skipped."""
     now = now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
@@ -254,9 +256,10 @@ def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
-    """Return the ticks of a rule from `first` to before `last`, including ticks before the start of the schedule.
+    """Return the ticks of a rule from `first` up to, but not including, `last`, including ticks before the start of the
+    schedule.
 
-    Raises InvalidArgument for more than 10 000 ticks.
+    Raises InvalidArgument for more than 10,000 ticks.
     """
     starts_at = first
     if schedule.rule.startswith(f"{EVERY} "):

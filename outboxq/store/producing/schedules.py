@@ -42,15 +42,16 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """The time from now for which a change plants ticks in its transaction. A test may set it to zero."""
+        """How far ahead a change plants ticks in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task; returns it. Nothing is written if there is no
         change.
 
-        A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due yet are
-        cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a schedule that cannot
-        be planted, for a name that belongs to another task, and for a schedule that is declared in code.
+        A new schedule starts at its next tick. A changed schedule is planted again: its planted ticks that are not due
+        yet are cancelled. A paused schedule stays paused. Raises InvalidArgument before anything is written: for a
+        schedule that cannot be planted, for a name that belongs to another task, and for a schedule that is declared in
+        code.
         """
         check_schedule(schedule)
 
@@ -114,7 +115,7 @@ class Schedules:
         return _found(found, name)
 
     def list(self, *, using: object = None) -> builtins.list[Schedule]:
-        """Return all schedules, by name."""
+        """Return all schedules, sorted by name."""
         return self._run(lambda target: _schedules(target, schedules_sql.schedules), using, Begin.READ)
 
     def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
@@ -131,8 +132,8 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, using: object = None) -> Schedule:
-        """End the pause, and return the schedule. The catch-up policy decides about the ticks missed since. Raises
-        ScheduleNotFound.
+        """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed since
+        then. Raises ScheduleNotFound.
         """
 
         def work(target: Target) -> Schedule:
@@ -189,12 +190,12 @@ class Schedules:
     def backfill(
         self, name: str, start: datetime, end: datetime, *, dry_run: bool = False, using: object = None
     ) -> builtins.list[datetime]:
-        """Enqueue a task for each tick from `start` to before `end` that did not have one, whatever the catch-up policy
-        is.
+        """Enqueue a task for each tick from `start` up to, but not including, `end` that did not have one, regardless
+        of the catch-up policy.
 
-        Returns these ticks; `dry_run` only returns them. The tasks are due at once and never expire. A tick whose task was
-        pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the future or for
-        more than 10 000 ticks.
+        Returns these ticks; `dry_run` only returns them. The tasks are due at once and never expire. A tick whose task
+        was pruned counts as a tick without a task. Raises ScheduleNotFound, and InvalidArgument for an end in the
+        future or for more than 10,000 ticks.
         """
         first, last = aware(start, "start"), aware(end, "end")
         if first >= last:
@@ -209,7 +210,7 @@ class Schedules:
                     f"a backfill must end in the past, not at {end}: future ticks are planted automatically"
                 )
             if not dry_run:
-                self._plant_now(target, schedule, now)  # the catch-up policy decides about missed ticks
+                self._plant_now(target, schedule, now)  # the catch-up policy decides what happens to missed ticks
             values = self._store.values(target, name=name, first=first, last=last)
             there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
             planted[:] = [tick for tick in planting.ticks_between(schedule, first, last) if tick not in there]
@@ -238,7 +239,8 @@ class Schedules:
     def upcoming(
         self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
-        """Return up to `number` future ticks of each of these schedules, by name; none for a paused schedule.
+        """Return up to `number` future ticks for each of these schedules, keyed by name. A paused schedule does not
+        have any.
 
         Ticks whose tasks already ran while the clock was running fast are left out. A caller that knows the database's
         time passes it as `now`, which saves a statement.
@@ -271,11 +273,11 @@ class Schedules:
         return {one.name: found.get(one.name, []) for one in schedules}
 
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
-        """Plant the ticks of all schedules up to `horizon` from now; returns the number of tasks. Any number of workers may call
-        it.
+        """Plant the ticks of all schedules up to `horizon` from now; returns the number of tasks. Any number of workers
+        may call it.
 
-        Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A schedule that
-        cannot be planted is logged and does not stop the others. `stop` is called before each page.
+        Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
+        schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
         """
         number, after = 0, ""
 

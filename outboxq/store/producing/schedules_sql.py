@@ -68,7 +68,7 @@ def _is_due(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def schedules(_: Grammar) -> sa.Select[Any]:
-    """Select each schedule, by name."""
+    """Select every schedule, sorted by name."""
     return sa.select(task_schedules).order_by(_schedule.name)
 
 
@@ -195,7 +195,7 @@ def undue(g: Grammar) -> sa.Select[Any]:
         sa.select(*columns)
         .join_from(recent, task_executions, _execution.id == ids)
         .join(task_outbox, _entry.task_execution_id == _execution.id)
-        # Looked up by id: a merge join would read all tasks.
+        # The tasks are looked up by id, because a merge join would read all of them.
         .where(g.among(_execution.id, ids), g.among(_entry.task_execution_id, ids))
         .where(sa.or_(recent.c.tick > _moment, _entry.available_at > _moment), _execution.first_started_at.is_(None))
         .order_by(_entry.id)
@@ -244,12 +244,13 @@ def planted(_: Grammar) -> sa.Select[Any]:
 
 
 def to_come(g: Grammar) -> sa.Select[Any]:
-    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are unstarted.
+    """Select the ticks after :moment of the schedules of the given `names` that have tasks, and whether the tasks are
+    unstarted.
 
     Of the ticks with unstarted tasks, it selects the next :limit of each schedule.
     """
     names = g.rows("names", NAMES).c.name
-    # Neither is a join, because a join might read all ticks or all tasks.
+    # Neither query is a join, because a join might read all ticks or all tasks.
     is_new = sa.and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
     comes = sa.select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
     later = sa.select(_tick.schedule, _tick.tick, comes.label("comes"))
@@ -265,7 +266,7 @@ def to_come(g: Grammar) -> sa.Select[Any]:
 
 def ticks(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ticks of a schedule that became tasks, newest first."""
-    # Not a join, which might read all tasks.
+    # This is not a join, which might read all tasks.
     status = sa.select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
     columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))
     newest = sa.select(*columns).where(_tick.schedule == _name)

@@ -1,4 +1,4 @@
-"""Cancel all matching tasks in batches, and count them beforehand."""
+"""Count the tasks that match, and cancel them in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .operations import change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
-"""Number of tasks changed per transaction."""
+"""Number of tasks changed in each transaction."""
 LOOKED_AT = 200_000
 """Maximum number of outbox entries that a count reads; for a single queue, this many entries with a key and this many
 without.
@@ -36,10 +36,10 @@ def count_tasks(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> Count:
-    """Count the tasks that `cancel_all` would cancel now, up to `most`. It reads at most 200 000 outbox entries.
+    """Count the tasks that `cancel_all` would cancel now, up to `most`. At most 200,000 outbox entries are read.
 
     Pass the `snapshot` of the count to `cancel_all`, which then changes only tasks that were counted. With `snapshot`,
-    it counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
+    this counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
     than READY and RUNNING.
     """
     statuses = _statuses(status)
@@ -78,18 +78,18 @@ def cancel_all(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them; returns their
-    number.
+    """Cancel the waiting and running tasks that match (see `TaskFilters`), oldest first, at most `limit` of them;
+    returns their number.
 
-    `status` READY or RUNNING restricts it to these tasks. Without filters, all tasks are cancelled. A running task is
-    asked to stop, or with `force` Cancelled at once, as by `cancel`. A task that has already been asked to stop is not
-    counted again.
+    `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
+    running task is asked to stop, or with `force` Cancelled at once, as by `cancel`. A task that has already been asked
+    to stop is not counted again.
 
-    With the `snapshot` of a count, later tasks are left alone: tasks that have since been enqueued, been redriven or
-    entered the wanted status. Without it, the snapshot is taken at the beginning. Each batch of 500 is a separate
-    transaction (with `using`, all are part of the caller's). Tasks that another session changes meanwhile are not
-    counted. `on_progress` is called after each batch with the number of tasks so far, and `stop` is called before each
-    batch. Raises InvalidArgument.
+    With the `snapshot` of a count, tasks that have since been enqueued, been redriven or entered the requested status
+    are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate transaction (with
+    `using`, all are part of the caller's). Tasks that another session changes meanwhile are not counted. `on_progress`
+    is called after each batch with the number of tasks so far, and `stop` is called before each batch. Raises
+    InvalidArgument.
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
@@ -107,8 +107,8 @@ def cancel_all(
         from_running=running and force,
         from_failed=False,
     )
-    # A task that was running when the waiting tasks were read may now be waiting for its retry, so these are read
-    # again.
+    # A task that was running when the waiting tasks were read may now be waiting for its retry, so the waiting tasks
+    # are read again.
     for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if status is None else (status,):
         given: dict[str, Any] = {**values}
         after: UUID | None = FIRST

@@ -35,16 +35,16 @@ LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
-"""The numbers of dead letters that are searched, one after the other, for members of a group."""
+"""The numbers of dead letters that are searched for members of a group, in successive rounds."""
 _NAMED = 10
 """Maximum number of skipped dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _LEFT_OUT = {
-    DuplicateTask: "other tasks have their idempotency keys now",
+    DuplicateTask: "other tasks now have their idempotency keys",
     InvalidTransition: "the tasks before them in their chains were deleted",
 }
-"""Reasons why a dead letter is not redriven, by the error that `redrive` raises."""
+"""Maps each error that `redrive` raises to the reason why a dead letter is not redriven."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,8 +57,8 @@ class DeadLetter:
     topic: str | None
     partition_key: str | None
     exception: str | None
-    """Module and name of the exception's class; None if the task failed because its workers died, or without an
-    exception.
+    """Module and name of the exception's class; None if the task failed without an exception, for example because its
+    workers died.
     """
     failed_at: datetime
     last_error: str | None
@@ -121,7 +121,7 @@ class DeadLetters:
         return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
 
     def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
-        """Return the dead letters of a group among the next 10 000."""
+        """Return the members of a group among the next 10,000 dead letters."""
 
         def work(target: Target) -> builtins.list[DeadLetter]:
             wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
@@ -140,7 +140,8 @@ class DeadLetters:
         """Return up to `limit` matching dead letters, oldest first, in the order in which `redrive_all` and
         `discard_all` change them.
 
-        With `group`, it searches the oldest 10 000 dead letters that match the other filters. Raises InvalidArgument.
+        With `group`, only the oldest 10,000 dead letters that match the other filters are searched. Raises
+        InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted)
         (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
@@ -159,9 +160,8 @@ class DeadLetters:
     def groups(
         self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
     ) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest `most` matching dead letters, the largest group first.
-
-        2 000 dead letters take about 20 ms, and 10 000 about 100 ms. Raises InvalidArgument.
+        """Return up to `limit` groups of the newest `most` matching dead letters, the largest group first. Grouping
+        2,000 dead letters takes about 20 ms, and 10,000 about 100 ms. Raises InvalidArgument.
         """
         group, look = group_id(wanted.get("group")), positive(most, "most")
         values = _filters(wanted) | _from_the_newest(look + 1)
@@ -182,14 +182,15 @@ class DeadLetters:
         """Count the matching dead letters, up to `most`; with `group`, only among the newest `most`.
 
         Pass the `snapshot` of the count to `redrive_all` or `discard_all`, which then change only dead letters that
-        were counted. With `snapshot`, it counts how many dead letters from an earlier count are still dead letters.
+        were counted. With `snapshot`, this counts how many dead letters from an earlier count are still dead letters.
         Raises InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted) | {"limit": positive(most, "most") + 1}
         values |= {} if snapshot is None else snapshot.values
 
         def work(target: Target) -> Count:
-            # Before the count: a dead letter that the caller's transaction sees only later is counted, but not changed.
+            # The snapshot is taken before the count: a dead letter that the caller's transaction sees only later is
+            # counted, but not changed.
             now = Snapshot.take(target) if snapshot is None else snapshot
             if group is None:
                 return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
@@ -213,11 +214,11 @@ class DeadLetters:
         """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
 
         Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
-        of their chain was deleted. A warning logs their number. With the `snapshot` of a count, dead letters that
-        failed (again) since are left alone. Without it, the snapshot is taken at the beginning. Each batch of 500 is a
-        separate transaction (with `using`, all belong to the caller's). Dead letters that another session changes
-        meanwhile are not counted. `on_progress` is called after each batch with the number of tasks so far, and `stop`
-        is called before each batch.
+        of their chain was deleted. A warning logs their number. With the `snapshot` of a count, tasks that have failed
+        since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the beginning.
+        Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters that
+        another session changes in the meantime are not counted. `on_progress` is called after each batch with the
+        number of tasks so far, and `stop` is called before each batch.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
         return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
@@ -330,7 +331,9 @@ class DeadLetterGroup:
     task_name: str
     exception: str | None
     message: str
-    """First line of the error, with an ellipsis for each id, number and quoted text. At most 200 characters."""
+    """First line of the error, at most 200 characters, with an ellipsis in place of each id, number and quoted
+    string.
+    """
     count: int
     first_failed_at: datetime
     last_failed_at: datetime
@@ -345,15 +348,14 @@ class DeadLetterGroups:
 
     groups: list[DeadLetterGroup]
     looked_at: int
-    """Number of dead letters that were read: the newest 10 000 that match, or all."""
+    """Number of dead letters that were read: at most the newest 10,000 that match."""
     is_complete: bool
     """False if there are older dead letters that were not read, or more groups than requested."""
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
-    """Return the groups of these rows, the largest group first. The rows come newest first.
-
-    Grouping 10 000 errors takes about 25 ms. Merging equal errors in the database takes just as long.
+    """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
+    errors takes about 25 ms. Merging equal errors in the database takes just as long.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -400,7 +402,7 @@ _dead_letter = dead_letters.c
 _SAME = {
     name: sa.bindparam(name, type_=sa.Text, required=True) for name in ("queue", "task_name", "topic", "partition_key")
 }
-"""Filters: columns and their values; NULL matches any value."""
+"""Filters: columns and their values. NULL matches any value."""
 _exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
 _since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
@@ -444,7 +446,8 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
 
 
 def oldest(g: Grammar) -> sa.Select[Any]:
-    """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at, :after_id).
+    """Select the next matching dead letters of the snapshot :head, :open, oldest first, after (:after_failed_at,
+    :after_id).
 
     They are not locked here. The lock on the execution is decisive, and is taken before the lock on the dead letter.
     """
@@ -463,7 +466,7 @@ def oldest_with_errors(g: Grammar) -> sa.Select[Any]:
 
 
 def newest_with_errors(g: Grammar) -> sa.Select[Any]:
-    """Select the same columns as `oldest_with_errors`, but of the dead letters before (:after_failed_at, :after_id),
+    """Select the same columns as `oldest_with_errors`, but for the dead letters before (:after_failed_at, :after_id),
     newest first.
     """
     before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
@@ -513,7 +516,8 @@ def _matches() -> sa.ColumnElement[bool]:
     row.
     """
     same = [sa.or_(wanted.is_(None), _dead_letter[name] == wanted) for name, wanted in _SAME.items()]
-    # This is the end of the exception's name. A name that is not longer than :exception never equals :exception_end.
+    # This matches the last part of the exception's name. A name that is not longer than :exception never equals
+    # :exception_end.
     ending = sa.func.substr(
         _dead_letter.exception, sa.func.length(_dead_letter.exception) - sa.func.length(_exception), type_=sa.Text
     )

@@ -13,22 +13,22 @@ to a reader's position is complete if one of these holds:
   the mark. When no open transaction has a smaller id, each of them has ended. Either its events are visible, or it was
   rolled back and its gaps remain.
 
-A reader keeps a mark until it has passed, and then makes the next one. So it continues once the transactions that were
-open at the mark have ended, and never reads more than its limit from its position. A gap delays it only while an open
-transaction might fill the gap. A long transaction without events delays it only at gaps of rolled-back transactions.
-Numbers put the events of a task in the order in which they happened. Transaction ids do not: a transaction that began
-before the task was committed may cancel it.
+A reader keeps a mark until it has passed, and then makes the next one. So it can continue as soon as the transactions
+that were open at the mark have ended, and it never reads more than its limit from its position. A gap delays it only
+while an open transaction might fill the gap. A long transaction without events delays it only at gaps of rolled-back
+transactions. Numbers put the events of a task in the order in which they happened. Transaction ids do not: a
+transaction that began before the task was committed may cancel it.
 
-PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats the
-answer until its end. So a reader uses its own transactions.
+PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
+the answer until its end. So a reader uses its own transactions.
 
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
-A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not higher
-and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the transaction of a
-smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions below the highest id that
-has ended. All ids above that, up to the next one, belong to open transactions too. An id beyond these comes from
-another server: the events in a restored dump belong to every snapshot.
+A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not
+higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the
+transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions
+below the highest id that has ended. All ids above that, up to the next one, belong to open transactions too. An id
+beyond these comes from another server: the events in a restored dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and their tasks count as seen when they are committed.
@@ -59,8 +59,8 @@ from ..transactions import Transactions
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
-"""The maximum deviation of the order of numbers from the order of times. It exists because an event is numbered a
-little after its time is taken.
+"""The maximum difference between the order of numbers and the order of times. They differ because an event gets its
+number a little after its time is read.
 """
 
 
@@ -68,8 +68,8 @@ little after its time is taken.
 class TailCursor:
     """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
 
-    The default is the position before the first event. A cursor is valid only in its own database, not in a restored dump,
-    which has other sequence numbers and transaction ids.
+    The default is the position before the first event. A cursor is valid only in its own database, not in a restored
+    dump, which has other sequence numbers and transaction ids.
     """
 
     sequence_num: int = 0
@@ -77,12 +77,14 @@ class TailCursor:
     settled: int = 0
     """Sequence number up to which no transaction is open. A number that is missing below it will never appear."""
     mark_xact: int = 0
-    """Transaction id. When all smaller ones have ended, the log up to `mark_sequence` is settled. 0: no mark is needed."""
+    """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
+    means that no mark is needed.
+    """
     mark_sequence: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a stored cursor. Raises InvalidArgument for other text."""
+        """Read a stored cursor. Raises InvalidArgument for any other string."""
         numbers = str(text).split(".")
         if len(numbers) != 4 or not all(number.isascii() and number.isdecimal() for number in numbers):
             raise InvalidArgument(f"{text!r} is not a position in the log; store str(cursor), and pass it unchanged")
@@ -100,14 +102,12 @@ class EventLog:
         self._store = store
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
-        """Return up to `limit` committed events after the cursor (None: from the first stored one), and the next
-        cursor.
-
-        Every event is returned once, the events of a task come in their order, and no event is missed, even if its
-        transaction commits late. An event may be held back while an older one is still open. An empty list means that
-        no event is available yet. Store the new cursor in the transaction that uses the events, so that each event is
-        used exactly once. This method does not have `using`, because only a transaction that has just begun can see
-        which numbers are settled.
+        """Return up to `limit` committed events after the cursor, and the next cursor. If the cursor is None, the
+        events begin with the first stored one. Every event is returned once, the events of a task are returned in
+        order, and no event is missed, even if its transaction commits late. An event may be held back while an older
+        transaction is still open. An empty list means that no event is available yet. Store the new cursor in the
+        transaction that uses the events, so that each event is used exactly once. This method does not have `using`,
+        because only a transaction that has just begun can see which numbers are settled.
 
         Events that retention deletes before they are read are missed. A crash of the database server may undo claims of
         the last half second (but no other events) after they were read, and reuse their numbers. Raises InvalidArgument
@@ -142,9 +142,9 @@ class EventLog:
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor before the first event of this time (aware), or a little earlier, because the order of
-        numbers may deviate from the order of times by two minutes. So check the `created_at` of the first events. It
-        takes thirty row look-ups.
+        """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
+        too early, because the order of numbers may differ from the order of times by two minutes, so check the
+        `created_at` of the first events. The call takes thirty row look-ups.
         """
         aware(when, "when")
         try:
@@ -164,10 +164,10 @@ class EventLog:
         return TailCursor(sequence_num=before, settled=before)
 
     def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
-        """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did not exist
-        yet.
+        """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did
+        not exist yet.
 
-        It follows from the events, which are kept as long as the task. Raises TaskNotFound.
+        The state is derived from the events, which are kept as long as the task. Raises TaskNotFound.
         """
         aware(when, "when")
         events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))
@@ -180,7 +180,7 @@ def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
     of this file.
     """
     head, oldest_open, next_transaction = seen["head"], seen["oldest_open"], seen["next_transaction"]
-    if oldest_open >= next_transaction:  # there is no open writer, so a new mark would already have passed
+    if oldest_open >= next_transaction:  # no writer is open, so a new mark would already have passed
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
     if cursor.mark_xact and oldest_open < cursor.mark_xact:
         return cursor
@@ -270,9 +270,10 @@ def _later(
     part: sa.ColumnElement[bool],
     kinds: Sequence[EventType] = (),
 ) -> sa.ScalarSelect[int]:
-    """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the three indexes.
+    """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the
+    three indexes.
 
-    The LIMIT makes it a look-up for each task, instead of one read for all tasks.
+    The LIMIT makes this a look-up for each task, instead of one read for all tasks.
     """
     since = sa.or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
     named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
@@ -295,7 +296,8 @@ _search_from = sa.bindparam("search_from", type_=Instant, required=True)
 
 
 def first_of_window(_: Grammar) -> sa.Select[Any]:
-    """Select the number of the first event since :search_from, or the number after the last event; no row for an empty log.
+    """Select the number of the first event since :search_from, or the number after the last event. Returns no row for
+    an empty log.
 
     There is no index on the times of events, but their numbers grow with the times. So this is a binary search in the
     primary key, with thirty probes for a billion events. Gaps left by deleted events do not matter.
@@ -323,7 +325,7 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The events that had been committed at a certain time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+    """The events that had been committed at a given time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
     A bulk change with the snapshot of a count changes only counted tasks, whatever the producers' clocks show and
     however late a transaction commits. A snapshot is valid only in its own database.
@@ -332,7 +334,7 @@ class Snapshot:
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of open transactions with smaller numbers. SQLite has none."""
+    """Ids of the open transactions with smaller numbers. SQLite does not have any."""
     begun: range = range(0)
     """Range of the newest ids, above those of the ended transactions."""
 
@@ -347,7 +349,7 @@ class Snapshot:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a stored snapshot. Raises InvalidArgument for other text."""
+        """Read a stored snapshot. Raises InvalidArgument for any other string."""
         if not fullmatch(r"\d{1,18}:(\d{1,18}(,\d{1,18})*)?:\d{1,18}-\d{1,18}", str(text), ASCII):
             raise InvalidArgument(f"{text!r} is not a snapshot; store str(snapshot), and pass it unchanged")
         head, others, begun = str(text).split(":")
@@ -377,9 +379,11 @@ class Count:
     at_least: bool = False
     """True if there may be more than `number`, because the count stopped."""
     snapshot: Snapshot | None = field(default=None, compare=False)
-    """Snapshot of the count, for `snapshot=` of the following change; None if there is no such change."""
+    """The snapshot at which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
+    change can follow.
+    """
 
 
 def counted_to(most: int, found: int, *, cut: bool = False, snapshot: Snapshot | None = None) -> Count:
-    """Return the count of rows that were counted up to `most` + 1. `cut`: the count stopped before that."""
+    """Return the count of rows that were counted up to `most` + 1. `cut` is True if the count stopped before that."""
     return Count(number=min(found, most), at_least=cut or found > most, snapshot=snapshot)

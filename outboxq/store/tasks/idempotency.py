@@ -41,8 +41,8 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The maximum number of times that a task may be Ready when it is read but no longer when it is replaced. After that,
-it is not replaced.
+"""The maximum number of times that a task may be Ready when it is read but not when it is replaced. After that, it is
+not replaced.
 """
 
 Key = tuple[str, str | None]
@@ -64,7 +64,7 @@ class KeyOwner:
         return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
 
     def loses(self, key: Key) -> str | None:
-        """Return the key that the dead letter records as lost, so that a redrive requests it again."""
+        """Return the key that the dead letter records as lost, which a redrive must acquire again."""
         return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
 
 
@@ -72,7 +72,7 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
     """Write the tasks whose key is free, and handle the others according to their `on_conflict`.
 
     The caller rolls back if this raises an error. A key or task that another transaction changes between the read and
-    the write is read again, so every further round is caused by another transaction's commit.
+    the write is read again, so each further round is caused by a commit of another transaction.
     """
     handles: dict[UUID, Handle] = {}
     left = list(tasks)
@@ -131,8 +131,8 @@ def _replace(
     """Replace waiting tasks. If several tasks replace one task, only the last one is written."""
     rows = [(*keyed_row(tasks[-1]), owner) for owner, tasks in by_owner.items()]
     replaced = target.run(replace, values, rows)
-    # A replaced task may have left its partition key, or have moved back in it, so another task may now be the first of
-    # the key.
+    # A replaced task may have left its partition key, or moved back within it, so another task may now be the first
+    # with the key.
     store.wake(target, [row["left_queue"] for row in replaced if row["left_key"] is not None])
     return {
         task.id: Handle(id=owner, created=False, replaced=True) for owner in _ids(replaced) for task in by_owner[owner]
@@ -140,15 +140,15 @@ def _replace(
 
 
 def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle] | None:
-    """Return the handles of the tasks that an earlier attempt wrote. It wrote either all of the tasks or none of them;
-    if none, return None.
+    """Return the handles of the tasks that an earlier attempt wrote. That attempt wrote either all of the tasks, or
+    none of them, in which case the result is None.
 
     An attempt that replaced a task left its own id in that task's event.
     """
     values = store.values(target)
     created = _ids(target.run(written, values, [(task.id,) for task in tasks]))
     others = [task for task in tasks if task.id not in created]
-    # A key without an owner has been given up meanwhile, so the owner's id is unknown.
+    # A key without an owner has been given up in the meantime, so the owner's id is unknown.
     owners = {key: owner.id for key, owner in _owners(target, values, map(_key, others)).items()}
     ours = {str(task.id) for task in tasks}
     replacing = {_key(task) for task in others if task.on_conflict is OnConflict.REPLACE}
@@ -170,8 +170,8 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
 def regain_keys(
     store: Transactions, target: Target, task_ids: Collection[UUID], *, force: bool = False
 ) -> Mapping[UUID, DuplicateTask]:
-    """Lock the keys of these tasks before they leave Failed, and take back the lost keys that are free (with `force`,
-    all lost keys).
+    """Lock the keys of these tasks before the tasks leave Failed, and take back the lost keys that are free (with
+    `force`, all lost keys).
 
     Returns an error for each task that must not run because another task has its key.
     """
@@ -229,9 +229,7 @@ def _key(task: NewTask) -> Key:
 
 
 def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task can be skipped without reading the task that has its key, because its key never
-    expires.
-    """
+    """Return whether the task can be skipped because its key never expires, without reading the task that has the key."""
     return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
@@ -251,10 +249,9 @@ def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> Du
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
     return DuplicateTask(
-        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} belongs to task {owner} "
-        "now, and both would do the same work; check that task, then discard this one, or take the key from the other "
-        "with "
-        "take_key_back=True (--take-key-back)",
+        f"task {task_id} cannot run again: its idempotency key {key[1]!r} of task {key[0]!r} now belongs to task "
+        f"{owner}, and both would do the same work; check that task, then discard this one, or take the key from the other "
+        "with take_key_back=True (--take-key-back)",
         owner,
     )
 
@@ -284,7 +281,8 @@ _held, _dead_letter = idempotency_keys.c, dead_letters.c
 def insert_keyed(g: Grammar) -> Transition:
     """Write new tasks, some with an idempotency key. Returns the ids of the written tasks, whose keys were free.
 
-    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ COMMITTED.
+    ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back, and never raises at READ
+    COMMITTED.
     """
 
     def key(r: Relations) -> Statement:
@@ -313,7 +311,7 @@ def insert_keyed(g: Grammar) -> Transition:
         constant_columns=task_rows.CONSTANT_COLUMNS,
         steps={"key": key, **_new_task(g, is_free)},
         returns="entry",
-        returning=("id",),  # no times: psycopg cannot read the format of every caller's connection
+        returning=("id",),  # no times, because psycopg cannot read the time format of every caller's connection
     )
 
 
@@ -321,7 +319,7 @@ def key_holders(g: Grammar) -> Transition:
     """Return the task of each key, whether the key has expired, and the status of the task (None if it was pruned)."""
 
     def found(r: Relations) -> Statement:
-        """Look up each key by index, whatever the planner estimates for the table."""
+        """Look up each key by index, regardless of what the planner estimates for the table."""
         given = r["given"].c
         mine = sa.select(_held.task_execution_id).where(_held.scope == given.scope, _held.key == given.key)
         return sa.select(mine.scalar_subquery().label("id")).select_from(r["given"])
@@ -354,9 +352,11 @@ def lock_keys(g: Grammar) -> Transition:
 
 
 def take_over_keys(g: Grammar) -> Transition:
-    """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since `key_holders`.
+    """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since
+    `key_holders`.
 
-    The previous task of a key may have been redriven since. This is visible, because a redrive locks the key first.
+    The previous task of a key may have been redriven since then. This is visible, because a redrive locks the key
+    first.
     """
 
     def alive(r: Relations) -> Statement:
@@ -389,7 +389,8 @@ def take_over_keys(g: Grammar) -> Transition:
 
 
 def replace(g: Grammar) -> Transition:
-    """Overwrite waiting tasks with the values of new tasks; each holder occurs once in a batch. Returns the overwritten holders.
+    """Overwrite waiting tasks with the values of new tasks. Each holder occurs once in a batch. Returns the holders
+    that were overwritten.
 
     A task is still waiting if its outbox entry can be deleted. A task that has since been claimed is not changed.
     """
@@ -434,7 +435,8 @@ def written(g: Grammar) -> Transition:
 
 
 def lock_for_redrive(g: Grammar) -> Transition:
-    """Lock the keys that these tasks have or have lost, until the transaction ends. A lost key that is free is acquired.
+    """Lock the keys that these tasks have, or have lost, until the transaction ends. A lost key that is free is
+    acquired.
 
     Each row is updated without a change, so that no transaction above READ COMMITTED can take over the key from an
     older snapshot.
@@ -484,7 +486,9 @@ def lost_keys(g: Grammar) -> Transition:
 
 
 def take_back_keys(g: Grammar) -> Transition:
-    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost it."""
+    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost
+    it.
+    """
 
     def key(r: Relations) -> Statement:
         given = r["given"].c
@@ -508,7 +512,7 @@ def _new_task(g: Grammar, is_free: Callable[[Relations], sa.ColumnElement[bool]]
 
 
 def _has_key(r: Relations) -> sa.ColumnElement[bool]:
-    """Return a condition: the step `key` has given the task its key."""
+    """Return the condition that the step `key` has given the task its key."""
     return r["given"].c.id.in_(sa.select(r["key"].c.id))  # type: ignore[no-any-return]
 
 

@@ -40,7 +40,7 @@ _ALLOWED = {
     EventType.DISCARDED: ("discarded", {TaskStatus.FAILED}),
     EventType.RESCHEDULED: ("rescheduled", {TaskStatus.READY}),
 }
-"""For each change, its verb and the statuses in which it is allowed."""
+"""Maps each change to its verb and the statuses in which it is allowed."""
 
 
 def schedule_retry(
@@ -52,11 +52,11 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`; writes `task_retry_scheduled` with both.
-
-    It is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and gets LeaseLost), and
-    for Failed tasks, which need their idempotency key as for `redrive`. Raises TaskNotFound; InvalidTransition for Completed
-    and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt below 1.
+    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write `task_retry_scheduled`
+    with both. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and
+    gets LeaseLost), and for Failed tasks, which need their idempotency key as for `redrive`. Raises TaskNotFound;
+    InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt
+    below 1.
     """
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
@@ -70,9 +70,9 @@ def reschedule(
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its position in its key. `take_key_back` applies to a
-    dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound; InvalidTransition unless Ready
-    or Failed; DuplicateTask; InvalidArgument for a naive time.
+    A waiting task keeps its attempt, its priority and its position among the tasks with its key. `take_key_back`
+    applies to a dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound;
+    InvalidTransition unless Ready or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
@@ -107,7 +107,7 @@ def redrive(
 
 
 def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
-    """Discard a dead letter: it is Cancelled with `task_discarded`, and frees the key that it holds.
+    """Discard a dead letter: it becomes Cancelled with the event `task_discarded`, and no longer holds its key.
 
     Raises TaskNotFound; InvalidTransition unless Failed.
     """
@@ -118,7 +118,8 @@ def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
     """Make a task due now that is delayed or is waiting for its retry. Returns False, and writes nothing, if it is
     already due.
 
-    It keeps its position in its key. Pauses and limits still apply. Raises TaskNotFound; InvalidTransition unless Ready.
+    It keeps its position among the tasks with its key. Pauses and limits still apply. Raises TaskNotFound;
+    InvalidTransition unless Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
@@ -141,7 +142,7 @@ class Change(TypedDict, total=False):
     retry_at: datetime
     reason: str
     ask: bool
-    """True: a running task is asked to stop, and stays Running."""
+    """If True, a running task is asked to stop, and stays Running."""
     take_key_back: bool
 
 
@@ -186,7 +187,7 @@ def moving(
                 with target.atomic():
                     if target.run(request_cancel, values, [(task_id, row[-1])]):
                         return status
-                continue  # it ended, was given back, or was asked to stop by another session meanwhile
+                continue  # meanwhile, it ended, was given back, or was asked to stop by another session
             if status not in allowed:
                 raise _refused(task_id, status, event_type)
             from_failed = status is TaskStatus.FAILED
@@ -206,8 +207,8 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
 
 
 def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks whose previous task in its chain was deleted. If there are no chains
-    among them, it does not query the database.
+    """Return an error for each of these tasks for which the previous task in the chain was deleted. The database is not
+    queried if none of the tasks is part of a chain.
     """
     links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
     if not links:
@@ -229,7 +230,7 @@ def _check_moment(moment: datetime, name: str) -> None:
 
 
 def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
-    """Set the priority of a waiting task; None makes it due now."""
+    """Set the priority of a waiting task, or make it due now if the priority is None."""
     identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
@@ -241,7 +242,7 @@ def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: 
             with target.atomic():
                 moved = target.run(move, values)
             if moved:
-                store.wake(target, freed(moved))  # another task may now be the first of its key
+                store.wake(target, freed(moved))  # another task may now be the first with its key
                 return True
             found = target.run(waiting, values)
             if found and (found[0]["due"] if due_now else found[0]["priority"] == priority):
@@ -296,15 +297,17 @@ def change_all(
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
-    """Return the queues in which other tasks may have become claimable: a key is free, or fewer tasks run."""
+    """Return the queues in which other tasks may have become claimable: because a key is free, or because fewer tasks
+    are running.
+    """
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
 def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
     """Return the row with the request's id in the event's data.
 
-    If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has since happened to
-    the task.
+    If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has happened to the task
+    since.
     """
     return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
 
@@ -331,7 +334,7 @@ def _refused(task_id: UUID, status: TaskStatus, event_type: EventType) -> Invali
 
 
 def _restless(task_id: UUID) -> InvalidTransition:
-    return InvalidTransition(f"task {task_id} is changing its status too quickly to be changed; try again")
+    return InvalidTransition(f"task {task_id} keeps changing its status, so it could not be modified; try again")
 
 
 MANUAL_CHANGE: Columns = {
@@ -378,7 +381,8 @@ def manual_change(g: Grammar) -> Transition:
 
 
 def move(g: Grammar) -> Transition:
-    """Replace the entry of a waiting task: due now (:due_now), or with another :priority. The position stays.
+    """Replace the entry of a waiting task with one that is due now (:due_now) or has a different :priority. The
+    position does not change.
 
     A task that is already due, or already has that priority, is not changed.
     """
@@ -389,7 +393,7 @@ def move(g: Grammar) -> Transition:
 def make_due(g: Grammar) -> Transition:
     """Make the tasks of these outbox entries due now, if :due_now. Their events carry :reason.
 
-    An entry that is already due, or has since been replaced, is not changed.
+    An entry that is already due, or has been replaced since, is not changed.
     """
     later = sa.and_(_due_now, _entry.available_at > g.now)
     return _rescheduling(
@@ -560,9 +564,11 @@ LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
 
 
 def links_without_previous(g: Grammar) -> sa.Select[Any]:
-    """Select the dead letters among these whose previous task in their chain was deleted, with the ids of both."""
+    """Select the dead letters among these tasks for which the previous task in the chain was deleted, with the ids of
+    both.
+    """
     link, before = g.rows("links", LINKS), task_executions.alias("before")
-    # Not a join, because a join might read all tasks.
+    # This is not a join, because a join might read all tasks.
     known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
     rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
         task_executions, _execution.id == link.c.id

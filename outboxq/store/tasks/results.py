@@ -28,8 +28,8 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""The number of newest events that are read to find the end of a task, which is among them unless people have redriven
-the task since.
+"""How many of the newest events are read to find the one that ended a task. It is among them unless the task has been
+redriven since.
 """
 _READS = frozenset({Feature.RESULTS})
 
@@ -43,11 +43,11 @@ class Standing:
     status: TaskStatus
     attempt: int
     result: str | None = field(repr=False)
-    """The result as JSON; None if there is no such value."""
+    """The result as JSON; None if the task has no result."""
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """The event that ended the task if it is not Completed; None if the task has not ended, or if the event no longer
+    """The event that ended a task other than a Completed one; None if the task has not ended, or if the event no longer
     exists.
     """
 
@@ -60,7 +60,7 @@ class Standing:
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
     """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
 
-    A task that is missing from the result does not exist or has not been committed. The transaction is not tried again
+    A task that is missing from the result does not exist or has not been committed. The transaction is not retried
     after an error, because the caller decides when to query again. Raises NotPermitted if the database role may not
     read results.
     """
@@ -82,9 +82,8 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """Reads the results of a store on its own connections. For use by one thread.
-
-    Waiting callers may occupy every connection of the application's engine.
+    """Reads the results of a store, for use by one thread. It has its own connections, because waiting callers may
+    occupy every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:
@@ -153,8 +152,8 @@ class BatchStanding:
 
     @property
     def reason(self) -> str:
-        """Reason why the batch was cancelled, as stored with the blocking task; "" if that task was cancelled earlier,
-        or not at all.
+        """The reason for which the batch was cancelled, as stored with the blocking task; "" if that task was cancelled
+        earlier, or was not cancelled.
         """
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
         if end is None or since is None or end.event_type is not EventType.CANCELLED or end.created_at < since:
@@ -209,11 +208,12 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all links.
+    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all
+    links.
 
     A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
-    transaction is not tried again after an error. Raises NotPermitted if the database role may not read both results
-    and batches.
+    transaction is not retried after an error. Raises NotPermitted if the database role may not read both results and
+    batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
         return _standings(target, links, everything=everything)
@@ -227,7 +227,9 @@ def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -
 
 @contextmanager
 def _reading(store: Transactions, features: frozenset[Feature]) -> Iterator[Target]:
-    """Open a transaction that is not tried again after an error. Raises NotPermitted for a missing right of these features."""
+    """Open a transaction that is not retried after an error. Raises NotPermitted if the role lacks a privilege that
+    these features need.
+    """
     try:
         with store.transaction(Begin.READ) as target:
             yield target
@@ -258,7 +260,9 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
 
 
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
-    """Return the standing of the first task of this status; None if it was redriven or pruned meanwhile."""
+    """Return the standing of the first task with this status; None if it has been redriven or pruned in the
+    meantime.
+    """
     task = first_task(target, batch_id, status)
     if task is None:
         return None
@@ -278,7 +282,7 @@ _everything = sa.bindparam("everything", type_=sa.Boolean, required=True)
 
 
 def ended(g: Grammar) -> sa.Select[Any]:
-    """Select the given tasks that have ended; with :everything, the others too.
+    """Select those of the given tasks that have ended or, with :everything, all of them.
 
     Each is looked up by its id. Unfinished tasks are read only to check that they exist, because repeatedly reading a
     thousand of them would cause most of the traffic.
@@ -300,8 +304,8 @@ _zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Inte
 
 
 def select_batch_standings(g: Grammar) -> sa.Select[Any]:
-    """Select the batch of each given place if the task at that place is enqueued, or may never be; with :everything, of all
-    places.
+    """Select the batch for each given place if the task at that place is enqueued, or may never be; with :everything,
+    for all places.
 
     Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not read them.
     """

@@ -42,9 +42,9 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """Duration of its function."""
+    """How long its function ran."""
     delay: timedelta | None = None
-    """Length of a sleep; None for other steps."""
+    """The length of the sleep; None for other steps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,7 +110,7 @@ class Steps:
     ) -> int:
         """Delete the results of this step and of all later steps, and run the task again, due now.
 
-        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` is as in
+        Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` works as in
         `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
         `task_rewound`. Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or
         Failed; DuplicateTask.
@@ -167,7 +167,7 @@ class Steps:
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
-        raise InvalidTransition(f"task {task_id} is being claimed and released too quickly to be rewound; try again")
+        raise InvalidTransition(f"task {task_id} keeps being claimed and released; try to rewind it again")
 
     def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
         """Return the completed steps and the begun sleeps of a task, in order."""
@@ -187,7 +187,7 @@ def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
 
 def _listed(found: Sequence[Step]) -> str:
     if not found:
-        return "it has not completed any"
+        return "it has not completed any steps"
     return f"it has {', '.join(repr(step.name) for step in found[:10])}{' and more' if len(found) > 10 else ''}"
 
 
@@ -198,7 +198,7 @@ def _status(target: Target, task_id: UUID) -> TaskStatus:
 def _refused(task_id: UUID, status: TaskStatus) -> InvalidTransition:
     if status is TaskStatus.RUNNING:
         return InvalidTransition(f"task {task_id} is Running, so its steps cannot be rewound; wait until it has ended")
-    return InvalidTransition(f"task {task_id} is {status} and does not run again, so its steps cannot be rewound")
+    return InvalidTransition(f"task {task_id} is {status} and will not run again, so its steps cannot be rewound")
 
 
 _step, _lease, _execution = task_steps.c, task_leases.c, task_executions.c
@@ -268,7 +268,9 @@ def written(_: Grammar) -> sa.Select[Any]:
 
 
 def lock_waiting(_: Grammar) -> sa.Select[Any]:
-    """Lock the entry of a waiting task, so that claims skip it until the transaction ends. No row unless the task is Ready."""
+    """Lock the entry of a waiting task, so that claims skip it until the transaction ends. Returns no row unless the
+    task is Ready.
+    """
     entry = task_outbox.c.task_execution_id
     return sa.select(entry.label("id")).where(entry == _task_id).with_for_update()
 

@@ -3,9 +3,9 @@
 A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
 Each search begins at an id, follows a unique index up or down in the order of the ids, and ends after :scan rows. If a
-filter may exclude most of the rows, the last of these rows is found first, as a bound for the search. So a page costs
-the same whatever the size of the tables, and the next page begins where the search ended. For a batch, each page reads
-all of its tasks.
+filter may exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a
+page does not depend on the size of the tables, and the next page begins where the search ended. For a batch, each page
+reads all of its tasks.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class TaskPage:
     newer: UUID | None
     """Id to pass as `after` for the previous page; None on the newest page."""
     is_cut: bool
-    """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`) continues
-    behind these rows.
+    """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`)
+    continues behind these rows.
     """
     looked_at: int = SCAN
     """The maximum number of rows that one search reads."""
@@ -67,7 +67,9 @@ class TaskFilters(TypedDict, total=False):
     """Partition key or concurrency key, as stored in the tables."""
     topic: str | None
     since: datetime | None
-    """Earliest time of the enqueue, aware. It is compared with the time in the task's id, to the millisecond."""
+    """Time from which the task was enqueued, aware. It is compared with the time in the task's id, to the
+    millisecond.
+    """
     until: datetime | None
     """Time before which the task was enqueued, aware."""
 
@@ -76,7 +78,7 @@ class PageFilters(TaskFilters, total=False):
     """Filters for a page of tasks."""
 
     worker: UUID | None
-    """The worker that has claimed the task; with the status RUNNING, the worker that runs it."""
+    """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
     batch: UUID | None
     """The batch or chain that the task belongs to or follows."""
 
@@ -91,14 +93,14 @@ def tasks(
     using: object = None,
     **wanted: Unpack[PageFilters],
 ) -> list[TaskExecution]:
-    """Return up to `limit` tasks of this status (None: of any) that match the filters, newest first.
+    """Return up to `limit` tasks with this status (None means any status) that match the filters, newest first.
 
     With `before`, the newest tasks with smaller ids are returned; with `after`, the oldest tasks with larger ids.
 
-    The call reads a bounded number of rows, whatever the size of the tables. It finds all Running and Failed tasks. For
-    finished tasks, or without a status, it reads the next 10 000 tasks; for Ready tasks, the next 10 000 entries, or
-    the same number of entries in the queue; for a batch, all of its tasks. `task_page` says where the call stopped.
-    Raises InvalidArgument.
+    The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
+    tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
+    entries, or the same number of entries in the queue; for a batch, all of its tasks. `task_page` says where the call
+    stopped. Raises InvalidArgument.
     """
     look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
@@ -120,7 +122,7 @@ def task_page(
     using: object = None,
     **wanted: Unpack[PageFilters],
 ) -> TaskPage:
-    """Return a page of the tasks that `tasks` returns. All statuses are searched in the same bounded way.
+    """Return a page of the tasks that `tasks` returns. The search is bounded in the same way for every status.
 
     If you follow `older` from page to page, no task is missed or repeated, as long as the tables do not change. Raises
     InvalidArgument.
@@ -157,8 +159,8 @@ def _batch_id(batch_id: UUID) -> UUID:
 
 
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the queue if they
-    are few.
+    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the
+    queue if they are few.
     """
     if values["batch"] is not None:
         return "batch"
@@ -240,7 +242,7 @@ _SAME = {
     name: sa.bindparam(name, type_=sa.Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
 }
-"""Filters: columns of a task and their values; NULL for any value."""
+"""Filters: columns of a task and their values. NULL matches any value."""
 
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
@@ -266,8 +268,8 @@ def _entries(*, keyed: bool) -> sa.Select[Any]:
 
 
 def _members() -> sa.Select[Any]:
-    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id, and the
-    primary key would have to be searched for them.
+    """Select the tasks of :batch by their index. All of them are read, because that index is not ordered by id.
+    Otherwise, the primary key would have to be searched.
     """
     columns = (_execution[name] for name in ("id", *_SAME))
     return sa.select(*columns).where(
@@ -276,8 +278,8 @@ def _members() -> sa.Select[Any]:
 
 
 def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
-    """Return the source, its column of ids, and a condition that applies before the bound. Leases are few, so only matching ones
-    count.
+    """Return the source, its column of ids, and a condition that applies before the bound. Leases are few, so only
+    matching ones count.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
@@ -295,7 +297,9 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
 def _ids(
     source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]] | None = None
 ) -> sa.Select[Any]:
-    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further condition."""
+    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further
+    condition.
+    """
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
@@ -322,7 +326,7 @@ def _ids(
 
 
 def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
-    """Return a column of the task from the source, or else from the execution, which is looked up."""
+    """Return a column of the task from the source, or otherwise from the execution, which is looked up."""
     if name in looked.c:
         return looked.c[name]
     execution = task_executions.alias("execution")

@@ -38,18 +38,18 @@ class Attempt:
     worker_id: UUID | None
     started_at: datetime
     ended_at: datetime | None = None
-    """End of the attempt; None while it runs."""
+    """The time at which the attempt ended; None while it is running."""
     outcome: EventType | str | None = None
-    """Type of the event that ended it; a plain string for a type from a later release."""
+    """Type of the event that ended the attempt; a plain string for a type from a later release."""
     error: str | None = None
     """The error in one line."""
     exception: str | None = None
     """Module and name of the exception's class."""
     traceback: str | None = None
     progress: Progress | None = None
-    """Last reported progress; None if its handler did not report any, or if its worker died."""
+    """Last progress that the handler reported; None if it did not report any, or if the worker died."""
     log: tuple[LogLine, ...] = ()
-    """Last lines that its handler logged; empty while it runs, or if its worker died."""
+    """Last lines that the handler logged; empty while it is running, or if the worker died."""
     log_omitted: int = 0
     """Number of earlier lines that were not kept."""
 
@@ -82,7 +82,9 @@ def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: obj
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
-    """Return Ready tasks that may run now: never attempted, or with a retry time that has come. Oldest first."""
+    """Return the Ready tasks that may run now, oldest first. They have never been attempted, or their retry time has
+    come.
+    """
     return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
 
@@ -131,9 +133,9 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     """Return the id of the only task whose id begins with this string: at least six hex digits, in any case, with or
     without dashes.
 
-    A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that were
-    enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names up
-    to five matching tasks; InvalidArgument for any other string.
+    A whole id is returned unchanged, without reading the tables. Ids begin with their time, so the ids of tasks that
+    were enqueued within the same minute share their first eight digits. Raises TaskNotFound; AmbiguousTask, which names
+    up to five matching tasks; InvalidArgument for any other string.
     """
     digits = digits_of(beginning)
     if len(digits) == _ALL:

@@ -1,7 +1,7 @@
 """Check the invariants of the tables, and make the repairs that do not require guessing.
 
-Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are read
-from one snapshot.
+Each invariant is a query for the ids that violate it, and some have a repair. Invariants hold at any time, so they are
+read from one snapshot.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Violation:
     meaning: str
     count: int
     examples: Sequence[UUID | str]
-    """The ids of some of the tasks, or names if the fault is in a queue or an index instead of a task."""
+    """The ids of some of the tasks, or names if the violation concerns a queue or an index instead of a task."""
     repaired: int = 0
 
 
@@ -74,11 +74,11 @@ def verify(
     one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is returned to the task
     that is running or holding it, unless another task has taken it. A due time, retry time, completion time, error,
     worker, position, idempotency key or cancel request that differs from the task's events gets the value from the
-    events. A lease or rate that ends too late is set to end its own length from now, and the counter of positions
-    continues after the largest position. Ticks and steps without tasks are deleted. Each repair is a separate
+    events. A lease or rate that ends too late is set to end after its own length, counted from now, and the counter of
+    positions continues after the largest position. Ticks and steps without tasks are deleted. Each repair is a separate
     transaction. With `using`, the snapshot of this connection's transaction is used.
 
-    `on_progress` is called after each check, with the number of finished checks and of all checks.
+    `on_progress` is called after each check, with the number of finished checks and the number of all checks.
     """
     done = on_progress or (lambda _done, _all: None)
     broken = store.run(partial(_broken, store, on_progress=done), using=using, begin=Begin.SNAPSHOT)
@@ -105,7 +105,7 @@ def _broken(store: Transactions, target: Target, *, on_progress: Callable[[int, 
 
 
 def _ask(store: Transactions, target: Target, name: str) -> list[Violation]:
-    """Return the violations that this check finds, of its own invariant and of the others that it checks."""
+    """Return the violations that this check finds, for its own invariant and for the others that it checks."""
     check, found = CHECKS[name], []
     rows = target.run(check.broken, store.values(target))
     if check.is_broken is not None:

@@ -24,7 +24,7 @@ _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
 _MEMBER = sa.and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _RECORDED = ("kind", "on_failed", "name")
 _Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
-"""Returns a condition on a batch, from the numbers of its tasks."""
+"""Returns a condition that a batch meets, given the numbers of its tasks."""
 
 
 def batch_checks() -> Mapping[str, Check]:
@@ -34,7 +34,7 @@ def batch_checks() -> Mapping[str, Check]:
             broken=_lost,
         ),
         "batch_differs_from_events": Check(
-            meaning="the kind, name or on_failed of a batch differs from the event of its creation",
+            meaning="the kind, name or on_failed of a batch differs from the value recorded in its creation event",
             broken=_differs,
         ),
         "batch_counts_differ": Check(
@@ -59,7 +59,7 @@ def batch_checks() -> Mapping[str, Check]:
             },
         ),
         "batch_unreadable": Check(
-            meaning="the `then` tasks of a batch are unreadable, or their number differs from the event of its creation, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks of its row, or set it to NULL and enqueue the tasks yourself",
+            meaning="the `then` tasks of a batch are unreadable, or their number differs from the one recorded in its creation event, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks in its row, or set it to NULL and enqueue the tasks yourself",
             broken=_links,
             is_broken=_is_unreadable,
         ),
@@ -161,24 +161,27 @@ def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: no task was pruned, but the stage of the batch differs from the number of its enqueued `then` tasks."""
+    """Return the condition that no task was pruned, but the stage of the batch differs from the number of its enqueued
+    `then` tasks.
+    """
     return sa.and_(_batch.size == counted.c.present, _batch.stage != counted.c.following)
 
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
-    """Lock the wrong batches. The repair is a separate statement, so that it sees all tasks that have ended by then."""
+    """Lock the wrong batches. The repair is a separate statement, so that it sees every task that has ended by then."""
     return sa.select(_batch.id).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 
 def among(g: Grammar, wrong: _Condition) -> sa.ColumnElement[bool]:
-    """Return a condition: the numbers of a batch's tasks meet this condition."""
+    """Return the condition that this function builds for the numbers of a batch's tasks."""
     counted = _counted(g)
     ids = sa.select(counted.c.id).join_from(counted, task_batches, counted.c.id == _batch.id).where(wrong(counted))
     return _batch.id.in_(ids)
 
 
 def recount(g: Grammar) -> Transition:
-    """Set the counts of an unfinished batch to the statuses of its tasks. The batch completes if all of them have ended.
+    """Recompute the counts of an unfinished batch from the statuses of its tasks. The batch completes if all of them
+    have ended.
 
     A pruned task counts as cancelled, unless it was counted before.
     """

@@ -18,4 +18,4 @@ EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
 """Conditions of the three indexes of events by task."""
 TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
-"""A condition: the event changed its task's status."""
+"""The condition that the event changed its task's status."""

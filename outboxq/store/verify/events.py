@@ -17,11 +17,11 @@ _STATUS: sa.ColumnElement[str] = sa.case(*((is_a(kind), sql_literal(status)) for
 """The status to which an event leads."""
 _ALL = (CLAIMS, ENDS, OTHERS)
 LEADS_HERE = last(_STATUS, TRANSITION, among=_ALL) == EXECUTION.status
-"""A condition: the last transition of EXECUTION's task leads to the status that it has."""
+"""The condition that the last transition of EXECUTION's task leads to the task's status."""
 LAST_END = last(EVENT.created_at, TRANSITION, among=_ALL)
 _CLAIM = of_claim(EVENT.worker_id, EXECUTION.id, EXECUTION.lease_token)
 CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
-"""The worker that claimed EXECUTION's task under its current token."""
+"""The worker that claimed EXECUTION's task with its current token."""
 
 
 def task_event_checks() -> Mapping[str, Check]:
@@ -80,7 +80,7 @@ def _recorded_due(g: Grammar) -> sa.ColumnElement[Any]:
 def _recorded_retry(due: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
     """Return the retry time of the task according to its last event; NULL if it is not waiting for a retry.
 
-    A rescheduled task keeps its retry unless it was made due now, so the row must have that time or NULL.
+    A rescheduled task keeps its retry time unless it was made due now, so the row must have that time or NULL.
     """
     kept = sa.case((EXECUTION.retry_at.is_not(None), due))
     return sa.case((is_a(EventType.RETRY_SCHEDULED), due), (is_a(EventType.RESCHEDULED), kept), else_=sa.null())
@@ -94,7 +94,7 @@ def _last_differs(g: Grammar) -> sa.Select[Any]:
         .group_by(EVENT.task_execution_id)
         .subquery("last")
     )
-    # Conditions: the task has this status, and its last event leads to it.
+    # Each condition says that the task has this status, and that its last event leads to it.
     ready = sa.and_(READY, EVENT.event_type.in_(leading_to(TaskStatus.READY)))
     running = sa.and_(RUNNING, EVENT.event_type.in_(leading_to(TaskStatus.RUNNING)))
     ended = sa.and_(ENDED, EVENT.event_type.in_(leading_to(*TERMINAL)))
@@ -157,7 +157,7 @@ _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
 _REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
 UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
-"""A condition: the task is running, and its row has no cancel request."""
+"""The condition that the task is running, and its row has no cancel request."""
 
 
 def log_checks() -> Mapping[str, Check]:
@@ -181,14 +181,14 @@ def log_checks() -> Mapping[str, Check]:
         ),
         "claimed_twice": Check(meaning="one lease token was claimed twice", broken=lambda _: _more_than_one(_CLAIMED)),
         "ended_twice": Check(
-            meaning="a claim was ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
+            meaning="a claim ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
         ),
         "end_without_claim": Check(
             meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
             broken=_end_without_claim,
         ),
         "claim_left_open": Check(
-            meaning="a claim was never ended, although its task is not Running under it", broken=_claim_left_open
+            meaning="a claim has not ended, although its task is not Running under it", broken=_claim_left_open
         ),
         "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
@@ -281,7 +281,7 @@ def _recovered_early(g: Grammar) -> sa.Select[Any]:
 
 
 def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
-    """Select one row for each task, even if it has many events."""
+    """Select only one row for each task, even if it has many events."""
     lost = EXECUTION.id.is_(None)
     rows = (
         sa.select(task_of(execution_events))

@@ -19,11 +19,13 @@ _claim = partition_claims.c
 _KEY = (EXECUTION.queue, EXECUTION.partition_key)
 _HAS_KEY = EXECUTION.partition_key.is_not(None)
 RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
-"""A condition: the task is running, so it must have its key."""
+"""The condition that the task is running, so it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
-"""A condition: only one task of the key runs at a time. Several tasks of a concurrency key may run; their leases are counted."""
+"""The condition that only one task with the key runs at a time. Several tasks with the same concurrency key may run;
+their leases are counted.
+"""
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
-"""A condition: the task has Failed with `on_dead_letter=hold`, so it keeps its key."""
+"""The condition that the task is Failed with `on_dead_letter=hold`, so it keeps its key."""
 CLAIM_OF_TASK = sa.select(_claim.task_execution_id).where(
     _claim.task_execution_id == EXECUTION.id,
     _claim.queue == EXECUTION.queue,
@@ -40,33 +42,33 @@ TASK_OF_CLAIM = sa.select(EXECUTION.id).where(
 def partition_key_checks() -> Mapping[str, Check]:
     return {
         "position_taken_twice": Check(
-            meaning="two tasks of a partition key have the same position, so their order is random",
+            meaning="two tasks with the same partition key have the same position, so their order is random",
             broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
         ),
         "claimed_key_without_task": Check(
-            meaning="a partition key belongs to a task that is neither running nor holding it, so its other tasks are never claimed",
+            meaning="a partition key belongs to a task that is neither running nor holding it, so no other task with it is claimed",
             broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
         ),
         "running_without_key": Check(
-            meaning="a Running task has not taken its partition key, so another task of the key may run at the same time",
+            meaning="a Running task has not taken its partition key, so another task with the key may run too",
             broken=lambda _: sa.select(EXECUTION.id).where(
                 RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.false()).exists()
             ),
         ),
         "failed_without_key": Check(
-            meaning="a task that Failed with on_dead_letter=hold does not hold its partition key",
+            meaning="a Failed task with on_dead_letter=hold does not hold its partition key",
             broken=lambda _: sa.select(EXECUTION.id).where(
                 HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.true()).exists()
             ),
         ),
         "key_running_twice": Check(
-            meaning="a task is running at the same time as a later one of its partition key",
+            meaning="a task is running at the same time as a later task with its partition key",
             broken=lambda _: _all_but_first(
                 "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
             ),
         ),
         "key_claimed_twice": Check(
-            meaning="another task of its partition key was claimed before a claim had ended", broken=_claimed_twice
+            meaning="a task was claimed while another task with its partition key was claimed", broken=_claimed_twice
         ),
     }
 
@@ -79,10 +81,10 @@ def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by
 
 
 def _claimed_twice(_: Grammar) -> sa.Select[Any]:
-    """Compare claims by their numbers instead of by time: if a key is claimed after the commit that ended an earlier
+    """Compare claims by number instead of by time: if a key is claimed after the commit that ended an earlier
     claim, the later claim has a higher number.
 
-    A replaced task may have had another key before, which is not recorded.
+    A replaced task may have had a different key before, which is not recorded.
     """
     replaced = execution_events.alias("replaced")
     moved = sa.select(replaced.c.sequence_num).where(
@@ -113,7 +115,7 @@ def idempotency_key_checks() -> Mapping[str, Check]:
             ),
         ),
         "key_differs_from_birth": Check(
-            meaning="a task holds an idempotency key with which it was not enqueued, so the same request may run twice",
+            meaning="a task holds an idempotency key that it was not enqueued with, so the same request may run twice",
             broken=lambda g: sa.select(task_of(idempotency_keys)).where(holds_another(g)),
         ),
         "key_lost": Check(
@@ -142,7 +144,9 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition: the task of a row of `idempotency_keys` was enqueued with another key, or has another name."""
+    """Return the condition that the task that a row of `idempotency_keys` names was enqueued with another key, or has
+    another name.
+    """
     birth = Birth(g, "birth")
     other = sa.or_(birth.key != _key.key, EXECUTION.task_name != _key.scope)
     return (
@@ -155,11 +159,10 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
-    """Select the unfinished tasks that requested a key which none of the tasks that requested it holds; `birth` is
-    joined.
+    """Select the unfinished tasks that requested a key if no task that requested the key holds it. `birth` is joined.
 
-    An expired key may belong to another task. So may a key that was requested until the task finishes, after its task
-    has ended, because that task may have been redriven.
+    An expired key may belong to another task. A key that was requested until the task finishes may too, after the task
+    has ended, because the task may have been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

@@ -143,7 +143,7 @@ def _cancel(_: Grammar) -> Transition:
 
 
 def _lease_end(g: Grammar) -> Transition:
-    """Make the lease expire its own length from now, as after a heartbeat."""
+    """Make the lease expire after its own length, counted from now, as a heartbeat does."""
     end = g.later(g.now, rows.lease_length(g))
     return updated(tables.task_leases, rows.lease_too_late(g), {"lease_expires_at": end}, task_of(tables.task_leases))
 
@@ -154,7 +154,7 @@ def _lease_queue(_: Grammar) -> Transition:
 
 
 def _rate(g: Grammar) -> Transition:
-    """Mark the rate limit as used up now, so that it is not exceeded, however many tasks have been started."""
+    """Mark the rate limit as used up now, so that it is not exceeded, no matter how many tasks have been started."""
     setting = tables.queue_settings.c
     full_at = g.later(g.now, setting.rate_seconds)
     found = (setting.queue.label("id"), setting.queue)
@@ -175,12 +175,12 @@ def _renewed_dead_letter(g: Grammar) -> Transition:
 
 
 def _other_key(g: Grammar) -> Transition:
-    """Delete a key with which the task was not enqueued. The next repair restores a lost key."""
+    """Delete a key that the task was not enqueued with. The next repair restores a lost key."""
     return _deleted(tables.idempotency_keys, keys.holds_another(g))
 
 
 def _lost_key(g: Grammar) -> Transition:
-    """Return the key for the requested time. The task that currently has the key never requested it."""
+    """Return the key to the task for the requested time. The task that currently has the key never requested it."""
     birth = keys.Birth(g, "birth")
     values = {
         "scope": EXECUTION.task_name,
@@ -236,7 +236,7 @@ def _deleted(table: sa.Table, wrong: sa.ColumnElement[bool], *columns: sa.Column
 
 
 def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
-    """Write these columns of the executions for which `wrong` is true."""
+    """Write these columns in the executions for which `wrong` is true."""
     return updated(tables.task_executions, wrong, values, EXECUTION.id)
 
 
@@ -253,7 +253,7 @@ def _locked(*columns: Any) -> sa.Select[Any]:
 def _inserted(
     g: Grammar, name: str, table: sa.Table, columns: Sequence[str], found: sa.Select[Any], *, key: Sequence[str] = ()
 ) -> Transition:
-    """Insert the rows found. A row that has been added meanwhile is kept; with `key`, a row with the same key is
+    """Insert the rows found. A row that has been added in the meantime is kept; with `key`, a row with the same key is
     replaced.
     """
     new = g.insert(table).from_select(columns, found)
@@ -269,15 +269,19 @@ def _entries_gone(g: Grammar, tasks: sa.FromClause, *columns: sa.ColumnElement[A
 
 
 def _entries_again(g: Grammar, tasks: sa.FromClause, gone: sa.FromClause, due: sa.ColumnElement[Any]) -> Statement:
-    """Insert new entries of the tasks whose entries are gone, because entries are never updated."""
+    """Insert new entries for the tasks whose entries are gone. Entries are never updated."""
     return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=sa.true(), due=due)
 
 
 REPAIRS = _repairs()
-"""The repairs by the names of their checks. Each returns the repaired ids, and the queue if work became claimable."""
+"""Maps the name of each check to its repair. A repair returns the repaired ids, and the queue if work became
+claimable.
+"""
 
 LOCKS: Mapping[str, Callable[[Grammar], sa.Select[Any]]] = {
     "batch_counts_differ": partial(batches.locked, wrong=batches.counts_differ),
     "batch_stage_differs": partial(batches.locked, wrong=batches.stage_differs),
 }
-"""The rows to lock, by the names of the checks, before the repair counts rows that other sessions may be writing."""
+"""Maps the name of each check to the rows that its repair must lock before counting rows that other sessions may be
+writing.
+"""

@@ -24,16 +24,16 @@ from .conditions import CLAIMS, ENDED, ENDS, EVENT, EXECUTION, FAILED, OTHERS, R
 def part_checks() -> Mapping[str, Check]:
     return {
         "positions_set_back": Check(
-            meaning="the next positions are below those in use, so new tasks of a key overtake the older ones",
+            meaning="the next positions are below those in use, so new tasks with a key overtake the older ones",
             broken=lambda g: g.set_back(),
         ),
         "part_missing": Check(
-            meaning="an index or trigger that `outboxq upgrade` makes is missing, invalid or disabled; create it again "
+            meaning="an index or trigger created by `outboxq upgrade` is missing, invalid or disabled; re-create it "
             "with the statement that `outboxq upgrade --sql` prints",
             broken=lambda g: g.missing_parts(),
         ),
         "function_of_other_schema": Check(
-            meaning="a function that `outboxq upgrade` makes names a schema other than that of the tables, which was renamed, so finishing "
+            meaning="a function created by `outboxq upgrade` names a schema other than that of the tables, which was renamed, so finishing "
             "tasks in batches or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
             broken=lambda g: g.misplaced_functions(),
         ),
@@ -51,7 +51,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
         ),
         "running_without_lease": Check(
-            meaning="a Running task has no lease of its token and worker, so it is never recovered",
+            meaning="a Running task has no lease that matches its token and worker, so it will never be recovered",
             broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
         ),
         "lease_without_running": Check(
@@ -101,26 +101,26 @@ DEAD_LETTER_OF_TASK = sa.select(tables.dead_letters.c.task_execution_id).where(
 FAILED_OF_DEAD_LETTER = sa.select(EXECUTION.id).where(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED)
 _VALUES_DIFFER = sa.or_(*(EXECUTION[name].is_distinct_from(tables.task_outbox.c[name]) for name in task_rows.KEPT))
 ENTRY_DIFFERS = READY_OF_ENTRY.where(_VALUES_DIFFER).correlate(tables.task_outbox).exists()
-"""A condition: an outbox entry differs from its task, which is Ready."""
+"""The condition that an outbox entry differs from its task, which is Ready."""
 _ELSEWHERE = sa.select(EXECUTION.id).where(EXECUTION.id == _lease.task_execution_id, EXECUTION.queue != _lease.queue)
 LEASE_DIFFERS = _ELSEWHERE.correlate(tables.task_leases).exists()
 
 
 def dead_letter_values(g: Grammar) -> Mapping[str, Any]:
-    """Return the columns that the dead letter of EXECUTION's task must have."""
+    """Return the column values that the dead letter of EXECUTION's task must have."""
     same = {name: EXECUTION[name] for name in ("queue", "task_name", "topic", "partition_key")}
     return {**same, "exception": _last_exception(g), "failed_at": EXECUTION.completed_at}
 
 
 def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition: a dead letter differs from EXECUTION's task, which has Failed."""
+    """Return the condition that a dead letter differs from EXECUTION's task, which is Failed."""
     differs = (tables.dead_letters.c[name].is_distinct_from(value) for name, value in dead_letter_values(g).items())
     return sa.and_(EXECUTION.id == tables.dead_letters.c.task_execution_id, FAILED, sa.or_(*differs))
 
 
 def _last_exception(g: Grammar) -> Any:
-    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or did not
-    have an exception.
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or failed
+    without an exception.
     """
     recorded = g.text_in(EVENT.event_data, "exception")
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
@@ -128,16 +128,16 @@ def _last_exception(g: Grammar) -> Any:
 
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
-"""The largest expected error of a clock, such as a wrong time zone after a failover or a change by an administrator."""
+"""The largest expected clock error, such as a wrong time zone after a failover or a change by an administrator."""
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
-"""A condition: the task has `on_dead_letter=hold` but no key."""
+"""The condition that the task has `on_dead_letter=hold` but no key."""
 
 
 def value_checks() -> Mapping[str, Check]:
     return {
         "lease_ends_too_late": Check(
-            meaning="a lease expires later than its own length from now, so its task is not recovered if the worker dies",
+            meaning="a lease expires later than its length allows, so its task is not recovered if the worker dies",
             broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
         ),
         "rate_full_too_late": Check(
@@ -180,8 +180,8 @@ def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) ->
 
 
 def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the length in seconds of a claim's lease: its own length, which is in the event of the claim, or the
-    task's, but not more than the maximum.
+    """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's,
+    but not more than the maximum.
     """
     own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
     claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
@@ -238,7 +238,7 @@ _STATUS_CONTRADICTS = sa.case(
     (_NO_WORKER, ~READY),
     else_=~RUNNING,
 )
-"""A condition: the CHECK `status` of task_executions would refuse the row."""
+"""The condition that the CHECK `status` of task_executions would refuse the row."""
 
 
 def _entry_out_of_bounds(g: Grammar) -> sa.Select[Any]:
@@ -280,7 +280,7 @@ def step_checks() -> Mapping[str, Check]:
             broken=_rows_differ,
             also={
                 "step_not_recorded": "a step has a result that no event records",
-                "step_without_claim": "a step has a lease token that no claim of its task had",
+                "step_without_claim": "a step has a lease token that does not belong to any claim of its task",
                 "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
             },
         ),
@@ -332,8 +332,8 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 def _completions(g: Grammar) -> sa.FromClause:
     """Select each event of a completed step, in one pass over the events of the tasks that have steps.
 
-    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event of a claim before it
-    began one. `latest` is the last completion of the same step.
+    It `lasts` unless a rewind from its step or an earlier one deleted it. It `was_held` if the last event of a claim
+    before it began one. `latest` is the last completion of the same step.
     """
     completes, rewinds = (
         sa.and_(EVENT.lease_token.is_(None), is_a(kind)) for kind in (EventType.STEP_COMPLETED, EventType.REWOUND)
@@ -388,11 +388,11 @@ def tick_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
         ),
         "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to a task of another tick, so one of the two may be missing",
+            meaning="a tick of a schedule belongs to the task for another tick, so one of the two may be missing",
             broken=_differs,
         ),
         "task_without_tick": Check(
-            meaning="a task is for a tick of a schedule that is not recorded as its own, so the tick may run twice",
+            meaning="a task is for a tick of a schedule that is not recorded for this task, so the tick may run twice",
             broken=_unrecorded,
         ),
         "planted_beyond_planted_until": Check(
@@ -437,7 +437,7 @@ def _differs(g: Grammar) -> sa.Select[Any]:
 
 
 def _unrecorded(g: Grammar) -> sa.Select[Any]:
-    """Select tasks that are not Cancelled, because the tick of a cancelled planted task is free again."""
+    """Select tasks that are not Cancelled, because the tick of a planted task that was cancelled is free again."""
     is_cancelled = EXECUTION.status == sql_literal(TaskStatus.CANCELLED)
     _, tick = _headers(g)
     return sa.select(EXECUTION.id).where(_NAMES_A_TICK, ~is_cancelled, tick.is_not(None), ~_TICK_OF_TASK.exists())

@@ -17,7 +17,7 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of newest dead letters that a page groups. Grouping 10 000 takes about 100 ms, so it is only done on
+"""The numbers of newest dead letters that a page groups. Grouping 10,000 takes about 100 ms, so it is only done on
 request, or if a group is not found otherwise.
 """
 

@@ -111,8 +111,8 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[dict[str, Any]]:
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page about a task that will follow a batch or another task in a chain. None: the id does not belong to
-    such a task.
+    """Return the page about a task that will follow a batch or another task in a chain. None if the id does not belong
+    to such a task.
     """
     try:
         why = request.store.explain(UUID(given))
@@ -150,7 +150,7 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
 
 
 def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | None:
-    """Return the progress of a task that changes many other tasks. None: its arguments were not written by the
+    """Return the progress of a task that changes many other tasks. None if its arguments were not written by the
     dashboard.
     """
     try:
@@ -172,7 +172,7 @@ def _next_due(detail: TaskDetail) -> datetime | None:
 
 
 def _retry_wait(detail: TaskDetail) -> timedelta | None:
-    """Return how long the retry policy made the task wait after its last failure. None: the task is not waiting for a
+    """Return how long the retry policy made the task wait after its last failure. None if the task is not waiting for a
     retry.
     """
     if detail.explanation.reason is not Reason.RETRY_LATER or not detail.events:

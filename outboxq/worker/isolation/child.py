@@ -49,7 +49,7 @@ continues.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The current state of a claim, for its handler."""
+    """The current state of a claim, as news for its handler."""
 
     deadline: float
     was_lost: bool
@@ -75,27 +75,27 @@ class Notice(Enum):
     """A message without content."""
 
     COMPLETING = auto()
-    """From the child: it is about to commit a completion in the task's own transaction."""
+    """Sent by the child when it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """From the child: it has the database's only lock, so that no other worker can take the task; or it no longer has
-    the lock.
+    """Sent by the child when it gets the database's only lock, which prevents other workers from taking the task, and
+    when it no longer has the lock.
     """
 
     deadline: float
-    """When the lease expires (`time.monotonic()`). Infinity: not while the child has the lock."""
+    """When the lease expires (`time.monotonic()`). Infinity means not while the child has the lock."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The answer to a job, when its handler has ended."""
+    """The answer to a job, sent when the handler has ended."""
 
     outcome: Outcome | None
-    """The outcome without its claim, which the worker has. None: the lease was lost, or the child has no outcome."""
+    """The outcome without its claim, which the worker has. None if the lease was lost or if there is no outcome."""
     is_committed: bool
     was_lost: bool
     began: float | None
@@ -118,9 +118,9 @@ class Notes:
 
 
 class ChildProcess:
-    """The work of one child. The handlers run in its main thread, where signals interrupt their waits.
+    """What one child does. The handlers run in its main thread, where signals interrupt their waits.
 
-    For the code that runs the handlers, this class represents the worker: it is both its `LeaseView` and its
+    To the code that runs the handlers, this class represents the worker: it serves as both the `LeaseView` and the
     `Outcomes`.
     """
 
@@ -131,7 +131,7 @@ class ChildProcess:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
         self._sending = threading.Lock()
-        """Held while a message is sent and while the context changes, so that notes never follow an answer."""
+        """Held while a message is sent and while the context changes, so that notes are never sent after an answer."""
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
@@ -151,7 +151,7 @@ class ChildProcess:
         if (engine := self._application.store.engine) is not None:
             engine.dispose(close=False)  # its connections belong to the parent
         self._connection = Connection(channel.detach())
-        # A process that a handler forks must neither answer for a task nor hide that this process has exited.
+        # A process that a handler forks must not answer for a task, and must not hide that this process has exited.
         in_children(self._connection.close)
         attempt = self._runner().attempt
         for work in (self._receive, self._send_notes):
@@ -189,8 +189,8 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker exits, this process exits too. It does so at once if a handler
-        is running, since its claim is lost.
+        """Receive the worker's messages. When the worker exits, this process exits too. If a handler is running, it
+        exits at once, because the handler's claim is lost.
         """
         try:
             while True:

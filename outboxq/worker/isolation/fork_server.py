@@ -1,9 +1,9 @@
 """The fork server: a process without threads that forks child processes for a worker, and reports how they ended.
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
-The server is forked before the worker has threads. It and its children exit with the worker, however the worker ends.
-The server notices that the socket between them has closed. A child whose server was killed is ended by the kernel (on
-Linux), or notices that its own socket has closed.
+The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
+worker ends. The server notices that the socket between them has closed. If the server was killed, the kernel kills its
+children (on Linux), or each child notices that its own socket has closed.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class CannotFork(Exception):
 
 
 class ForkServer:
-    """The worker's side: requests child processes, and knows how they ended."""
+    """The worker's side, which requests child processes and knows how they ended."""
 
     def __init__(self, serve: Serve, on_failure: Callable[[BaseException], object]) -> None:
-        """Each child calls `serve`. `on_failure` is called if the server exits unexpectedly."""
+        """Each child calls `serve`. If the server exits unexpectedly, `on_failure` is called."""
         self._serve, self._on_failure = serve, on_failure
         self._asking = threading.Lock()
         self._answers: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
@@ -54,9 +54,9 @@ class ForkServer:
         self._changed = threading.Condition()
         self._control: socket.socket | None = None
         self.is_closed = False
-        """True once the worker has closed it."""
+        """True after the worker has closed the server."""
         self.has_ended = False
-        """True once the server has exited, with its children."""
+        """True after the server and its children have exited."""
 
     def start(self) -> None:
         """Fork the server, unless it is running. Warns about this process's threads, because a child does not have them
@@ -76,7 +76,7 @@ class ForkServer:
             with suppress(Exception):
                 stream.flush()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads: see above
+            warnings.simplefilter("ignore", DeprecationWarning)  # the warning about threads is logged above
             pid = os.fork()
         if pid == 0:
             ours.close()
@@ -110,8 +110,8 @@ class ForkServer:
         self._order(_STACKS, pid)
 
     def end_of(self, pid: int, timeout: float) -> int | None:
-        """Wait for a child to end, and return its exit code, or None after `timeout` seconds. A negative code is a
-        signal.
+        """Wait for a child to end, and return its exit code, or None after `timeout` seconds. A negative code means
+        that a signal killed it.
         """
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
@@ -172,7 +172,7 @@ class ForkServer:
 
 
 class _Server:
-    """The server's side. It has one thread, which never runs users' code."""
+    """The server's side. It has a single thread, which never runs users' code."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve

@@ -34,7 +34,7 @@ _NEWS_EVERY = 0.1
 _END_TIMEOUT = 5.0
 """Seconds to wait for a child to exit after its socket has closed."""
 _CLOSE_TIMEOUT = 2.0
-"""Seconds that idle children get to exit when the worker stops, since their hooks may have data to send."""
+"""Seconds that idle children have to exit when the worker stops, because their hooks may have data to send."""
 _RETRY_AFTER = timedelta(seconds=1)
 
 
@@ -45,11 +45,11 @@ class _Child:
     pid: int
     connection: Connection
     tasks: int = 0
-    """The number of tasks that it has been given."""
+    """The number of tasks that the child has been given."""
 
 
 class Children:
-    """The child processes of one worker. An idle child is used again, until it has run its number of tasks."""
+    """The child processes of one worker. An idle child is reused until it has run its maximum number of tasks."""
 
     def __init__(self, new_server: Callable[[], ForkServer], *, tasks_per_child: int) -> None:
         self._new_server = new_server
@@ -60,7 +60,7 @@ class Children:
     def start(self) -> None:
         """Fork the server, or another one after `close`. If the server is running, the call has no effect.
 
-        The worker calls this before it has a thread, a connection or a port, since a child would inherit them.
+        The worker calls this before it has a thread, a connection or a port, because a child would inherit them.
         """
         if self.server.is_closed:
             self.server = self._new_server()
@@ -99,7 +99,7 @@ class Children:
         self.server.forget(child.pid)
 
     def close(self) -> None:
-        """Give idle children a moment to exit, and kill the rest."""
+        """Give idle children a moment to exit, and then kill the rest."""
         idle, until = list(self._idle), time.monotonic() + _CLOSE_TIMEOUT
         for child in idle:
             child.connection.close()
@@ -113,14 +113,14 @@ class IsolatedRunner:
     """Runs the handlers of claims in child processes, and passes the outcomes on."""
 
     application: Application
-    """Its hooks are called here for attempts whose child has died; for all other attempts, in the child."""
+    """Its hooks are called here for attempts whose child has died. For all other attempts, the child calls them."""
     children: Children
     steps: StepRunner
     """Knows how long a task has slept if its child has died."""
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
-    """The time between a timeout and the forced end of the child."""
+    """The time between a timeout and the killing of the child."""
 
     def attempt(self, active: ActiveClaim) -> None:
         """Run the handler of a claim that may begin."""
@@ -153,7 +153,7 @@ class IsolatedRunner:
     def _await(self, child: _Child, active: ActiveClaim, task: Task[..., Any], known: News) -> Answer | None:
         """Return the child's answer, or None if it has run out of time. Raises EOFError or OSError if the child dies.
 
-        `known`: the news that the child has.
+        `known` is the news that the child already has.
         """
         context, connection = active.context, child.connection
         kill_at = self._kill_at(active, task)
@@ -184,7 +184,7 @@ class IsolatedRunner:
             connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
-        """Return when to kill the child (`time.monotonic()`). Infinity: never."""
+        """Return when to kill the child (`time.monotonic()`). Infinity means never."""
         seconds, began = active.claim.timeout_seconds, active.context.began
         active.is_limited = task.timeout_action is not TimeoutAction.ASK
         if task.timeout_action is not TimeoutAction.KILL or seconds is None or began is None:
@@ -240,7 +240,9 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Return a description of how a process with this exit code ended. A negative code is a signal."""
+    """Return a description of how a process with this exit code ended. A negative code means that a signal killed
+    it.
+    """
     if code is None:
         return "is no longer responding"
     if code >= 0:

@@ -33,7 +33,7 @@ _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
 neither pause makes a tick late.
 """
 WRITE_EVERY = 10.0
-"""Seconds between two writes of the counts. A killed worker loses at most the counts from this time."""
+"""Seconds between two writes of the counts. If a worker is killed, at most the counts from this interval are lost."""
 SAMPLE = "sample"
 """The maintenance job of taking samples."""
 _SAMPLE_EVERY = 15.0
@@ -49,7 +49,8 @@ _NOTHING = AttemptCounts()
 
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
-    """Registers the worker and its scope, for people, `explain` and statistics. Tasks do not depend on it.
+    """Registers the worker and the tasks that it serves, for people, `explain` and statistics. Tasks do not depend on
+    it.
 
     A worker that has not renewed its registration for 90 seconds counts as dead.
     """
@@ -136,8 +137,8 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks of batches in which a task has failed, if the batches' policy requires it, also on behalf
-    of dead workers.
+    """Cancels the other tasks in batches in which a task has failed, if the batch's policy requires it, even for
+    batches whose worker has died.
     """
 
     store: Store
@@ -155,12 +156,12 @@ class BatchCanceller:
         self.store.batches.continue_cancelling()
 
     def expect(self) -> None:
-        """Check at once, or a second after the last check, since a task in a batch has failed."""
+        """Check at once, or a second after the last check, because a task in a batch has failed."""
         self._is_due = True
         self.wake.set()
 
     def pause(self) -> float:
-        """Return the number of seconds until the next look. If a task in a batch has failed here, the check is due a
+        """Return the number of seconds until the next check. If a task in a batch has failed here, the check is due a
         second after the last one.
         """
         if self._is_due:
@@ -245,7 +246,7 @@ class MetricsWriter:
 
     def __post_init__(self) -> None:
         self._written: Mapping[tuple[str, str], AttemptCounts] = {}
-        """The meter's counts that are contained in the rows so far."""
+        """The part of the meter's counts that the rows so far contain."""
         self._unwritten: Sequence[TaskMetric] = ()
         self._due = time.monotonic() + WRITE_EVERY
 
@@ -326,7 +327,7 @@ class StatisticsUpkeep:
             close(apart.bound_engine)
 
     def _sum_up(self) -> float:
-        """Sum up old metrics, if that is due. Returns the number of seconds until it is due again."""
+        """Roll up old metrics if that is due. Returns the number of seconds until it is due again."""
         if self.store.gone.is_set():
             return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
@@ -365,8 +366,8 @@ class ServiceThread(threading.Thread):
         wake: threading.Event | None = None,
         on_stop: Callable[[], object] = lambda: None,
     ) -> None:
-        """`wake` is an event that makes the thread ask the service again how long to pause. `on_stop` is called in this thread after
-        a stop, but not after a failure.
+        """`wake` is an event that makes the thread ask the service again how long to pause. `on_stop` is called in this
+        thread after a stop, but not after a failure.
         """
         super().__init__(name=f"outboxq-{name}", daemon=True)
         self._service = service

@@ -34,7 +34,7 @@ check every five seconds, the task of a dead worker is recovered within ten seco
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""The time for which a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, since
+"""The time for which a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, because
 heartbeats had to wait too.
 """
 _BROKEN_PAUSE = 60.0
@@ -59,14 +59,13 @@ class Recovery:
     def __post_init__(self) -> None:
         self._every = self.every.total_seconds()
         self._watched: dict[Lease, float] = {}
-        """Expired leases, and the time since which each is watched (`time.monotonic()`)."""
+        """Expired leases, and the time since which each has been watched (`time.monotonic()`)."""
         self._real_ends: dict[Lease, float] = {}
         """Leases that were written by a clock that was running fast, and when they really expire (`time.monotonic()`).
         Their stored expiry times are too late.
         """
         self._has_corrected = False
-        """True once this process has corrected the rows that were written before its start by a clock that was running
-        fast.
+        """True after this process has corrected the rows that a clock that was running fast wrote before its start.
         """
         self._broken: dict[Lease, float] = {}
         """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
@@ -191,8 +190,8 @@ class Recovery:
         """Note when leases that now seem to last longer really expire, and make tasks due whose due times were set by
         the clock that was running fast.
 
-        `back` None: it is unknown how far the clock was set back, since that happened before this process began. A
-        lease then expires after the duration that its task declares, unless a heartbeat extends it.
+        If `back` is None, it is unknown how far the clock was set back, because that happened before this process
+        began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.
         """
         look, moment = self.store.outlasting_leases(), time.monotonic()
         for lease, lasts in look.leases.items():
@@ -200,13 +199,13 @@ class Recovery:
             self._real_ends[lease] = moment + min(left, lasts).total_seconds()
         if moved := self.store.due_again(None if back is None else look.now + back):
             log.warning(
-                "%d tasks waited for a clock that was running fast; they are now due by the current clock", moved
+                "%d tasks had due times from a clock that was running fast; they now follow the current clock", moved
             )
         self._has_corrected = True
 
 
 def _log_recovered(task: Recovered, worker_id: UUID) -> None:
-    """Log the new status of the task. The record's `worker` is the one that died."""
+    """Log the new status of the task. The record's `worker` is the worker that died."""
     level = logging.ERROR if task.status is TaskStatus.FAILED else logging.WARNING
     fields = {
         "task_id": str(task.id),

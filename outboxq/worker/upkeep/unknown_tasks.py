@@ -30,7 +30,7 @@ _SPREAD = 0.25
 """The fraction by which a delay varies, so that tasks that were given back together do not all become due together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
-"""The maximum number of names to remember, so that a program that makes up names cannot fill the memory."""
+"""The maximum number of names to remember, so that a program that uses ever new names cannot fill the memory."""
 _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 
 
@@ -38,9 +38,10 @@ _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 class UnknownTasks:
     """Determines the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so the tasks are given back, and after `limit` they fail. Each consecutive release
-    doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no worker knows do not keep
-    the database busy. If a live worker knows the name, the delay does not grow, since that worker is merely busy.
+    Another worker may know them, so the tasks are given back. After `limit`, they are marked as failed. Each
+    consecutive release doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no
+    worker knows do not keep the database busy. If a live worker knows the name, the delay does not grow, because that
+    worker is merely busy.
     """
 
     store: Store
@@ -93,7 +94,8 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # Giving them back too early is better than keeping them until their leases expire, which would count as a worker's death.
+            # It is better to give them back too early than to keep them until their leases expire, which would count as
+            # a worker's death.
             what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} given back before"
             say(log, logging.ERROR, what, error)
             return {}
@@ -120,7 +122,7 @@ class UnknownTasks:
             count = self._unlogged.pop(name)
             log.warning(
                 "this worker does not know the task %r and gave it back (%d since the last such warning); import its "
-                "module where the worker starts, or keep the task in a queue of its own",
+                "module where the worker starts, or use a separate queue for the task",
                 name,
                 count,
                 extra={"task": name, "outcome": OUTCOMES[EventType.RELEASED]},
@@ -144,9 +146,9 @@ class KnownTasks:
     store: Store
     task_names: Collection[str]
     queues: Collection[str] | None
-    """The queues of the worker. None: all."""
+    """The queues of the worker. None means all queues."""
     topics: Collection[str] | None
-    """The topics of the worker. None: all."""
+    """The topics of the worker. None means all topics."""
 
     def __post_init__(self) -> None:
         self._after, self._pause = 0, 0.0
