@@ -15,7 +15,7 @@ from .records import TaskStatus
 
 
 class Overlap(StrEnum):
-    """What happens to a tick if the task of an earlier tick has not ended."""
+    """The policy for a tick when the task of an earlier tick has not ended."""
 
     ALLOW = "allow"
     """The tasks run side by side."""
@@ -28,7 +28,7 @@ class Overlap(StrEnum):
 
 
 class CatchUp(StrEnum):
-    """What happens to ticks that were missed because no worker was running, the database was unavailable, or the
+    """The policy for ticks that were missed because no worker was running, the database was unavailable, or the
     schedule was paused.
     """
 
@@ -40,7 +40,7 @@ class CatchUp(StrEnum):
 
 
 HORIZON = timedelta(seconds=60)
-"""How long in advance ticks become tasks."""
+"""The time in advance at which ticks become tasks."""
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"

@@ -71,8 +71,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """Which failure records have `exc_info`. True means all of them, and False none of them. None means the records of
-    last attempts, or all records at level DEBUG.
+    """The failure records that have `exc_info`. True means all of them, and False none of them. None means the records
+    of last attempts, or all records at level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

@@ -147,9 +147,9 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """Which log records of failed attempts have the exception as `exc_info`. None means the records of last attempts,
-    or all records at level DEBUG; True means all records, and False none. Messages and tracebacks may contain personal
-    data.
+    """The log records of failed attempts that have the exception as `exc_info`. None means the records of last
+    attempts, or all records at level DEBUG; True means all records, and False none. Messages and tracebacks may contain
+    personal data.
     """
     handler_log: bool = True
     """Store the last lines that a handler logs in an attempt, at INFO and above, with the attempt's outcome: up to 200

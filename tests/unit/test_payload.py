@@ -719,7 +719,7 @@ def test_a_result_is_written_by_its_own_type(value: object, stored: str | None) 
         (Line(SECRET, Decimal("NaN")), r"result\.price: a Decimal"),
         (CYCLE, "contains itself"),
         (BOMB, "size limit"),
-        ("x" * MAX_BYTES, "over the limit"),
+        ("x" * MAX_BYTES, "exceed the limit"),
         (object(), "result: object is not JSON"),
         (Line, "result: type is not JSON"),
     ],

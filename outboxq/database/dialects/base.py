@@ -77,7 +77,7 @@ class Compiled(dict[Builder, Prepared | Plan]):
 
 
 class Dialect(ABC):
-    """What is specific to one database. Everything else is shared."""
+    """The part of outboxq that is specific to one database. Everything else is shared."""
 
     name: ClassVar[str]
     begin: ClassVar[Mapping[Begin, str]]

@@ -42,7 +42,7 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """How far ahead a change plants ticks in its transaction. A test may set it to zero."""
+        """The time span ahead for which a change plants ticks in its transaction. A test may set it to zero."""
 
     def put(self, schedule: NewSchedule, *, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task; returns it. Nothing is written if there is no

@@ -28,8 +28,8 @@ from . import tasks
 from .tasks import event_of
 
 _NEWEST = 8
-"""How many of the newest events are read to find the one that ended a task. It is among them unless the task has been
-redriven since.
+"""The number of newest events that are read to find the event that ended a task. It is among them unless the task has
+been redriven since.
 """
 _READS = frozenset({Feature.RESULTS})
 

@@ -42,7 +42,7 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """How long its function ran."""
+    """The run time of its function."""
     delay: timedelta | None = None
     """The length of the sleep; None for other steps."""
 

@@ -118,7 +118,7 @@ class Notes:
 
 
 class ChildProcess:
-    """What one child does. The handlers run in its main thread, where signals interrupt their waits.
+    """The job of one child process. The handlers run in its main thread, where signals interrupt their waits.
 
     To the code that runs the handlers, this class represents the worker: it serves as both the `LeaseView` and the
     `Outcomes`.
