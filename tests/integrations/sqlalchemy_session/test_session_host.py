@@ -123,7 +123,7 @@ def test_nor_is_what_a_function_makes_at_each_call(engine, database):
     outbox = outbox_of(lambda: Session(engine), engine)
     follow = outbox.task(name="follow")(lambda: None)
     for write in (follow.enqueue, lambda: outbox.emit("order.paid")):
-        with pytest.raises(InvalidTarget, match="another Session on each call"):
+        with pytest.raises(InvalidTarget, match="a new Session on each call"):
             write()
     assert engine.pool.checkedout() == 0
 
@@ -395,7 +395,7 @@ def test_a_session_that_is_made_in_the_middle_of_a_transactional_task_is_refused
 
     refused, done = careless.using(outbox).enqueue(True), careless.using(outbox).enqueue(False)
     work(outbox)
-    assert "made after session.remove()" in error_of(outbox, refused)
+    assert "created after session.remove()" in error_of(outbox, refused)
     assert error_of(outbox, done) == ""
     assert notes(database) == ["committed"]
     assert engine.pool.checkedout() == 0
