@@ -354,10 +354,10 @@ def test_a_handler_may_stop_its_own_worker(outbox, work):
 
 def test_a_worker_starts_once(outbox, work):
     worker = work()
-    with pytest.raises(ConfigurationError, match="starts once"):
+    with pytest.raises(ConfigurationError, match="started only once"):
         worker.start()
     worker.stop()
-    with pytest.raises(ConfigurationError, match="starts once"):
+    with pytest.raises(ConfigurationError, match="started only once"):
         worker.start()
 
 

@@ -406,7 +406,7 @@ def test_a_worker_claims_nothing_while_very_many_outcomes_wait_for_a_lock(
     store.locked_batches = set()
     until(lambda: not leases.held())
     assert completer.can_write.is_set()
-    assert caplog.text.count("claims no tasks until fewer wait") == 1
+    assert caplog.text.count("until there are fewer, this worker claims no tasks") == 1
 
 
 def test_a_failure_that_waits_for_its_batch_is_not_told_yet(completer, store, leases):
