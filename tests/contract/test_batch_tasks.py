@@ -339,7 +339,7 @@ def test_a_closed_batch_is_refused_with_a_sentence(outbox: Outbox, database: Dat
         (lambda _, leaf: leaf.call(), InvalidCall, "missing a required argument"),
         (lambda _, leaf: leaf.call("one"), PayloadError, "argument number"),
         (lambda _, leaf: leaf.using(outbox).call(1), InvalidCall, "without a transaction"),
-        (lambda _, leaf: leaf.using(idempotency_key="k").call(1), InvalidCall, "no idempotency_key"),
+        (lambda _, leaf: leaf.using(idempotency_key="k").call(1), InvalidCall, "neither an idempotency_key"),
         (lambda outbox, _: outbox.batch(using=outbox, on_failed="stop").__enter__(), InvalidArgument, "'continue'"),
         (lambda outbox, leaf: outbox.batch(then=leaf.call(1)).__enter__(), InvalidTarget, "using=session"),
     ],
