@@ -427,7 +427,7 @@ def test_after_an_outage_nothing_is_lost_beyond_the_policy_and_there_is_no_storm
         ({"task_name": "a\0"}, "task_name"),
         ({"queue": ""}, "queue"),
         ({"args": "\ud800"}, "args"),
-        ({"rule": "30 2 31 2 *"}, "no moment"),
+        ({"rule": "30 2 31 2 *"}, "never ticks"),
         ({"rule": "whenever"}, "not a cron expression"),
         ({"tz": "Europe/Berlln"}, "Europe/Berlin"),
         ({"overlap": "skip"}, "Overlap"),

@@ -39,7 +39,7 @@ def test_a_worker_that_stops_is_gone_although_it_met_an_unknown_task(database, m
     store.workers.unregister(worker, met_unknown=met)
     assert store.workers.list(DAY) == []
     assert json.loads(outboxq(database, "worker", "list", "--all", "--json").stdout) == []
-    assert "stopped worker is forgotten at once" in outboxq(database, "worker", "show", worker, code=3).stderr
+    assert "stopped worker is forgotten immediately" in outboxq(database, "worker", "show", worker, code=3).stderr
     assert store.change_mark() != before
     assert not store.stats(queues=["default"]) or store.stats(queues=["default"])[0].live_workers == 0
     kept = database.rows("SELECT started_at <= last_seen_at FROM workers")

@@ -150,7 +150,7 @@ def test_a_worker_that_takes_it_is_started_by_the_command_on_the_page(stage, why
     stage.present(queues=["other"] if why == "no worker" else None, topics=["invoice.*"] if why == "topic" else None)
     task = stage.add(queue="mail", topic="order.paid" if why == "topic" else None)
     page = stage.page(task)
-    says = "No live worker serves its queue 'mail'" if why == "no worker" else "takes the topic 'order.paid'"
+    says = "No live worker serves its queue 'mail'" if why == "no worker" else "handles the topic 'order.paid'"
     assert says in page.text
     words = shlex.split(page.page.commands[0])
     assert words[:2] == ["outboxq", "worker"]
