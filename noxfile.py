@@ -242,6 +242,13 @@ def bench_batches(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_scale(session: nox.Session) -> None:
+    """Count what claims read as dead entries, queues and priorities grow, on PostgreSQL: `nox -s bench_scale -- --quick`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.scale", *session.posargs)
+
+
+@nox.session
 def bench_steps(session: nox.Session) -> None:
     """Measure the cost of a durable step: `nox -s bench_steps -- --on sqlite`."""
     session.install("-e", ".[test]")

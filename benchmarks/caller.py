@@ -1,30 +1,43 @@
-"""What a task adds to the transaction of a caller, beside the same three rows by text() through the same Session."""
+"""What a task adds to the transaction of a caller, beside the same three rows by text() through the same Session.
+
+`python -m benchmarks.caller --on postgresql` counts what one call takes, in turns in one run: CPU time of this process and of the
+server's, and wall time, each the least and the median. The calls are the rows by hand on the driver's connection and through the
+Session, `select 1` through the Session, and ours in the Session and in a transaction of its own.
+"""
 
 from __future__ import annotations
 
+import argparse
+import gc
 import json
 import random
 import statistics
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from benchmarks import raw, raw_sqlite
-from benchmarks.bench import Bench
+from benchmarks.bench import Bench, server
 from benchmarks.queues import OUTBOXQ, RAW
 from benchmarks.results import MILLISECONDS
 from outboxq import Outbox, configure_sqlite, migrations
 from outboxq.model.uuid7 import uuid7
 
 _number = ("'{\"number\": ' || %(number)s || '}'", ":args")
+DRIVEN = {"postgresql": (raw.ENQUEUE_ONE,), "sqlite": raw_sqlite.ENQUEUE}
 HAND = {
     "postgresql": (raw.ENQUEUE_ONE.replace("%(id)s::uuid", "CAST(:id AS uuid)").replace(*_number),),
     "sqlite": raw_sqlite.ENQUEUE,
 }
 NOTHING = "nothing"
+ASK = text("SELECT 1")
 ORDER = text("INSERT INTO orders (id, number) VALUES (:id, :number)")
 
 
@@ -51,6 +64,7 @@ class Application:
         self.outbox = Outbox(url)
         self._task = self.outbox.task(_nothing, name="bench", queue="bench")
         self._hand = [text(statement) for statement in HAND[kind]]
+        self._driven = DRIVEN[kind]
         self._written = (lambda identity: identity) if kind == "postgresql" else (lambda identity: identity.hex)
         self._ways = {NOTHING: lambda *_: None, RAW: self._by_hand, OUTBOXQ: self._by_us}
         self._orders = 0
@@ -75,12 +89,57 @@ class Application:
         return {way: (statistics.median(calls[way]), statistics.median(wholes[way])) for way in self._ways}
 
     def _by_hand(self, session: Session, number: int) -> None:
-        values = {"id": self._written(uuid7()), "args": json.dumps({"number": number}), "now": raw_sqlite.now()}
         for statement in self._hand:
-            session.execute(statement, values)
+            session.execute(statement, self._values(number))
 
     def _by_us(self, session: Session, number: int) -> None:
         self._task.using(session).enqueue(number)
+
+    def counted(self, times: int) -> dict[str, list[tuple[float, ...]]]:
+        """Microseconds of each call: of this thread, of the server's process, and of wall time."""
+        found: dict[str, list[tuple[float, ...]]] = {}
+        for number in range(times):
+            with Session(self.engine) as session:
+                raw: Any = session.connection().connection.driver_connection
+                process = Path(f"/proc/{raw.info.backend_pid}/schedstat") if hasattr(raw, "info") else None
+                calls: dict[str, Callable[[], object]] = {
+                    "raw by hand": lambda raw=raw, number=number: self._by_driver(raw, number),
+                    "by hand through the Session": lambda session=session, number=number: self._by_hand(
+                        session, number
+                    ),
+                    "select 1 through the Session": lambda session=session: session.execute(ASK),
+                    "ours in the Session": lambda session=session, number=number: self._by_us(session, number),
+                }
+                session.execute(ASK)  # begins the transaction
+                for name in random.sample(list(calls), len(calls)):
+                    found.setdefault(name, []).append(timed(calls[name], process))
+                session.commit()
+            found.setdefault("ours in a transaction of its own", []).append(
+                timed(lambda number=number: self._task.using(self.outbox).enqueue(number), None)
+            )
+        return found
+
+    def _by_driver(self, raw: Any, number: int) -> None:
+        for statement in self._driven:
+            raw.execute(statement, self._values(number))
+
+    def _values(self, number: int) -> dict[str, Any]:
+        return {
+            "id": self._written(uuid7()),
+            "number": number,
+            "args": json.dumps({"number": number}),
+            "now": raw_sqlite.now(),
+        }
+
+
+def timed(call: Callable[[], object], process: Path | None) -> tuple[float, ...]:
+    def clocks() -> tuple[int, int, int]:
+        spent = 0 if process is None else int(process.read_text().split()[0])
+        return time.thread_time_ns(), spent, time.perf_counter_ns()
+
+    before = clocks()
+    call()
+    return tuple((after - began) / 1000 for began, after in zip(before, clocks(), strict=True))
 
 
 @contextmanager
@@ -95,3 +154,28 @@ def opened(url: str, kind: str) -> Iterator[Application]:
 
 
 def _nothing(number: int) -> None: ...
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.caller", description=__doc__)
+    parser.add_argument("--on", choices=["postgresql", "sqlite"], default="postgresql")
+    parser.add_argument("--calls", type=int, default=1000)
+    given = parser.parse_args()
+    with (
+        server() if given.on == "postgresql" else nullcontext() as cluster,
+        tempfile.TemporaryDirectory() as folder,
+        opened(cluster.create_database() if cluster else f"sqlite:///{folder}/caller.db", given.on) as application,
+    ):
+        application.counted(50)  # compiled, prepared and planned
+        gc.disable()
+        found = application.counted(given.calls)
+    print(f"{given.on}, {given.calls} calls; us, least / median")
+    print("| | CPU of the client | CPU of the server | wall |\n|---|---|---|---|")
+    for name, times in found.items():
+        figures = (f"{min(column):.0f} / {statistics.median(column):.0f}" for column in zip(*times, strict=True))
+        print(f"| {name} | {' | '.join(figures)} |")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

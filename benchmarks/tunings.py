@@ -69,6 +69,7 @@ TUNINGS: dict[str, list[Patch]] = {
     "columns-read": [(plans, "_columns_read", every_column)],
     "ids-remembered": [(plans, "_uuid", plans._uuid.__wrapped__)],
     "arrays-as-text": [(column_types.Packed, "bind_processor", lambda _self, _dialect: None)],
+    "plain-task": [(enqueue, "is_plain", lambda _task: False)],
     "json-of-one": [(PostgresGrammar, "json_of_one", generic_json)],
     "json-of-integer": [(PostgresGrammar, "json", json_of_two)],
 }

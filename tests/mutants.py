@@ -160,6 +160,83 @@ MUTANTS = (
         ("tests/dialects/test_locked_batches.py::test_an_expired_task_of_a_locked_batch_stops_no_claim",),
     ),
     Mutant(
+        "of many queues with limits, only the first get turns",
+        "outboxq/store/claims/claim.py",
+        (('cursor.others_after = [row["queue"] for row in group if row["queue"] in served][-1]', "pass"),),
+        ("tests/contract/test_many_queues.py::test_queues_take_turns_in_claims_of_one_task",),
+    ),
+    Mutant(
+        "a claim finds no task in the queues with limits that it does not read at once",
+        "outboxq/store/claims/claim.py",
+        (("            if rounds == 2 or (is_end and not began):\n", "            if True:\n"),),
+        ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_hide_no_other",),
+    ),
+    Mutant(
+        "a claim that finds nothing behind the floors never looks before them",
+        "outboxq/store/claims/floors.py",
+        (("((again or self._was_full) and self._claims.is_due)", "(self._was_full and self._claims.is_due)"),),
+        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound",),
+    ),
+    Mutant(
+        "a backlog hides a task that is committed late for as long as it lasts",
+        "outboxq/store/claims/floors.py",
+        (("((again or self._was_full) and self._claims.is_due)", "(again and self._claims.is_due)"),),
+        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_claims_are_full",),
+    ),
+    Mutant(
+        "a worker that finds few tasks at each claim never looks before the floors",
+        "outboxq/store/claims/floors.py",
+        (("        elif taken and not is_full and self._claims.is_due:", "        elif False:"),),
+        ("tests/dialects/test_floors.py::test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task",),
+    ),
+    Mutant(
+        "a worker sleeps on a look that has not read before the floors",
+        "outboxq/store/claims/floors.py",
+        (("            return self._looks.left\n", "            return math.inf\n"),),
+        ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
+    ),
+    Mutant(
+        "the claim after a look from the front begins behind the floors",
+        "outboxq/store/claims/floors.py",
+        (("        if found:\n            self.expect()\n", "        if found:\n            pass\n"),),
+        ("tests/dialects/test_floors.py::test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound",),
+    ),
+    Mutant(
+        "a floor passes tasks whose transactions are about to be committed",
+        "outboxq/store/claims/floors.py",
+        (("timedelta(seconds=moment) - _MARGIN", "timedelta(seconds=moment)"),),
+        ("tests/dialects/test_floors.py::test_a_floor_is_never_younger_than_usual_transactions_are_long",),
+    ),
+    Mutant(
+        "the floors stay ahead of a clock that was set back",
+        "outboxq/store/claims/floors.py",
+        (("min(since, latest) if is_full else latest", "max(since, latest)"),),
+        ("tests/dialects/test_floors.py::test_a_clock_that_is_set_back_delays_tasks_by_the_bound",),
+    ),
+    Mutant(
+        "a priority above the floors is found by a claim from the front only",
+        "outboxq/store/claims/floors.py",
+        (("[TOP, *sorted(floors, reverse=True)]", "sorted(floors, reverse=True)"),),
+        ("tests/dialects/test_floors.py::test_a_task_of_another_priority_is_found_at_once",),
+    ),
+    Mutant(
+        "a queue behind the floors is found by a claim from the front only",
+        "outboxq/database/queue_order.py",
+        (
+            (
+                "select(following, found.c.upto).where(found.c.queue.is_not(None))",
+                "select(following, found.c.upto).where(found.c.queue.is_(None))",
+            ),
+        ),
+        ("tests/dialects/test_floors.py::test_a_task_of_another_queue_is_found_at_once",),
+    ),
+    Mutant(
+        "a burst ends although a task is due before the floors",
+        "outboxq/worker/claim_loop.py",
+        (("            self.cursor.floors.expect()\n", "            pass\n"),),
+        ("tests/dialects/test_floors.py::test_a_burst_ends_only_after_a_claim_from_the_front",),
+    ),
+    Mutant(
         "a claimer waits in full each time for the batch of expired tasks",
         "outboxq/store/claims/claim.py",
         (("if time.monotonic() < cursor.brief_until:", "if False:"),),
@@ -1235,8 +1312,23 @@ MUTANTS = (
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
         "outboxq/database/dialects/psycopg_driver.py",
-        (("            except psycopg.DataError:\n", "            except ZeroDivisionError:\n"),),
+        (("        except psycopg.DataError:\n", "        except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
+    ),
+    Mutant(
+        "a field that equals that of the task before in its batch is not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("all(map(is_, shared, before))", "shared == before"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a cursor that is kept writes text in the encoding that its connection had before",
+        "outboxq/database/dialects/psycopg_driver.py",
+        (
+            ("info.pop((_CURSOR, encoding), None)", "info.pop((_CURSOR, b''), None)"),
+            ("info[_CURSOR, encoding] = cursor", "info[_CURSOR, b''] = cursor"),
+        ),
+        ("tests/dialects/test_encodings.py",),
     ),
     Mutant(
         "SQLite needs psycopg",

@@ -14,7 +14,7 @@ import psycopg
 from sqlalchemy.engine import make_url
 
 from outboxq.model import EventType, Outcome
-from outboxq.store import Store
+from outboxq.store import ClaimCursor, Store
 from outboxq.worker.distributor import PostgresDistributor
 from tests.waiting import until
 
@@ -133,8 +133,10 @@ class Claimer:
         queues: Sequence[str] | None = None,
         limit: int = 10,
         tells: bool = True,
+        cursor: ClaimCursor | None = None,
     ) -> None:
         """`tells` False: it never says that it is at work, so it falls asleep after each task."""
+        self.cursor = cursor
         self.store, self.distributor, self.queues, self.limit, self.tells = store, distributor, queues, limit, tells
         self.id = uuid4()
         self.claimed: dict[UUID, float] = {}
@@ -172,7 +174,7 @@ class Claimer:
 
     def _work(self) -> None:
         self.claims += 1
-        claims = self.store.claim_ready_task(self.limit, worker_id=self.id, queues=self.queues)
+        claims = self.store.claim_ready_task(self.limit, worker_id=self.id, queues=self.queues, cursor=self.cursor)
         now = time.monotonic()
         self.claimed |= {claim.id: now for claim in claims}
         if claims:

@@ -46,8 +46,8 @@ def _sqlite_texts(*columns: str) -> dict[str, str]:
 _CHECKS = {
     "task_executions": {
         "status": (
-            "CASE WHEN completed_at IS NOT NULL THEN worker_id IS NULL AND status IN ('Completed', 'Failed', 'Cancelled') "
-            "WHEN worker_id IS NULL THEN status = 'Ready' ELSE status = 'Running' END"
+            "CASE WHEN completed_at IS NULL THEN status = CASE WHEN worker_id IS NULL THEN 'Ready' ELSE 'Running' END "
+            "ELSE worker_id IS NULL AND (status = 'Completed' OR status = 'Failed' OR status = 'Cancelled') END"
         ),
         "priority": "priority BETWEEN -100 AND 100",
         "names": "task_name <> '' AND queue <> '' AND partition_key <> ''",

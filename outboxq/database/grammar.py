@@ -75,6 +75,10 @@ class Grammar(Protocol):
     """The schema of our tables; None if the connection's search path finds them."""
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
+    floors: sa.FromClause | None = None
+    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`). None if the database does not keep dead
+    entries.
+    """
 
     def __init__(self, schema: str | None = None) -> None:
         self.schema = schema
@@ -88,6 +92,12 @@ class Grammar(Protocol):
 
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         """Return the time that is `seconds` after `moment`."""
+
+    def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
+        """Return the due time of a new task: `moment`; if that is NULL, `seconds` from now.
+
+        With Python's clock, `moment` is not NULL.
+        """
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return the condition that the tables allow the stored time; NULL if there is none."""
@@ -157,8 +167,11 @@ class Grammar(Protocol):
         transaction has it.
         """
 
-    def position(self, given: sa.FromClause) -> sa.ColumnElement[int]:
-        """Return the next position for each row in the batch. Positions increase in the order of the batch."""
+    def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
+        """Return the next position for each row in the batch. Positions increase in the order of the batch.
+
+        `given` None: there is only one row.
+        """
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         """Return the id with this number (1 to 65535) in a family of ids, whose last 16 bits are zero

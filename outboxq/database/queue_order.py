@@ -15,12 +15,16 @@ import sqlalchemy as sa
 from ..model.records import CONCURRENCY_KEY_PREFIX
 from ..model.subscriptions import EVERYTHING
 from .column_types import Instant
-from .grammar import Grammar
+from .grammar import Columns, Grammar
 from .tables import queue_settings, task_leases, task_outbox
 
-passed_priority = sa.bindparam("passed_priority", None, type_=sa.SmallInteger)
-passed_until = sa.bindparam("passed_until", None, type_=Instant)
-"""Entries of this priority are read from this due time on; None for all. Nearly all rows before it are dead."""
+FLOORS: Columns = {"queue": sa.Text(), "priority": sa.SmallInteger(), "below": sa.SmallInteger(), "since": Instant}
+"""The columns of `Grammar.floors`: pairs with many dead entries before the due time `since` (NULL: read them all).
+
+`below` is the next lower priority of the queue. Each queue begins with a row of the priority `TOP`.
+"""
+TOP, BOTTOM = 2**15 - 1, -(2**15)
+"""A priority above all others, and one below all others."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
@@ -52,9 +56,33 @@ def given_queues(g: Grammar) -> sa.FromClause:
     return g.rows("queues", {"queue": sa.Text()})
 
 
-def every_queue(*, with_key: bool = False) -> sa.CTE:
-    """Return the queues that have entries without a key (or with one). It takes one index probe per queue, whatever the
-    backlog is.
+def queues_beyond(g: Grammar) -> sa.CTE:
+    """Return the queues of `every_queue` without a key, and all queues of `g.floors`.
+
+    The index is probed between the queues of the floors only, so that their dead entries are not read.
+    """
+    if g.floors is None:
+        return every_queue()
+    entry, floors = task_outbox.alias("entry"), sa.select(g.floors.c.queue).distinct().subquery("known")
+
+    def first(*between: sa.ColumnElement[bool]) -> Any:
+        found = sa.select(sa.func.min(entry.c.queue)).where(entry.c.partition_key.is_(None), *between)
+        return found.correlate_except(entry).scalar_subquery()
+
+    start = sa.select(sa.func.min(floors.c.queue).label("upto")).subquery("start")
+    before = sa.case((start.c.upto.is_(None), first()), else_=first(entry.c.queue < start.c.upto))
+    upto = sa.func.lead(floors.c.queue, type_=sa.Text).over(order_by=floors.c.queue)
+    known = sa.select(floors.c.queue, upto.label("upto"))
+    starts = sa.select(before.label("queue"), start.c.upto).union_all(known).subquery("starts")
+    found = sa.select(starts).cte("queues", recursive=True)
+    behind = entry.c.queue > found.c.queue
+    following = sa.case((found.c.upto.is_(None), first(behind)), else_=first(behind, entry.c.queue < found.c.upto))
+    return found.union_all(sa.select(following, found.c.upto).where(found.c.queue.is_not(None)))
+
+
+def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
+    """Return the queues, behind `after` if given, that have entries without a key (or with one): one index probe for each
+    queue, for any backlog.
     """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -62,12 +90,34 @@ def every_queue(*, with_key: bool = False) -> sa.CTE:
         return key.is_not(None) if with_key else key.is_(None)
 
     first = sa.select(sa.func.min(task_outbox.c.queue).label("queue")).where(counts(task_outbox))
+    if after is not None:
+        first = first.where(task_outbox.c.queue > after)
     queues = first.cte("keyed_queues" if with_key else "queues", recursive=True)
     entry = task_outbox.alias("entry")
     following = (
         sa.select(sa.func.min(entry.c.queue)).where(entry.c.queue > queues.c.queue, counts(entry)).correlate(queues)
     )
     return queues.union_all(sa.select(following.scalar_subquery()).where(queues.c.queue.is_not(None)))
+
+
+def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
+    """Return the queues behind `after` that have entries without a key, and among them all that have a limit.
+
+    It hops to the next queue with a limit, and from there to the next queue with entries. So it takes two probes for each queue
+    of the kind that is rarer.
+    """
+
+    def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:
+        entry, settings = task_outbox.alias("entry"), queue_settings.alias("settings")
+        first = sa.select(sa.func.min(settings.c.queue)).where(settings.c.queue > queue, has_limit(settings))
+        found = sa.select(sa.func.min(entry.c.queue).label("queue"))
+        return found.where(
+            entry.c.queue >= first.correlate_except(settings).scalar_subquery(), entry.c.partition_key.is_(None)
+        ).correlate_except(entry)
+
+    queues = following(after).cte("limited_queues", recursive=True)
+    rest = sa.select(following(queues.c.queue).scalar_subquery()).where(queues.c.queue.is_not(None))
+    return queues.union_all(rest)
 
 
 def pairs(
@@ -93,8 +143,49 @@ def pairs(
     return found.union_all(sa.select(found.c.queue, following).where(found.c.priority.is_not(None)))
 
 
+def pairs_beyond(
+    g: Grammar, queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]], *, name: str = "pairs"
+) -> sa.CTE:
+    """Return the pairs of `pairs`, and all pairs of `g.floors` with their `since`.
+
+    The index is probed between the pairs of the floors only. So a new pair is found at once, whatever is dead in the others.
+    """
+    if g.floors is None:
+        return pairs(queues, without, name=name)
+    floors, always = g.floors, sa.literal_column("'-infinity'", Instant)
+    top, bottom = (sa.cast(sa.literal_column(str(priority), sa.Integer), sa.SmallInteger) for priority in (TOP, BOTTOM))
+    known = sa.select(
+        floors.c.queue, floors.c.priority, floors.c.below, sa.func.coalesce(floors.c.since, always).label("since")
+    )
+    new = sa.select(queues.c.queue, top, bottom, always).where(
+        queues.c.queue.is_not(None),
+        queues.c.queue != sa.func.all(sa.func.array(sa.select(floors.c.queue).scalar_subquery())),
+    )
+    starts = known.union_all(new).subquery("starts")
+    found = sa.select(starts).where(sa.not_(without(starts.c.queue))).cte(f"hops_of_{name}", recursive=True)
+    entry = task_outbox.alias("entry")
+    highest = (
+        sa.select(entry.c.priority)
+        .where(
+            entry.c.queue == found.c.queue,
+            entry.c.partition_key.is_(None),
+            entry.c.priority < found.c.priority,
+            entry.c.priority > found.c.below,
+        )
+        .order_by(entry.c.priority.desc())
+        .limit(1)
+        .correlate(found)
+        .scalar_subquery()
+    )
+    following = sa.select(found.c.queue, highest, found.c.below, always).where(found.c.priority.is_not(None))
+    found = found.union_all(following)
+    # `<` also leaves out the NULL that ends each gap.
+    return sa.select(found.c.queue, found.c.priority, found.c.since).where(found.c.priority < top).cte(name)
+
+
 def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = task_outbox) -> sa.Select[Any]:
     """Select the due entries of one pair, oldest first: one contiguous range of the index `ix_task_outbox_due`."""
+    floor = (entry.c.available_at >= pair.c.since,) if "since" in pair.c else ()
     return (
         sa.select(*columns)
         .where(
@@ -102,6 +193,7 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
             entry.c.queue == pair.c.queue,
             entry.c.priority == pair.c.priority,
             entry.c.available_at <= g.now,
+            *floor,
             wanted(g, entry.c.topic),
         )
         .order_by(entry.c.available_at, entry.c.id)

@@ -172,7 +172,7 @@ class SqlalchemyTarget(Target):
             return self._run(self.execute, builder, values, rows)
         raw: Any = self._raw()
         try:
-            return self._run(partial(self.dialect.fetch, raw), builder, values, rows)
+            return self._run(partial(self.dialect.fetch, raw, info=self.connection.info), builder, values, rows)
         except self.dialect.driver_error as error:
             raise self._as_sqlalchemys(error, vars(error)["outboxq_sql"], raw) from error
 

@@ -12,6 +12,7 @@ from .claims import due, ends, recovery, units_of_work
 from .claims import workers as live_workers
 from .claims.claim import ClaimCursor as ClaimCursor
 from .claims.claim import Claiming
+from .claims.floors import Floors as Floors
 from .claims.recovery import Lease as Lease
 from .claims.recovery import LeaseLook as LeaseLook
 from .claims.recovery import OutlastingLook as OutlastingLook

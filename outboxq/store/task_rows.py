@@ -71,7 +71,18 @@ _FIELDS = ["expires_in" if name == "expires_seconds" else name.removesuffix("_se
 _HINTS = get_type_hints(NewTask)
 _SPANS = [at for at, name in enumerate(_FIELDS) if "timedelta" in str(_HINTS[name])]
 _PIPELINE, _KEY = _FIELDS.index("pipeline_execution_id"), _FIELDS.index("partition_key")
-_cells = attrgetter(*(f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS))
+_PATHS = [f"{name}._value_" if str(_HINTS[name]).startswith("<enum") else name for name in _FIELDS]
+_cells = attrgetter(*_PATHS)
+
+_OF_SOME = ("pipeline_execution_id", "partition_key", "topic", "expires_at", "expires_seconds")
+PLAIN_TASK: Columns = {name: kind for name, kind in NEW_TASK.items() if name not in _OF_SOME}
+"""The columns of a new task that is alone: it has no key, topic, expiry, pipeline or idempotency key."""
+_is_of_some = attrgetter(
+    *(_FIELDS[list(NEW_TASK).index(name)] for name in _OF_SOME), "concurrency_key", "idempotency_key"
+)
+_NONE = (None,) * (len(_OF_SOME) + 2)
+_plain_cells = attrgetter(*(path for name, path in zip(NEW_TASK, _PATHS, strict=True) if name in PLAIN_TASK))
+_PLAIN_SPANS = [name for at, name in enumerate(NEW_TASK) if at in _SPANS and name in PLAIN_TASK]
 
 
 def pack_ids(target: Target, name: str, several: Iterable[UUID]) -> dict[str, Any]:
@@ -90,6 +101,22 @@ def row(task: NewTask) -> tuple[object, ...]:
     if task.concurrency_key is not None:
         cells[_KEY] = stored_key(None, task.concurrency_key)
     return tuple(cells)
+
+
+def is_plain(task: NewTask) -> bool:
+    """Return whether the columns of `PLAIN_TASK` say everything about the task."""
+    return bool(_is_of_some(task) == _NONE)
+
+
+def plain_row(task: NewTask, values: dict[str, Any]) -> dict[str, Any]:
+    """Add the columns of `PLAIN_TASK` by name to the values of every statement."""
+    values |= zip(PLAIN_TASK, _plain_cells(task), strict=True)
+    for name in _PLAIN_SPANS:
+        if (span := values[name]) is not None:
+            values[name] = span.total_seconds()
+    if (now := values["now"]) is not None and task.available_at is None:
+        values["available_at"] = now + task.delay  # the clock is Python's
+    return values
 
 
 def new_entry(

@@ -22,6 +22,7 @@ from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged,
 from ..database.engine import connection_options, reserve
 from ..database.grammar import Builder
 from ..database.privileges import Feature
+from ..database.queue_order import FLOORS
 from ..database.revisions import no_file
 from ..database.target import SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
@@ -379,9 +380,10 @@ class Transactions:
         return {"now": clock() if clock else None, **values}
 
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
-        """Return the parameters that restrict a statement to these queues and topics."""
+        """Return the parameters that restrict a statement to these queues and topics, and have it read all dead entries."""
         names, patterns = queue_names(queues), queue_names(topics, "topics")
         packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in patterns or ()])
+        packed |= target.dialect.pack("floors", FLOORS, ())
         scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
         return scope | (self.queue_values(target, names) if names is not None else {})
 

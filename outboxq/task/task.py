@@ -30,7 +30,7 @@ from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, dur
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
-from ..model.uuid7 import uuid7
+from ..model.uuid7 import uuid7, uuid7s
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
 from ..store import check, check_subscription
@@ -303,10 +303,11 @@ class BoundTask(Generic[P, R]):
             raise InvalidArgument(
                 f"idempotency_keys must have a key or None for each call; pass a list of {len(given)}"
             )
-        dump, options = self._task.parameters.dump, {"pipeline_execution_id": uuid7(), **self._options}
+        dump, (pipeline, *ids) = self._task.parameters.dump, uuid7s(1 + len(given))
+        options = {"pipeline_execution_id": pipeline, **self._options}
         tasks = [
-            NewTask(id=uuid7(), args=dump(args, kwargs), **{**options, "idempotency_key": key})
-            for (args, kwargs), key in zip(given, keys, strict=True)
+            NewTask.of(options if key is None else {**options, "idempotency_key": key}, task_id, dump(args, kwargs))
+            for task_id, (args, kwargs), key in zip(ids, given, keys, strict=True)
         ]
         hooks = self._task.outbox.hooks
         return self._write(tasks) if hooks is None else hooks.enqueue(tasks, self._write)
@@ -333,7 +334,7 @@ class BoundTask(Generic[P, R]):
         return task
 
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
-        return NewTask(id=uuid7(), args=self._task.parameters.dump(args, kwargs), **self._options)
+        return NewTask.of(self._options, uuid7(), self._task.parameters.dump(args, kwargs))
 
     def _write(self, tasks: Sequence[NewTask]) -> list[Handle[R]]:
         outbox, target = self._task.outbox, self._target

@@ -17,7 +17,7 @@ from ..errors import ConfigurationError
 from ..integration.hooks import WorkerHooks, WorkerInfo
 from ..model.forks import CAN_FORK
 from ..model.records import fields_of
-from ..store import Store
+from ..store import ClaimCursor, Store
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .completer import Completer, Handback
@@ -77,6 +77,7 @@ class Parts:
         self.meter = meter = Meter()
         self.leases = Leases(own.urgent, heartbeat=settings.heartbeat, on_failpoint=failpoint, meter=meter)
         own.watch(self.leases.note_break)
+        cursor = ClaimCursor()
         self.distributor = create_work_distributor(
             own.claims,
             queues=settings.queues,
@@ -87,6 +88,7 @@ class Parts:
             listen_url=settings.listen_url,
             commits_of=store.engine,
             on_break=self.leases.note_break,
+            floors=cursor.floors,
         )
 
         # The path of a claim: the claim loop acquires it, a thread in the pool runs it, and the completer writes its
@@ -159,6 +161,7 @@ class Parts:
             distributor=self.distributor,
             unknown=unknown,
             worker_id=info.id,
+            cursor=cursor,
             stopping=stopping,
             on_finished=on_finished,
             on_thread_failure=on_thread_failure,

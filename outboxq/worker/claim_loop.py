@@ -64,6 +64,7 @@ class ClaimLoop(threading.Thread):
     distributor: WorkDistributor
     unknown: UnknownTasks
     worker_id: UUID
+    cursor: ClaimCursor
     stopping: threading.Event
     on_finished: Callable[[], None]
     """Called when the worker has finished its burst or its `max_tasks`."""
@@ -72,7 +73,6 @@ class ClaimLoop(threading.Thread):
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
-        self._cursor = ClaimCursor()
         self._tasks_left = self.settings.max_tasks
         self._handled, self._handled_at = -1, 0.0
         """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
@@ -137,6 +137,8 @@ class ClaimLoop(threading.Thread):
         if limit < 1:
             return False
         idle = self.burst and self._is_idle()
+        if idle:
+            self.cursor.floors.expect()
         self.leases.on_failpoint(Failpoint.BEFORE_CLAIM)
         sent = time.monotonic()
         claims = self._claim(limit, sent)
@@ -163,7 +165,7 @@ class ClaimLoop(threading.Thread):
                 queues=self.settings.queues,
                 topics=self.settings.topics,
                 says_begin=True,
-                cursor=self._cursor,
+                cursor=self.cursor,
             )
         except Exception:
             self.leases.meter.claim_failed(time.monotonic() - sent)

@@ -19,6 +19,7 @@ from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
+from outboxq.database import tables
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, NewTask, TaskStatus
 from outboxq.model.history import replay
@@ -74,6 +75,56 @@ def test_its_birth_is_recorded_with_the_due_time_and_without_a_claim(database: D
     assert (born.event_type, born.worker_id, born.lease_token) == (EventType.CREATED, None, None)
     assert datetime.fromisoformat(born.event_data["available_at"]) == due
     assert replay([born]).available_at == due
+
+
+EXTRAS = [
+    {},
+    {"delay": timedelta(days=1, microseconds=1)},
+    {"available_at": NOON + timedelta(hours=1, microseconds=1)},
+    {"priority": -7, "headers": '{"a": "b"}', "max_attempts": 3, "timeout": timedelta(seconds=1.5), "queue": "mail"},
+]
+
+
+@pytest.mark.parametrize("fields", EXTRAS, ids=["nothing", "delay", "due", "options"])
+def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Database, fields: dict[str, Any]) -> None:
+    """A plain task has a statement of its own."""
+    alone, among, other = task(**fields), task(**fields), task(**fields)
+    database.frozen.enqueue(alone)
+    database.frozen.enqueue_many([among, other])
+    own = {"id", "sequence_num", "position", "task_execution_id", "pipeline_execution_id", "xact_id"}
+    for table, key in (
+        ("task_executions", "id"),
+        ("task_outbox", "task_execution_id"),
+        ("execution_events", "task_execution_id"),
+    ):
+        names = [column.name for column in tables.metadata.tables[table].c if column.name not in own]
+        one, two = (
+            database.rows(f"SELECT {', '.join(names)} FROM {table} WHERE {key} = '{new.id.hex}'")
+            for new in (alone, among)
+        )
+        assert one, table
+        assert one == two, table
+    assert database.frozen.verify() == []
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"priority": True}, {"args": "\0"}, {"id": uuid4()}, {"unique_for": timedelta(days=1)}, {"queue": ""}],
+    ids=["priority", "args", "id", "unique_for", "queue"],
+)
+def test_each_task_of_a_batch_is_checked(database: Database, fields: dict[str, Any]) -> None:
+    """A field that equals that of the task before is checked too: True is 1."""
+    good = task(
+        priority=1, idempotency_key="k", **({"unique_for": fields["unique_for"]} if "unique_for" in fields else {})
+    )
+    bad = replace(good, id=uuid7(), idempotency_key=None)
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue_many([good, replace(bad, **fields)])
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue_many(
+            [replace(good, idempotency_key=None, unique_for=None), good, replace(bad, **fields)]
+        )
+    assert database.counts() == (0, 0, 0)
 
 
 def test_nothing_is_nothing(database: Database) -> None:

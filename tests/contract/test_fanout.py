@@ -569,3 +569,12 @@ def test_a_subscription_that_would_break_an_emit_is_refused(fields: dict[str, An
     (good,) = subscriber("book", "order.paid")
     with pytest.raises(InvalidArgument):
         Store(None).subscriptions.replace([dataclasses.replace(good, **fields)], using=object())
+
+
+def test_the_planner_knows_the_subscribers_from_the_first_emit_on(postgresql):
+    """It would expect a single one, and compare each of a thousand with each: six times as long."""
+    postgresql.store.subscriptions.replace(
+        [Subscription(topic="order.paid", task_name=f"tests.{number}", parameter="payload") for number in range(200)]
+    )
+    known = postgresql.rows("SELECT reltuples FROM pg_class WHERE oid = 'task_subscriptions'::regclass")
+    assert known == [(200,)]

@@ -178,16 +178,6 @@ def test_a_claim_begins_behind_dead_rows_that_cannot_be_cleaned_up(crowded):
     assert max(blocks for _, blocks in others) < first - 80, found
 
 
-def test_and_at_the_front_where_that_finds_too_little(crowded):
-    """A task that was enqueued early and committed late."""
-    crowded.add()
-    assert len(crowded.claim(queues=["default"])) == 1
-    early, late = crowded.add(available_at=helpers.stale_by(crowded, 60)), crowded.add()
-    assert ids(crowded.claim(queues=["default"])) == [late.id]
-    assert ids(crowded.claim(queues=["default"])) == [early.id]
-    assert crowded.claim(queues=["default"]) == []
-
-
 def test_a_claim_of_nothing_is_given_no_transaction_id(postgresql):
     postgresql.add(delay=timedelta(hours=1))
     with helpers.transaction(postgresql) as connection:

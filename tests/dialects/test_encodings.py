@@ -174,3 +174,18 @@ def test_a_failure_in_place_of_an_outcome_is_short_and_ascii(postgresql):
     assert len(told.error) <= 1000
     assert "were cut" in told.error
     postgresql.frozen.finish([told])
+
+
+def test_a_caller_may_change_the_encoding_of_a_connection_between_two_tasks(postgresql):
+    """The cursor that wrote the first one, which we keep, would send the second one's text as before."""
+    said = '{"said": "é"}'
+    engine = create_engine(postgresql.engine.url)
+    with engine.connect() as connection:
+        tasks = [new(args=said), new(args=said)]
+        postgresql.store.enqueue(tasks[0], using=connection)
+        connection.exec_driver_sql("SET client_encoding = 'LATIN1'")
+        postgresql.store.enqueue(tasks[1], using=connection)
+        connection.exec_driver_sql("SET client_encoding = 'UTF8'")
+        connection.commit()
+    engine.dispose()
+    assert [postgresql.store.get(one.id).args for one in tasks] == [said, said]

@@ -135,6 +135,39 @@ def test_a_transaction_of_several_statements_waits_or_not_as_it_should(postgresq
     ]
 
 
+@pytest.fixture
+def begun(postgresql: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The messages that have begun a transaction."""
+    sent: list[str] = []
+
+    def noted(raw: Any, text: str, execute: Any) -> None:
+        sent.append(text)
+        postgresql_session.execute_begin(raw, text, execute)
+
+    monkeypatch.setattr(type(postgresql.store.dialect), "execute_begin", staticmethod(noted))
+    return sent
+
+
+def test_a_read_sets_only_what_differs_from_its_connection(postgresql, begun):
+    store = own_store(postgresql)
+    with store.transaction(Begin.READ):
+        pass
+    begun.clear()
+    with store.transaction(Begin.READ) as target:
+        values = [target.execute(f"SHOW {name}", {})[0][0] for name in (*SHOWN[:-1], "transaction_read_only")]
+    assert values == [OURS[0], "on", *OURS[2:-1], "on"]
+    assert [text.count(";") for text in begun] == [1]
+    assert shown(store.bound_engine) == OURS, "the setting ends with the transaction"
+
+
+def test_a_look_before_sleeping_begins_no_transaction(postgresql, begun):
+    sleeping = own_store(postgresql).sleeping_workers
+    horizon = sleeping.horizon()
+    begun.clear()
+    assert not sleeping.look(horizon, None).due
+    assert begun == []
+
+
 def test_a_server_that_never_waits_for_its_commits_does_not_wait_for_ends(postgresql):
     store = own_store(postgresql, postgresql.engine)  # as that of the tests
     store.enqueue(new())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
+from outboxq.store import ClaimCursor
 from outboxq.worker import claim_loop
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.leases import Leases
@@ -56,6 +57,7 @@ def test_claims_that_fail_a_thousand_times_do_not_end_the_worker(monkeypatch):
         distributor=None,
         unknown=None,
         worker_id=None,
+        cursor=ClaimCursor(),
         stopping=stopping,
         on_finished=lambda: None,
         on_thread_failure=deaths.append,

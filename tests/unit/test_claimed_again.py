@@ -17,6 +17,7 @@ import pytest
 
 from outboxq.context import TaskContext
 from outboxq.model import SUSPECT, Claim, EventType, Outcome
+from outboxq.store import ClaimCursor
 from outboxq.store.claims.ends import Beat
 from outboxq.worker.claim_loop import ClaimLoop
 from outboxq.worker.completer import Completer
@@ -227,6 +228,7 @@ def test_a_worker_that_stops_does_not_give_back_what_its_handler_still_runs(acti
         distributor=None,
         unknown=None,
         worker_id=active.claim.worker_id,
+        cursor=ClaimCursor(),
         stopping=stopping,
         on_finished=lambda: None,
         on_thread_failure=lambda _error: None,

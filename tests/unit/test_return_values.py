@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import gc
+import inspect
 import json
 import weakref
 from collections.abc import Sequence
@@ -144,6 +145,25 @@ def test_the_codec_of_a_function_is_compiled_once(monkeypatch):
     for name in ("first", "second"):
         assert ReturnValue(rows, name=name).load('["2030-01-01"]') == [date(2030, 1, 1)]
     assert len(compiled) == 1
+
+
+def test_the_closures_of_one_def_share_a_codec_as_long_as_their_annotation_stays(monkeypatch):
+    compiled = []
+    compile_one = parameters.codec_for
+    monkeypatch.setattr(parameters, "codec_for", lambda *a, **k: compiled.append(a) or compile_one(*a, **k))
+
+    def closure(kind):
+        def rows(): ...
+
+        rows.__annotations__["return"] = kind
+        rows.__signature__ = inspect.Signature(return_annotation=kind)
+        return rows
+
+    read = [
+        ReturnValue(closure(kind), name="rows").load('["2030-01-01"]') for kind in (list[date], list[date], list[str])
+    ]
+    assert read == [[date(2030, 1, 1)], [date(2030, 1, 1)], ["2030-01-01"]]
+    assert len(compiled) == 2
 
 
 def test_a_function_is_not_kept_by_its_codec():

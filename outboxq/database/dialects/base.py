@@ -120,9 +120,13 @@ class Dialect(ABC):
         self.compiled = Compiled(self._compile)
 
     @abstractmethod
-    def fetch(self, raw: Any, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    def fetch(
+        self, raw: Any, sql: str, parameters: Mapping[str, Any], info: MutableMapping[Any, Any] | None = None
+    ) -> list[tuple[Any, ...]]:
         """Run a statement on a driver's connection, and return its rows in the driver's own types. Raises
         `driver_error`.
+
+        `info` is SQLAlchemy's record of the connection, where there is one.
         """
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -304,6 +308,10 @@ class Dialect(ABC):
         """Return the statement that makes the open transaction count finished batch tasks at once instead of at its
         commit; None if it does this anyway.
         """
+        return None
+
+    def count_rows(self, table: str) -> str | None:  # noqa: ARG002
+        """Return the message that tells the planner how many rows our table has now; None: it does not plan by that."""
         return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002

@@ -73,7 +73,7 @@ class Prepared:
 
     def bind(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the driver's parameters for Python's values. `values` may hold more than this statement takes."""
-        return self.parameters(encoded(values, self.encoders))
+        return self.parameters(encoded(values, self.encoders) if self.encoders else values)
 
     def parameters(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the driver's parameters for values that have already been encoded."""

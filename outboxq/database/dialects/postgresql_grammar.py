@@ -26,6 +26,7 @@ class PostgresGrammar(Grammar):
 
     def __init__(self, schema: str | None) -> None:
         super().__init__(schema)
+        self.floors = self.rows("floors", queue_order.FLOORS)
         injected = sa.bindparam("now", None, type_=Instant)
         moment = sa.select(sa.func.coalesce(injected, sa.func.clock_timestamp(), type_=Instant).label("now"))
         self.clock = moment.cte("clock").prefix_with("MATERIALIZED")
@@ -36,6 +37,9 @@ class PostgresGrammar(Grammar):
 
     def later(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
         return moment + seconds * sa.literal_column("interval '1 second'")
+
+    def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
+        return sa.func.coalesce(moment, self.later(self.now, seconds))
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         return sa.and_(moment >= _EARLIEST, moment < _LATEST)
@@ -143,7 +147,7 @@ class PostgresGrammar(Grammar):
             sa.func.hashtextextended(name, sa.literal_column("0")), type_=sa.Boolean
         )
 
-    def position(self, given: sa.FromClause) -> sa.ColumnElement[int]:  # noqa: ARG002 - drawn row by row
+    def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:  # noqa: ARG002 - drawn row by row
         return task_position.next_value()
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
@@ -193,11 +197,7 @@ class PostgresGrammar(Grammar):
         :limit of them are locked.
         """
         pair = _best_first(found)
-        start = sa.case(
-            (pair.c.priority == queue_order.passed_priority, queue_order.passed_until),
-            else_=sa.literal_column("'-infinity'"),
-        )
-        locked = _locked(self, pair, limit, start=start)
+        locked = _locked(self, pair, limit)
         return _delete(self, sa.select(locked.c.ctid).select_from(pair).join(locked, sa.true()).limit(limit))
 
     def take_from(self, found: sa.FromClause) -> Statement:
@@ -212,16 +212,15 @@ class PostgresGrammar(Grammar):
         unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
         ahead = unlocked.limit(limit).correlate(found).lateral("ahead")
         merged = (
-            sa.select(found.c.queue, found.c.priority)
-            .select_from(found)
+            sa.select(found)
             .join(ahead, sa.true())
             .order_by(found.c.priority.desc(), ahead.c.available_at, ahead.c.id)
             .limit(limit)
             .subquery("merged")
         )
         share = (
-            sa.select(merged.c.queue, merged.c.priority, sa.func.count().label("share"))
-            .group_by(merged.c.queue, merged.c.priority)
+            sa.select(*merged.c, sa.func.count().label("share"))
+            .group_by(*merged.c)
             .cte("share")
             .prefix_with("MATERIALIZED")
         )
@@ -280,15 +279,13 @@ def _best_first(pairs: sa.FromClause) -> sa.FromClause:
     return sa.select(pairs).where(pairs.c.priority.is_not(None)).order_by(pairs.c.priority.desc()).subquery("pair")
 
 
-def _locked(g: Grammar, pair: sa.FromClause, limit: Any, *, start: Any = None, besides: Any = None) -> Any:
+def _locked(g: Grammar, pair: sa.FromClause, limit: Any, *, besides: Any = None) -> Any:
     """Select and lock up to `limit` due entries of each pair. Each entry is locked as it is read, and entries that are
     already locked are skipped.
     """
     entry = task_outbox.alias("due")
     ctid: sa.ColumnElement[Any] = sa.literal_column("due.ctid").label("ctid")
     due = queue_order.due(g, pair, ctid, entry=entry)
-    if start is not None:
-        due = due.where(entry.c.available_at >= start)
     if besides is not None:
         due = due.where(sa.literal_column("due.ctid") != _all_of(besides))
     return due.limit(limit).with_for_update(skip_locked=True).correlate(pair).lateral("locked")

@@ -123,6 +123,9 @@ _OWN: Final = _message(
     "intervalstyle = 'postgres'",
     "bytea_output = 'hex'",
 )
+# A read does without the one setting that writes need and reads do not. An empty one is 2 commands in 1 message instead of 11.
+_OWN_READ: Final = _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", "enable_nestloop TO DEFAULT")
+"""The first statement of a READ transaction on a connection that has our settings."""
 _COMMITS: Final[Mapping[Begin, str]] = {
     Begin.WRITE: "DEFAULT",
     Begin.SINGLE: "DEFAULT",
@@ -161,6 +164,9 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
     """
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
+        return
+    if begin is Begin.READ and commits is not None:
+        yield _OWN_READ
         return
     if wanted is None or commits is None:
         text = BEGIN[begin].replace(_NO_STATEMENT_TIMEOUT, f"statement_timeout = {milliseconds_of_a_statement()}")

@@ -115,7 +115,12 @@ def _begin(connection: Any) -> None:
     connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")
 
 
-def fetch(raw: sqlite3.Connection, sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+def fetch(
+    raw: sqlite3.Connection,
+    sql: str,
+    parameters: Mapping[str, Any],
+    info: MutableMapping[Any, Any] | None = None,  # noqa: ARG001
+) -> list[tuple[Any, ...]]:
     """Return rows in the driver's own types, despite the row and text factories of the caller's connection."""
     cursor = raw.cursor()
     cursor.row_factory = None

@@ -36,6 +36,9 @@ class SqliteGrammar(Grammar):
         fraction = sa.func.printf(".%06d+00:00", micros % sa.literal_column("1000000"), type_=sa.Text)
         return sa.type_coerce(whole + fraction, Instant)
 
+    def due(self, moment: sa.ColumnElement[Any], seconds: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:  # noqa: ARG002
+        return moment
+
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         said = sa.type_coerce(moment, sa.Text)
         form = said.op("GLOB", return_type=sa.Boolean())(sa.literal_column("'????-??-??T??:??:??.??????+00:00'"))
@@ -145,11 +148,13 @@ class SqliteGrammar(Grammar):
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:  # noqa: ARG002 - its only writer has every lock
         return sa.true()
 
-    def position(self, given: sa.FromClause) -> sa.ColumnElement[int]:
+    def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
         sequence = sa.table("sqlite_sequence", sa.column("name"), sa.column("seq", sa.Integer))
         last = sa.select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
-        alone = isinstance(given.c.ordinal.type, _SingleOrdinal)  # a window function costs as much as all three inserts
-        number = sa.literal_column("1", sa.Integer) if alone else sa.func.row_number().over(order_by=given.c.ordinal)
+        number: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+        # A window function costs as much as all three inserts.
+        if given is not None and not isinstance(given.c.ordinal.type, _SingleOrdinal):
+            number = sa.func.row_number().over(order_by=given.c.ordinal)
         return sa.func.coalesce(last, sa.literal_column("0")) + number
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -24,6 +25,7 @@ from ..transactions import Transactions
 from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
+from .floors import Floors
 from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
@@ -31,53 +33,12 @@ log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
+_OTHERS = 16
+"""Number of queues with keys or limits that a claim reads at once, at least. They take turns in the order of their names."""
 _BRIEF = 60.0
 """Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
 claimer again soon.
 """
-
-
-class ClaimStarts:
-    """Due times up to which queues were claimed, for queues that begin with so many dead rows that a claim takes ten
-    times as long.
-
-    Dead rows accumulate while a long transaction elsewhere keeps them from being vacuumed. A claim that begins behind them
-    skips a task that was enqueued early and committed late. So a claim begins at the front if the last one found too little,
-    and at least once a second.
-    """
-
-    _PATIENCE = 1.0
-
-    def __init__(self) -> None:
-        self._found: dict[str, tuple[int, datetime]] = {}
-        self._looked_at: dict[str, float] = {}
-        """Time at which a claim of each queue last began at the front."""
-
-    def start(self, queue: str | None) -> dict[str, Any]:
-        """Return the parameters that make a claim of this queue begin behind the dead rows; empty if the claim begins
-        at the front.
-        """
-        if queue is None:
-            return {}
-        now = time.monotonic()
-        late = now - self._looked_at.get(queue, -math.inf) >= self._PATIENCE
-        if late or (passed := self._found.get(queue)) is None:
-            self._looked_at[queue] = now
-            return {}
-        return {"passed_priority": passed[0], "passed_until": passed[1]}
-
-    def note(self, queue: str | None, taken: Sequence[Row], *, enough: bool) -> None:
-        if queue is None:
-            return
-        last = max((row for row in taken if row["lease_token"] is not None), key=_place, default=None)
-        if enough and last is not None and last["crowded"]:
-            self._found[queue] = last["priority"], last["available_at"]
-        else:
-            self._found.pop(queue, None)
-
-
-def _place(row: Row) -> tuple[int, datetime]:
-    return -row["priority"], row["available_at"]
 
 
 class ClaimCursor:
@@ -90,6 +51,8 @@ class ClaimCursor:
     def __init__(self) -> None:
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
+        self.others_after = ""
+        """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
         self.may_be_more = False
         """True if the last claim was full. Then the next claim writes without looking first."""
         self.turn = 0
@@ -99,7 +62,7 @@ class ClaimCursor:
         blocked it.
         """
         self.search = Search()
-        self.starts = ClaimStarts()
+        self.floors = Floors()
         self.keys = KeyTurns()
         self.limited_keys = KeyLimitClaims()
 
@@ -127,8 +90,10 @@ class Claiming(Transactions):
 
         At most one task of each partition key runs at a time. Keys take turns, and tasks with a key take turns with tasks
         without one. A paused queue is skipped, and a limited queue is claimed within its limits. An expired task is Cancelled
-        instead. A task that was enqueued early and committed late may be skipped for a second if a long transaction keeps many
-        dead rows before it. The call never waits for another worker's claim. Raises InvalidArgument.
+        instead. The call never waits for another worker's claim. Raises InvalidArgument.
+
+        If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
+        one that is committed late, may be skipped for a second, or up to ten seconds if these rows take long to read.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
@@ -144,9 +109,7 @@ class Claiming(Transactions):
             raise InvalidArgument("the lease must be positive")
         cursor = self._cursor if cursor is None else cursor
         options = {"worker_id": worker_id, "lease_seconds": seconds, "says_begin": says_begin}
-        names = queue_names(queues) or []
-        queue = names[0] if len(names) == 1 else None
-        call = _Call(self, cursor, limit, queues, topics, options, queue, cursor.starts.start(queue))
+        call = _Call(self, cursor, limit, queue_names(queues), topics, options)
         while True:
             try:
                 rows = call.claim(using)
@@ -175,19 +138,16 @@ class _Call:
     queues: Sequence[str] | None
     topics: Sequence[str] | None
     options: dict[str, Any]
-    queue: str | None
-    """The queue, if `queues` contains exactly one."""
-    start: dict[str, Any]
     scope: dict[str, Any] | None = None
     """The parameters that name the queues and the topics, packed at first use."""
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
 
-        So most claims are one statement. (A claim by a hint may need a second.) The commit is not flushed, because a task must
-        not wait for that. A crash of the server may undo the claim; the task is then claimed again, and the next holder of the
-        same token has another worker id, which fences this worker. A later flushed commit, such as the task's completion, is
-        never kept without the claim.
+        So most claims are one statement. (If it finds nothing behind the floors, a second one may follow.) The commit is not
+        flushed, because a task must not wait for that. A crash of the server may undo the claim; the task is then claimed again,
+        and the next holder of the same token has another worker id, which fences this worker. A later flushed commit, such as
+        the task's completion, is never kept without the claim.
         """
         if using is None:
             dialect = self.store.dialect
@@ -206,8 +166,7 @@ class _Call:
             self._part(self._others, target, found, Begin.ASYNCHRONOUS)
             if len(found) == self.limit:
                 return found
-        begin = Begin.ASYNCHRONOUS if self.start else Begin.SINGLE_ASYNCHRONOUS
-        besides = self._part(self._plain, target, found, begin)
+        besides = self._part(self._plain, target, found, Begin.SINGLE_ASYNCHRONOUS)
         if besides and not others_first:
             if len(found) == self.limit:
                 cursor.others_first = True
@@ -259,25 +218,52 @@ class _Call:
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
-        values, start, take = self._values(target), self.start, claim_sql.from_all
+        values, floors, take = self._values(target), self.cursor.floors, claim_sql.from_all
         found: list[Row] = []
         if self.queues is not None:
-            take = claim_sql.from_given if self.queue is None else claim_sql.from_one
+            take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
+        at_front = floors.begins_at_front()
         while True:
+            given = floors.parameters(target, self.queues, at_front=at_front)
+            began = time.monotonic()
             with target.atomic():
-                taken = target.run(take, {**values, **start, "limit": limit - len(found)})
+                taken = target.run(take, {**values, **given, "limit": limit - len(found)})
             found += started(taken)
-            self.cursor.starts.note(self.queue, taken, enough=len(found) == limit)
-            if start and len(found) < limit:
-                start = {}  # tasks may be due before it
+            seconds = time.monotonic() - began
+            floors.claimed(taken, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
+            if not taken and not at_front and floors.begins_at_front(again=True):
+                at_front = True
             elif found or not taken:
                 return found, not taken or bool(taken[0]["besides"])
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks of limited queues. Each kind comes first in turn."""
+        """Claim tasks with a key and tasks of limited queues. Few queues are read at once; more if these have too few tasks."""
+        values, cursor = self._values(target), self.cursor
+        if self.queues is not None:
+            return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
+        found: list[Row] = []
+        began, most, rounds = cursor.others_after, max(_OTHERS, limit), 0
+        while True:
+            given = {"after": cursor.others_after, "most": most}
+            rows = target.run(partition_keys.other_queues, values | given)
+            is_end = len(rows) < most
+            if is_end and not cursor.others_after:
+                return found + self._serve(target, rows, limit - len(found)), False  # these are all
+            for group in _runs(rows):
+                found += self._serve(target, group, limit - len(found))
+                if len(found) == limit:
+                    served = {row["queue"] for row in found}
+                    cursor.others_after = [row["queue"] for row in group if row["queue"] in served][-1]
+                    return found, False
+            cursor.others_after = "" if is_end else rows[-1]["queue"]
+            rounds += is_end
+            if rounds == 2 or (is_end and not began):
+                return found, False
+            most *= 4
+
+    def _serve(self, target: Target, rows: Sequence[Row], limit: int) -> list[Row]:
+        """Claim from these queues. Each kind comes first in turn."""
         values, keys, cursor = self._values(target), self.cursor.keys, self.cursor
-        other_queues = partition_keys.other_queues if self.queues is None else partition_keys.other_queues_given
-        rows = target.run(other_queues, values)
         kinds: list[Callable[[int], list[Row]]] = [
             partial(self._limited, target, values, row["queue"], fair=row["fair"]) for row in rows if row["limited"]
         ]
@@ -289,7 +275,7 @@ class _Call:
         for position in range(len(kinds)):
             if len(found) < limit:
                 found += kinds[(cursor.turn + position) % len(kinds)](limit - len(found))
-        return found, False
+        return found
 
     def _limited(self, target: Target, values: dict[str, Any], queue: str, limit: int, *, fair: bool) -> list[Row]:
         """Claim tasks of one queue within its limits, which are counted under the lock of its settings."""
@@ -336,6 +322,15 @@ class _Call:
         if self.scope is None:
             self.scope = self.store.scope(target, self.queues, self.topics)
         return self.store.values(target, **self.options) | self.scope
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yield queues that are claimed from together: each limited queue alone, and neighbours without limits of the same order."""
+    for (limited, _), run in itertools.groupby(rows, key=lambda row: (row["limited"], row["limited"] or row["fair"])):
+        if limited:
+            yield from ([row] for row in run)
+        else:
+            yield list(run)
 
 
 def _order(row: Row) -> tuple[int, datetime, int]:

@@ -23,7 +23,7 @@ from ...database.grammar import (
     sql_literal,
     worker_id,
 )
-from ...database.queue_order import every_queue, given_queues, pairs
+from ...database.queue_order import given_queues, pairs, pairs_beyond, queues_beyond
 from ...database.tables import task_executions, task_leases
 from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
@@ -40,17 +40,17 @@ _CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executio
 
 def from_one(g: Grammar) -> Transition:
     """Claim from the given queue, which has no limits."""
-    return claim(g, lambda _: g.take_from_one(pairs(given_queues(g), queue_order.paused_or_limited)))
+    return claim(g, lambda _: g.take_from_one(pairs_beyond(g, given_queues(g), queue_order.paused_or_limited)))
 
 
 def from_given(g: Grammar) -> Transition:
     """Claim from the given queues that have no limits."""
-    return claim(g, lambda _: g.take_from(pairs(given_queues(g), queue_order.paused_or_limited)))
+    return claim(g, lambda _: g.take_from(pairs_beyond(g, given_queues(g), queue_order.paused_or_limited)))
 
 
 def from_all(g: Grammar) -> Transition:
     """Claim from every queue that has no limits."""
-    return claim(g, lambda _: g.take_from(pairs(every_queue(), queue_order.paused_or_limited)))
+    return claim(g, lambda _: g.take_from(pairs_beyond(g, queues_beyond(g), queue_order.paused_or_limited)))
 
 
 def from_limited(g: Grammar) -> Transition:

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from ...database import queue_order
 from ...database.dialects import Begin, Row
 from ...database.grammar import Builder, Grammar
-from ...database.queue_order import due, every_queue, given_queues, pairs
+from ...database.queue_order import due, every_queue, given_queues, pairs_beyond, queues_beyond
 from ...database.tables import queue_settings, task_outbox
 from ...database.target import Target
 from ..tasks import tasks
@@ -98,12 +98,15 @@ def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
     }
 
 
-def asked_queues(g: Grammar, *, given: bool) -> tuple[sa.FromClause, sa.FromClause]:
-    """Return the given queues, or all: the queues of tasks without a key, and the queues of tasks with one."""
+def asked_queues(g: Grammar, *, given: bool, beyond_floors: bool = True) -> tuple[sa.FromClause, sa.FromClause]:
+    """Return the given queues, or all: the queues of tasks without a key, and the queues of tasks with one.
+
+    `beyond_floors` False: the statement has no floors as its parameters.
+    """
     if given:
         queues = given_queues(g)
         return queues, queues
-    return every_queue(), every_queue(with_key=True)
+    return queues_beyond(g) if beyond_floors else every_queue(), every_queue(with_key=True)
 
 
 def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[sa.ColumnElement[bool], sa.Select[Any]]:
@@ -152,7 +155,7 @@ def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *oth
 
     NULL if there is no such time. `others` select further times.
     """
-    found = pairs(plain, queue_order.paused, name="waiting_pairs")
+    found = pairs_beyond(g, plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")
     later = (
         sa.select(entry.c.available_at)
@@ -190,7 +193,8 @@ def _answer(due: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 def _plain_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    found = pairs(queues, lambda queue: queue_order.stopped(g, queue))
+    found = pairs_beyond(g, queues, lambda queue: queue_order.stopped(g, queue))
     entry = task_outbox.alias("entry_due")
-    without = due(g, found, entry.c.id, entry=entry).correlate(found).exists()
-    return sa.select(found.c.queue).where(without).exists()
+    # Not EXISTS, which could be planned as a join that reads every entry.
+    first = due(g, found, entry.c.id, entry=entry).limit(1).correlate(found).scalar_subquery()
+    return sa.select(found.c.queue).where(first.is_not(None)).exists()

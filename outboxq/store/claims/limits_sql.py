@@ -201,8 +201,10 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
             plain.c.available_at <= g.now,
             wanted(g, plain.c.topic),
         )
+        .limit(_one)
         .correlate(queues)
-        .exists()
+        .scalar_subquery()
+        .is_not(None)
     )
     free_head = sa.and_(far.c.free, sa.not_(far.c.is_concurrency))
     return sa.or_(

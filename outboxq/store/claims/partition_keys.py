@@ -186,6 +186,8 @@ RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
 """A range of the keys of a queue: greater than `after`, and at most `upto` unless that is NULL."""
 KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
 _budget = sa.bindparam("budget", type_=sa.Integer, required=True)
+_after = sa.bindparam("after", type_=sa.Text, required=True)
+_most = sa.bindparam("most", type_=sa.Integer, required=True)
 _HORIZON = sa.literal_column("1000", sa.Integer)
 """Number of blocked keys after which a waiting worker assumes that a later key might be free."""
 _FEW = 32
@@ -195,29 +197,37 @@ _RECENT = sa.literal_column("64", sa.Integer)
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
-    """Select the queues that a plain claim does not serve in full."""
-    keyed = sa.select(every_queue(with_key=True).c.queue)
-    limited = sa.select(queue_settings.c.queue).where(queue_order.has_limit(queue_settings))
-    return _other_queues(g, keyed.union(limited).subquery("others"))
+    """Select the first :most queues behind :after that a plain claim does not serve in full, in their order."""
+    keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(_after)
+    # A recursive query is read row by row, so each source is read up to its limit only.
+    first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
+    first_limited = _not_paused(limited, queue_order.limited(limited.c.queue)).limit(_most)
+    sources = (sa.select(first_keyed.subquery("first_keyed")), sa.select(first_limited.subquery("first_limited")))
+    others = sa.union(*sources).subquery("others")
+    return _with_settings(others).order_by(others.c.queue).limit(_most)
 
 
 def other_queues_given(g: Grammar) -> sa.Select[Any]:
     """Select the given queues that a plain claim does not serve in full."""
-    return _other_queues(g, given_queues(g))
+    queues, entry = given_queues(g), task_outbox.alias("plain_entry")
+    plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
+    has_plain = plain.correlate(queues).scalar_subquery().is_not(None)
+    keyed, limited = _due_entry(g, queues, 1).is_not(None), queue_order.limited(queues.c.queue)
+    return _with_settings(_not_paused(queues, sa.or_(keyed, sa.and_(limited, has_plain))).subquery("others"))
 
 
-def _other_queues(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
-    """Select the queues that a plain claim does not serve in full: queues with limits, or with due entries that have a key."""
+def _not_paused(queues: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(queues.c.queue).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), condition)
+
+
+def _with_settings(queues: sa.FromClause) -> sa.Select[Any]:
     settings = queue_settings.alias("settings")
-    mine = sa.select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
-    limited = queue_order.limited(queues.c.queue)
-    keyed = _due_entry(g, queues, 1).is_not(None)
+    fair = sa.select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
     return sa.select(
         queues.c.queue,
-        keyed.label("keyed"),
-        limited.label("limited"),
-        sa.func.coalesce(mine, sa.literal_column("true")).label("fair"),
-    ).where(queues.c.queue.is_not(None), ~queue_order.paused(queues.c.queue), sa.or_(keyed, limited))
+        queue_order.limited(queues.c.queue).label("limited"),
+        sa.func.coalesce(fair, sa.literal_column("true")).label("fair"),
+    )
 
 
 def acquire(g: Grammar) -> Transition:

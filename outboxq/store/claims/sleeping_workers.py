@@ -15,6 +15,9 @@ transaction runs, the worker keeps looking. Once it has ended, the snapshot of s
 reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
 `pg_snapshot_xmax`, may belong to a producer that is still open.)
 
+Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). What it proves is limited to that,
+so the worker sleeps on it only until its next look from the front, for ten seconds at most.
+
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
 dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect.
 """
@@ -22,6 +25,8 @@ dead worker expires. It must be written only while LISTEN is in force, and again
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -40,6 +45,7 @@ from ...database.target import Target
 from ..failure_log import say
 from ..transactions import Transactions
 from .due import Look, answer, asked_queues, next_moment, outlook, statements
+from .floors import Floors
 
 log = logging.getLogger("outboxq.store")
 
@@ -56,12 +62,19 @@ class SleepingWorkers:
         also = horizon, withdraw, forget, channel.wake
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)
 
-    def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:
-        """Ask for notifications until the next task is due, at most for `longest`. Returns the seconds until then."""
+    def announce(
+        self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta, floors: Floors | None = None
+    ) -> float:
+        """Ask for notifications until the next task is due, at most for `longest`. Returns the seconds until then.
+
+        `floors` are those of the worker's claims: a task that is not due yet is not behind them.
+        """
+        floors = floors or Floors()
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, longest_seconds=longest.total_seconds())
-            return target.run(ANNOUNCE[queues is not None], values | self._store.scope(target, queues, None))
+            values |= self._store.scope(target, queues, None) | floors.parameters(target, queues, at_front=False)
+            return target.run(ANNOUNCE[queues is not None], values)
 
         return float(min(row["seconds"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
 
@@ -71,15 +84,33 @@ class SleepingWorkers:
         """
         return int(self._run(horizon)[0]["horizon"])
 
-    def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
-        """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended."""
+    def look(
+        self,
+        horizon: int,
+        queues: Sequence[str] | None,
+        topics: Sequence[str] | None = None,
+        floors: Floors | None = None,
+    ) -> Look:
+        """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        def work(target: Target) -> Look:
+        A look that does not read behind the worker's `floors` is no proof that nothing is due there. Its `seconds` end when the
+        next look reads there, at most `floors._LONGEST` later.
+        """
+        floors = floors or Floors()
+        at_front, began = floors.looks_from_front(), time.monotonic()
+
+        def work(target: Target) -> Row:
             values = self._store.values(target, horizon=horizon) | self._store.scope(target, queues, topics)
-            found = answer(target, LOOK[queues is not None], values)
-            return Look(settled=found["settled"], due=found["due"], seconds=found["seconds"])
+            values |= floors.parameters(target, queues, at_front=at_front)
+            return answer(target, LOOK[queues is not None], values)
 
-        return self._store.run(work, begin=Begin.READ)
+        # Not READ: on a worker's own connection a single statement is a transaction by itself, without BEGIN and COMMIT.
+        found = self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
+        proven_for = floors.looked(found=found["due"], at_front=at_front, seconds=time.monotonic() - began)
+        seconds = found["seconds"]
+        if proven_for < math.inf:
+            seconds = max(0.0, proven_for if seconds is None else min(seconds, proven_for))
+        return Look(settled=found["settled"], due=found["due"], seconds=seconds)
 
     def withdraw(self, worker_id: UUID) -> None:
         """End the requests of a worker that is awake."""

@@ -180,7 +180,7 @@ def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
     Entries without a key are counted by priority. `retrying` is the number of retries among the first :most_looked_up
     entries that are due later. Each of them is looked up in a large table.
     """
-    plain, keyed = asked_queues(g, given=given)
+    plain, keyed = asked_queues(g, given=given, beyond_floors=False)
     without_key = pairs(plain)
     parts = [
         _counts(g, without_key, without_key.c.priority.is_not(None), with_key=False),
@@ -218,7 +218,7 @@ def _counts(g: Grammar, queues: sa.FromClause, is_one: sa.ColumnElement[bool], *
 
 def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Count the first :most entries that are due now, and the first :most that are due later, by queue and task name."""
-    plain, keyed = asked_queues(g, given=given)
+    plain, keyed = asked_queues(g, given=given, beyond_floors=False)
     without_key = pairs(plain)
     parts = [
         _entries(g, source, with_key=with_key, due=due)

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import timedelta
-from types import NoneType
+from operator import attrgetter, is_
+from types import NoneType, SimpleNamespace
 from typing import Protocol
 from uuid import UUID
 
+import sqlalchemy as sa
+
 from ...database.dialects import Begin
-from ...database.grammar import Grammar, Transition
+from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...database.privileges import Feature
+from ...database.tables import task_executions, task_outbox
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EARLIEST, LATEST, Handle, NewTask, OnConflict, OnDeadLetter
+from ...model import EARLIEST, LATEST, EventType, Handle, NewTask, OnConflict, OnDeadLetter
 from ...model.batches import is_batch
 from ...model.options import MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.records import concurrency_key_of
 from ..arguments import aware
-from ..task_rows import CONSTANT_COLUMNS, NEW_TASK, given_execution, new_entry, new_event, row
+from ..task_rows import (
+    CONSTANT_COLUMNS,
+    NEW_TASK,
+    PLAIN_TASK,
+    event,
+    given_execution,
+    is_plain,
+    new_entry,
+    new_event,
+    new_execution,
+    plain_row,
+    row,
+)
 from ..tasks.idempotency import enqueue_keyed, enqueued
 from ..transactions import Transactions
 from .batches import added_to, join, leave
@@ -65,10 +82,11 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     transaction should also use a fixed order. If a task may raise, several tasks are written under a savepoint of the
     caller's PostgreSQL transaction.
     """
-    for task in tasks:
-        check(task)
     if not tasks:
         return []
+    _check_all(tasks)
+    if len(tasks) == 1 and is_plain(tasks[0]):
+        return _enqueue_plain(store, tasks, using=using)
     features, added = _features(tasks), added_to(tasks)
     if added:
         features = features | _BATCHED
@@ -91,6 +109,24 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
         begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
         done=lambda target: enqueued(store, target, tasks),
         enqueues=features,
+    )
+
+
+def _enqueue_plain(store: Transactions, tasks: Sequence[NewTask], *, using: object) -> list[Handle]:
+    """Write the only one of `tasks`, which is plain."""
+    [task] = tasks
+
+    def work(target: Target) -> list[Handle]:
+        with target.atomic():
+            target.run(insert_plain_task, plain_row(task, store.values(target)))
+        return [Handle(id=task.id)]
+
+    return store.run(
+        work,
+        using=using,
+        begin=Begin.INSERT,
+        done=lambda target: enqueued(store, target, tasks),
+        enqueues=_PLAIN,
     )
 
 
@@ -118,6 +154,34 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
     return _PLAIN
 
 
+def _check_all(tasks: Sequence[NewTask]) -> None:
+    """Check each task; the fields that it shares with the one before it only once: a tenth of the client's time for a batch."""
+    before: tuple[object, ...] = ()
+    for task in tasks:
+        shared = _shared(task)
+        if before and all(map(is_, shared, before)):
+            _check_own(task, f"task {task.task_name!r}")
+        else:
+            check(task)
+        before = shared
+
+
+_OWN = ("id", "args")
+_shared = attrgetter(*(one.name for one in fields(NewTask) if one.name not in _OWN))
+
+
+def _check_own(task: NewTask, name: str) -> None:
+    """Raise InvalidArgument for a field of `_OWN`."""
+    if not is_text(task.args):
+        raise InvalidArgument(f"args of {name} must be text without NUL or lone surrogates")
+    if type(task.id) is not UUID:
+        raise InvalidArgument(f"the id of {name} must be a uuid.UUID")
+    if task.id.version != 7:
+        raise InvalidArgument(
+            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
+        )
+
+
 def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one case per field
     """Raise InvalidArgument for values that the database would refuse, before they could abort the caller's transaction.
 
@@ -135,14 +199,11 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     ):
         if value is not None and not is_name(value):
             raise bad_name(key, name)
-    if not is_text(task.args) or not (task.headers is None or is_text(task.headers)):
-        raise InvalidArgument(f"args and headers of {name} must be text without NUL or lone surrogates")
-    if type(task.id) is not UUID or type(task.pipeline_execution_id) not in (UUID, NoneType):
-        raise InvalidArgument(f"the ids of {name} must be uuid.UUID")
-    if task.id.version != 7:
-        raise InvalidArgument(
-            f"the id of {name} must be made by uuid7(): old tasks are found by the time that it contains"
-        )
+    _check_own(task, name)
+    if not (task.headers is None or is_text(task.headers)):
+        raise InvalidArgument(f"headers of {name} must be text without NUL or lone surrogates")
+    if type(task.pipeline_execution_id) not in (UUID, NoneType):
+        raise InvalidArgument(f"the pipeline_execution_id of {name} must be a uuid.UUID")
     if not is_span(task.delay, _NOTHING):
         raise InvalidArgument(f"delay of {name} must be a timedelta from 0 to 100 years")
     if task.expires_in is not None and not is_span(task.expires_in, MICROSECOND):
@@ -185,3 +246,36 @@ def insert_tasks(g: Grammar) -> Transition:
             "event": lambda r: new_event(g, r["given"], r["entry"]),
         },
     )
+
+
+def insert_plain_task(g: Grammar) -> Transition:
+    """Write one new task of `PLAIN_TASK`: the rows of `insert_tasks` from plain parameters, without joins.
+
+    With `insert_tasks`, an enqueue of one takes 22 % more CPU time on PostgreSQL, and 19 % more on SQLite:
+    `python -m benchmarks.tunings --only plain-task`.
+    """
+    task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})
+
+    def entry(_: Relations) -> Statement:
+        values = {
+            "task_execution_id": task.id,
+            "queue": task.queue,
+            "priority": task.priority,
+            "position": g.position(None),
+            "available_at": g.due(task.available_at, task.delay_seconds),
+            "created_at": g.now,
+        }
+        new = sa.insert(task_outbox).from_select(list(values), sa.select(*values.values()))
+        return new.returning(task_outbox.c.position, task_outbox.c.available_at)
+
+    def execution(r: Relations) -> Statement:
+        given = {name: one for name, one in vars(task).items() if name in task_executions.c}
+        entry = SimpleNamespace(position=r["entry"].c.position, expires_at=sa.null())
+        return new_execution(g, {**given, "pipeline_execution_id": task.id}, entry, r["entry"])
+
+    def created(r: Relations) -> Statement:
+        data = g.json_of_one("available_at", r["entry"].c.available_at)
+        itself = SimpleNamespace(id=task.id, pipeline_execution_id=task.id)
+        return event(g, itself, r["entry"], event_type=sql_literal(EventType.CREATED), data=data)
+
+    return Transition(steps={"entry": entry, "execution": execution, "event": created})

@@ -88,6 +88,9 @@ class Subscriptions:
                     target.run(unsubscribe, values, sorted(gone))
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
+                    # Without it, an emit to 1 000 subscribers takes 280 ms instead of 46 until the server counts by itself.
+                    if count := target.dialect.count_rows(task_subscriptions.name):
+                        target.execute(count, {})
 
         # Most workers start with unchanged subscriptions. They do not lock any rows, and on SQLite they do not wait for
         # the writer.

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
-from ...store import Store, queue_names
+from ...store import Floors, Store, queue_names
 from ..options import positive_span
 from .base import Health, WorkDistributor
 from .postgresql import PostgresDistributor
@@ -28,6 +28,7 @@ def create_work_distributor(
     listen_url: str | None = None,
     commits_of: Engine | None = None,
     on_break: Callable[[], object] = lambda: None,
+    floors: Floors | None = None,
 ) -> WorkDistributor:
     """Return the distributor for this database. The caller starts and closes it. Raises UnsupportedDatabase.
 
@@ -39,7 +40,7 @@ def create_work_distributor(
         because `LISTEN` cannot reach the server. listen_url: The address of the server itself, if the engine's leads to
         a pooler. commits_of: The engine whose commits in this process are noticed at once (SQLite). None: the
         database's engine. on_break: Called, in one of the distributor's threads, when its connection to the server is
-        lost (PostgreSQL).
+        lost (PostgreSQL). floors: The floors of the claims (PostgreSQL). None: every look begins at the front.
     """
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor
@@ -53,4 +54,5 @@ def create_work_distributor(
         listen_url=listen_url,
         commits_of=commits_of,
         on_break=on_break,
+        floors=floors,
     )

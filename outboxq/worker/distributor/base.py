@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sqlalchemy import Engine
 
-from ...store import Store
+from ...store import Floors, Store
 
 POLL = timedelta(milliseconds=500)
 """The longest wait without notifications, unless `poll` says otherwise."""
@@ -79,6 +79,7 @@ class DistributorSettings:
     listen_url: str | None = None
     commits_of: Engine | None = None
     on_break: Callable[[], object] = lambda: None
+    floors: Floors | None = None
 
 
 class Wakeup:

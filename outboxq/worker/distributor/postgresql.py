@@ -121,7 +121,7 @@ class PostgresDistributor(DistributorSettings):
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            seen = self._sleeping.look(self._horizon, self.queues, self.topics)
+            seen = self._sleeping.look(self._horizon, self.queues, self.topics, self.floors)
             now = time.monotonic()
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
@@ -143,7 +143,7 @@ class PostgresDistributor(DistributorSettings):
             return
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
-        seconds = self._sleeping.announce(self.worker_id, self.queues, timedelta(seconds=self._poll))
+        seconds = self._sleeping.announce(self.worker_id, self.queues, timedelta(seconds=self._poll), self.floors)
         answered = time.monotonic()
         self._horizon = self._sleeping.horizon()
         # Counted from the answer, so that a task which is due when the row expires is due when the worker wakes. The row expires

@@ -1,18 +1,25 @@
 WITH RECURSIVE
-    queues(queue) AS (
-        SELECT min(task_outbox.queue) AS queue
-        FROM task_outbox
-        WHERE task_outbox.partition_key IS NULL
-        UNION ALL
-        SELECT (
-            SELECT min(entry.queue) AS min_1
-            FROM task_outbox AS entry
-            WHERE entry.queue > queues.queue AND entry.partition_key IS NULL
-        ) AS anon_1
-        FROM queues
-        WHERE queues.queue IS NOT NULL
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
     ),
-    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_2 */),
+    queues(queue, upto) AS (/* claim.queues-1: min_1, min_2, min_3, min_4, anon_1 */),
+    hops_of_pairs(queue, priority, below, since) AS (/* claim.hops_of_pairs-1: param_1, anon_2 */),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
@@ -41,7 +48,7 @@ WITH RECURSIVE
                 SELECT keyed.id
                 FROM task_outbox AS keyed
                 WHERE keyed.partition_key IS NOT NULL
-                LIMIT %(param_3)s::INTEGER
+                LIMIT %(param_2)s::INTEGER
             ) IS NOT NULL
                 OR (
                     SELECT mine.queue
@@ -51,7 +58,7 @@ WITH RECURSIVE
                         OR mine.rate_limit IS NOT NULL
                         OR mine.key_concurrency IS NOT NULL
                         OR mine.key_rate_limit IS NOT NULL
-                    LIMIT %(param_4)s::INTEGER
+                    LIMIT %(param_3)s::INTEGER
                 ) IS NOT NULL AS besides,
             pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded
     ),

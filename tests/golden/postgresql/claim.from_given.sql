@@ -1,9 +1,28 @@
 WITH RECURSIVE
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
+    ),
     queues AS (
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
     ),
-    pairs(queue, priority) AS (/* claim.pairs-1: param_1, param_2, anon_1 */),
+    hops_of_pairs(queue, priority, below, since) AS (/* claim.hops_of_pairs-1: param_1, anon_1 */),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
@@ -32,7 +51,7 @@ WITH RECURSIVE
                 SELECT keyed.id
                 FROM task_outbox AS keyed
                 WHERE keyed.partition_key IS NOT NULL
-                LIMIT %(param_3)s::INTEGER
+                LIMIT %(param_2)s::INTEGER
             ) IS NOT NULL
                 OR (
                     SELECT mine.queue
@@ -42,7 +61,7 @@ WITH RECURSIVE
                         OR mine.rate_limit IS NOT NULL
                         OR mine.key_concurrency IS NOT NULL
                         OR mine.key_rate_limit IS NOT NULL
-                    LIMIT %(param_4)s::INTEGER
+                    LIMIT %(param_3)s::INTEGER
                 ) IS NOT NULL AS besides,
             pg_stat_get_dead_tuples(task_outbox.tableoid) > 2000 AS crowded
     ),

@@ -1,4 +1,18 @@
 WITH RECURSIVE
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
+    ),
     queues AS (
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
@@ -6,7 +20,12 @@ WITH RECURSIVE
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
-    pairs(queue, priority) AS (/* due.pairs-1: param_1, count_1, param_2, anon_1 */),
+    hops_of_pairs(queue, priority, below, since) AS (/* due.hops_of_pairs-1: count_1, param_1, anon_1 */),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     topics AS (
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
@@ -31,7 +50,7 @@ WITH RECURSIVE
             AND task_executions.partition_key IS NOT NULL
     )
 SELECT
-    (EXISTS (/* due.pairs-2 */))
+    (EXISTS (/* due.pairs-1: param_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.recent-1: param_7, param_8 */)) AS due,
     (

@@ -1,11 +1,8 @@
 WITH RECURSIVE
-    clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
-    ),
     keyed_queues(queue) AS (
         SELECT min(task_outbox.queue) AS queue
         FROM task_outbox
-        WHERE task_outbox.partition_key IS NOT NULL
+        WHERE task_outbox.partition_key IS NOT NULL AND task_outbox.queue > %(after)s::VARCHAR
         UNION ALL
         SELECT (
             SELECT min(entry.queue) AS min_1
@@ -14,19 +11,51 @@ WITH RECURSIVE
         ) AS anon_1
         FROM keyed_queues
         WHERE keyed_queues.queue IS NOT NULL
+    ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
+    limited_queues(queue) AS (
+        SELECT min(entry.queue) AS queue
+        FROM task_outbox AS entry
+        WHERE
+            entry.queue >= (
+                SELECT min(settings.queue) AS min_2
+                FROM queue_settings AS settings
+                WHERE
+                    settings.queue > %(after)s::VARCHAR
+                    AND (
+                        settings.concurrency_limit IS NOT NULL
+                            OR settings.rate_limit IS NOT NULL
+                            OR settings.key_concurrency IS NOT NULL
+                            OR settings.key_rate_limit IS NOT NULL
+                    )
+            )
+            AND entry.partition_key IS NULL
+        UNION ALL
+        SELECT (
+            SELECT min(entry.queue) AS queue
+            FROM task_outbox AS entry
+            WHERE
+                entry.queue >= (
+                    SELECT min(settings.queue) AS min_3
+                    FROM queue_settings AS settings
+                    WHERE
+                        settings.queue > limited_queues.queue
+                        AND (
+                            settings.concurrency_limit IS NOT NULL
+                                OR settings.rate_limit IS NOT NULL
+                                OR settings.key_concurrency IS NOT NULL
+                                OR settings.key_rate_limit IS NOT NULL
+                        )
+                )
+                AND entry.partition_key IS NULL
+        ) AS anon_2
+        FROM limited_queues
+        WHERE limited_queues.queue IS NOT NULL
     )
 SELECT
     others.queue,
-    (
-        SELECT keyed_due.id
-        FROM task_outbox AS keyed_due
-        WHERE
-            keyed_due.queue = others.queue
-            AND keyed_due.partition_key IS NOT NULL
-            AND keyed_due.available_at <= (SELECT clock.now FROM clock)
-        ORDER BY keyed_due.available_at
-        LIMIT %(param_1)s::INTEGER
-    ) IS NOT NULL AS keyed,
     (
         SELECT mine.queue
         FROM queue_settings AS mine
@@ -48,40 +77,46 @@ SELECT
         true
     ) AS fair
 FROM (
-    SELECT keyed_queues.queue AS queue
-    FROM keyed_queues
+    SELECT first_keyed.queue AS queue
+    FROM (
+        SELECT keyed_queues.queue AS queue
+        FROM keyed_queues
+        WHERE
+            keyed_queues.queue IS NOT NULL
+            AND (
+                SELECT mine.queue
+                FROM queue_settings AS mine
+                WHERE mine.queue = keyed_queues.queue AND mine.paused_at IS NOT NULL
+            ) IS NULL
+            AND (
+                SELECT keyed_due.id
+                FROM task_outbox AS keyed_due
+                WHERE
+                    keyed_due.queue = keyed_queues.queue
+                    AND keyed_due.partition_key IS NOT NULL
+                    AND keyed_due.available_at <= (SELECT clock.now FROM clock)
+                ORDER BY keyed_due.available_at
+                LIMIT %(param_1)s::INTEGER
+            ) IS NOT NULL
+        LIMIT %(most)s::INTEGER
+    ) AS first_keyed
     UNION
-    SELECT queue_settings.queue AS queue
-    FROM queue_settings
-    WHERE
-        queue_settings.concurrency_limit IS NOT NULL
-        OR queue_settings.rate_limit IS NOT NULL
-        OR queue_settings.key_concurrency IS NOT NULL
-        OR queue_settings.key_rate_limit IS NOT NULL
-) AS others
-WHERE
-    others.queue IS NOT NULL
-    AND (
-        SELECT mine.queue
-        FROM queue_settings AS mine
-        WHERE mine.queue = others.queue AND mine.paused_at IS NOT NULL
-    ) IS NULL
-    AND (
-        (
-            SELECT keyed_due.id
-            FROM task_outbox AS keyed_due
-            WHERE
-                keyed_due.queue = others.queue
-                AND keyed_due.partition_key IS NOT NULL
-                AND keyed_due.available_at <= (SELECT clock.now FROM clock)
-            ORDER BY keyed_due.available_at
-            LIMIT %(param_1)s::INTEGER
-        ) IS NOT NULL
-            OR (
+    SELECT first_limited.queue AS queue
+    FROM (
+        SELECT limited_queues.queue AS queue
+        FROM limited_queues
+        WHERE
+            limited_queues.queue IS NOT NULL
+            AND (
+                SELECT mine.queue
+                FROM queue_settings AS mine
+                WHERE mine.queue = limited_queues.queue AND mine.paused_at IS NOT NULL
+            ) IS NULL
+            AND (
                 SELECT mine.queue
                 FROM queue_settings AS mine
                 WHERE
-                    mine.queue = others.queue
+                    mine.queue = limited_queues.queue
                     AND (
                         mine.concurrency_limit IS NOT NULL
                             OR mine.rate_limit IS NOT NULL
@@ -89,4 +124,8 @@ WHERE
                             OR mine.key_rate_limit IS NOT NULL
                     )
             ) IS NOT NULL
-    )
+        LIMIT %(most)s::INTEGER
+    ) AS first_limited
+) AS others
+ORDER BY others.queue
+LIMIT %(most)s::INTEGER

@@ -1,21 +1,28 @@
 WITH RECURSIVE
-    queues(queue) AS (
-        SELECT min(task_outbox.queue) AS queue
-        FROM task_outbox
-        WHERE task_outbox.partition_key IS NULL
-        UNION ALL
-        SELECT (
-            SELECT min(entry.queue) AS min_1
-            FROM task_outbox AS entry
-            WHERE entry.queue > queues.queue AND entry.partition_key IS NULL
-        ) AS anon_1
-        FROM queues
-        WHERE queues.queue IS NOT NULL
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
     ),
+    queues(queue, upto) AS (/* claim.queues-1: min_1, min_2, min_3, min_4, anon_1 */),
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
-    pairs(queue, priority) AS (/* due.pairs-1: param_1, count_1, param_2, anon_2 */),
+    hops_of_pairs(queue, priority, below, since) AS (/* due.hops_of_pairs-1: count_1, param_1, anon_2 */),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     topics AS (
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
@@ -26,7 +33,7 @@ WITH RECURSIVE
         WHERE task_outbox.partition_key IS NOT NULL
         UNION ALL
         SELECT (
-            SELECT min(entry.queue) AS min_2
+            SELECT min(entry.queue) AS min_5
             FROM task_outbox AS entry
             WHERE entry.queue > keyed_queues.queue AND entry.partition_key IS NOT NULL
         ) AS anon_3
@@ -63,10 +70,20 @@ WITH RECURSIVE
     hopped(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
         /* due.hopped-1: param_10, anon_5, param_11 */
     ),
-    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_14, param_15, anon_6 */)
+    hops_of_waiting_pairs(queue, priority, below, since) AS (
+        /* due.hops_of_waiting_pairs-1: param_14, anon_6 */
+    ),
+    waiting_pairs AS (
+        SELECT
+            hops_of_waiting_pairs.queue AS queue,
+            hops_of_waiting_pairs.priority AS priority,
+            hops_of_waiting_pairs.since AS since
+        FROM hops_of_waiting_pairs
+        WHERE hops_of_waiting_pairs.priority < CAST(32767 AS SMALLINT)
+    )
 SELECT
     pg_snapshot_xmin(pg_current_snapshot()) >= CAST(CAST(%(horizon)s::BIGINT AS TEXT) AS xid8) AS settled,
-    (EXISTS (/* due.pairs-2 */))
+    (EXISTS (/* due.pairs-1: param_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */))
         OR (EXISTS (/* due.limited-2 */))
@@ -78,7 +95,7 @@ SELECT
             epoch
             FROM (
                 SELECT min(moments.available_at) AS available_at
-                FROM (/* due.moments-2: param_13, param_16 */) AS moments
+                FROM (/* due.moments-2: param_13, param_15 */) AS moments
             ) - (SELECT clock.now FROM clock)
         ) AS DOUBLE PRECISION
     ) AS seconds,
@@ -86,5 +103,5 @@ SELECT
         SELECT by_key.queue
         FROM queue_settings AS by_key
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
-        LIMIT %(param_17)s::INTEGER
+        LIMIT %(param_16)s::INTEGER
     ) IS NOT NULL AS by_key

@@ -1,4 +1,18 @@
 WITH RECURSIVE
+    floors AS (
+        SELECT
+            batch.queue AS queue,
+            batch.priority AS priority,
+            batch.below AS below,
+            batch.since AS since,
+            batch.ordinal AS ordinal
+        FROM unnest(
+            %(floors_queue)s::TEXT[],
+            %(floors_priority)s::SMALLINT[],
+            %(floors_below)s::SMALLINT[],
+            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
+        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
+    ),
     queues AS (
         SELECT batch.queue AS queue, batch.ordinal AS ordinal
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
@@ -6,7 +20,12 @@ WITH RECURSIVE
     clock AS MATERIALIZED (
         SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
     ),
-    pairs(queue, priority) AS (/* due.pairs-1: param_1, count_1, param_2, anon_1 */),
+    hops_of_pairs(queue, priority, below, since) AS (/* due.hops_of_pairs-1: count_1, param_1, anon_1 */),
+    pairs AS (
+        SELECT hops_of_pairs.queue AS queue, hops_of_pairs.priority AS priority, hops_of_pairs.since AS since
+        FROM hops_of_pairs
+        WHERE hops_of_pairs.priority < CAST(32767 AS SMALLINT)
+    ),
     topics AS (
         SELECT batch.topic AS topic, batch.ordinal AS ordinal
         FROM unnest(%(topics_topic)s::TEXT[]) WITH ORDINALITY AS batch(topic, ordinal)
@@ -15,21 +34,31 @@ WITH RECURSIVE
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
         /* due.keys-3: count_3, param_6, param_7, anon_2, param_8 */
     ),
-    waiting_pairs(queue, priority) AS (/* due.waiting_pairs-1: param_11, param_12, anon_3 */)
+    hops_of_waiting_pairs(queue, priority, below, since) AS (
+        /* due.hops_of_waiting_pairs-1: param_11, anon_3 */
+    ),
+    waiting_pairs AS (
+        SELECT
+            hops_of_waiting_pairs.queue AS queue,
+            hops_of_waiting_pairs.priority AS priority,
+            hops_of_waiting_pairs.since AS since
+        FROM hops_of_waiting_pairs
+        WHERE hops_of_waiting_pairs.priority < CAST(32767 AS SMALLINT)
+    )
 SELECT
     pg_snapshot_xmin(pg_current_snapshot()) >= CAST(CAST(%(horizon)s::BIGINT AS TEXT) AS xid8) AS settled,
-    (EXISTS (/* due.pairs-2 */))
+    (EXISTS (/* due.pairs-1: param_2 */))
         OR (EXISTS (/* due.oldest-2: param_4, param_5 */))
         OR (EXISTS (/* due.keys-2: param_9 */)) AS due,
     CAST(
         EXTRACT(
             epoch
-            FROM (/* sleeping_workers.task_outbox-2: param_10, param_13 */) - (SELECT clock.now FROM clock)
+            FROM (/* sleeping_workers.task_outbox-2: param_10, param_12 */) - (SELECT clock.now FROM clock)
         ) AS DOUBLE PRECISION
     ) AS seconds,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
-        LIMIT %(param_14)s::INTEGER
+        LIMIT %(param_13)s::INTEGER
     ) IS NOT NULL AS by_key

@@ -33,19 +33,19 @@ WITH RECURSIVE
         WHERE keyed_queues.queue IS NOT NULL
     ),
     oldest AS (
-        /* due.oldest-1: count_2, strftime_4, strftime_5, substr_5, substr_6, param_7, substr_7, substr_8, param_8, strftime_6, printf_2, param_9, param_10, param_11 */
+        /* due.oldest-1: count_2, strftime_4, strftime_5, substr_5, substr_6, param_9, substr_7, substr_8, param_10, strftime_6, printf_2, param_11, param_12, param_13 */
     ),
     keys(place, queue, upto, task_execution_id, partition_key, available_at, topic, n) AS (
-        /* due.keys-1: count_3, strftime_7, strftime_8, substr_9, substr_10, param_16, substr_11, substr_12, param_17, strftime_9, printf_3, param_18, param_19, param_20, anon_4, param_21, param_22 */
+        /* due.keys-1: count_3, strftime_7, strftime_8, substr_9, substr_10, param_18, substr_11, substr_12, param_19, strftime_9, printf_3, param_20, param_21, param_22, anon_4, param_23, param_24 */
     )
 SELECT
-    (EXISTS (/* due.pairs-2 */))
-        OR (EXISTS (/* due.oldest-2: param_12, param_13, param_14, param_15 */))
-        OR (EXISTS (/* due.keys-2: param_23, param_24 */)) AS due,
+    (EXISTS (/* due.pairs-2: param_7, param_8 */))
+        OR (EXISTS (/* due.oldest-2: param_14, param_15, param_16, param_17 */))
+        OR (EXISTS (/* due.keys-2: param_25, param_26 */)) AS due,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key
         WHERE by_key.key_concurrency IS NOT NULL OR by_key.key_rate_limit IS NOT NULL
-        LIMIT :param_25
-        OFFSET :param_26
+        LIMIT :param_27
+        OFFSET :param_28
     ) IS NOT NULL AS by_key

@@ -1,6 +1,6 @@
 SELECT locked.ctid AS ctid
 FROM (
-    SELECT share.queue AS queue, share.priority AS priority, share.share AS share
+    SELECT share.queue AS queue, share.priority AS priority, share.since AS since, share.share AS share
     FROM share
     ORDER BY share.priority DESC
 ) AS shares
@@ -12,6 +12,7 @@ JOIN LATERAL (
         AND due.queue = shares.queue
         AND due.priority = shares.priority
         AND due.available_at <= (SELECT clock.now FROM clock)
+        AND due.available_at >= shares.since
         AND (
             %(any_topic)s
                 OR (

@@ -8,21 +8,7 @@ SELECT
         LIMIT %(param_1)s::INTEGER
     ) AS priority
 FROM queues
-WHERE
-    queues.queue IS NOT NULL
-    AND (
-        SELECT mine.queue
-        FROM queue_settings AS mine
-        WHERE
-            mine.queue = queues.queue
-            AND (
-                mine.paused_at IS NOT NULL
-                    OR mine.concurrency_limit IS NOT NULL
-                    OR mine.rate_limit IS NOT NULL
-                    OR mine.key_concurrency IS NOT NULL
-                    OR mine.key_rate_limit IS NOT NULL
-            )
-    ) IS NULL
+WHERE queues.queue IS NOT NULL
 UNION ALL
 SELECT
     pairs.queue AS queue,

@@ -1,6 +1,6 @@
 SELECT locked.ctid AS ctid
 FROM (
-    SELECT pairs.queue AS queue, pairs.priority AS priority
+    SELECT pairs.queue AS queue, pairs.priority AS priority, pairs.since AS since
     FROM pairs
     WHERE pairs.priority IS NOT NULL
     ORDER BY pairs.priority DESC
@@ -13,6 +13,7 @@ JOIN LATERAL (
         AND due.queue = pair.queue
         AND due.priority = pair.priority
         AND due.available_at <= (SELECT clock.now FROM clock)
+        AND due.available_at >= pair.since
         AND (
             %(any_topic)s
                 OR (

@@ -1,6 +1,6 @@
-SELECT merged.queue AS queue, merged.priority AS priority, count(*) AS share
+SELECT merged.queue AS queue, merged.priority AS priority, merged.since AS since, count(*) AS share
 FROM (
-    SELECT pairs.queue AS queue, pairs.priority AS priority
+    SELECT pairs.queue AS queue, pairs.priority AS priority, pairs.since AS since
     FROM pairs
     JOIN LATERAL (
         SELECT entry.available_at AS available_at, entry.id AS id
@@ -10,6 +10,7 @@ FROM (
             AND entry.queue = pairs.queue
             AND entry.priority = pairs.priority
             AND entry.available_at <= (SELECT clock.now FROM clock)
+            AND entry.available_at >= pairs.since
             AND (
                 %(any_topic)s
                     OR (
@@ -33,4 +34,4 @@ FROM (
     ORDER BY pairs.priority DESC, ahead.available_at, ahead.id
     LIMIT %(limit)s::BIGINT
 ) AS merged
-GROUP BY merged.queue, merged.priority
+GROUP BY merged.queue, merged.priority, merged.since

@@ -1,6 +1,6 @@
 SELECT limited.queue
 FROM limited
-WHERE EXISTS (
+WHERE (
     SELECT plain_due.id
     FROM task_outbox AS plain_due
     WHERE
@@ -24,4 +24,5 @@ WHERE EXISTS (
                     )
                 )
         )
-)
+    LIMIT 1
+) IS NOT NULL

@@ -1,23 +1,31 @@
-SELECT
-    queues.queue AS queue,
-    (
-        SELECT entry.priority
-        FROM task_outbox AS entry
-        WHERE entry.queue = queues.queue AND entry.partition_key IS NULL
-        ORDER BY entry.priority DESC
-        LIMIT %(param_1)s::INTEGER
-    ) AS priority
-FROM queues
-WHERE queues.queue IS NOT NULL AND (/* due.queue_settings-1: count_1 */) IS NULL
-UNION ALL
-SELECT
-    pairs.queue AS queue,
-    (
-        SELECT entry.priority
-        FROM task_outbox AS entry
-        WHERE entry.queue = pairs.queue AND entry.partition_key IS NULL AND entry.priority < pairs.priority
-        ORDER BY entry.priority DESC
-        LIMIT %(param_2)s::INTEGER
-    ) AS anon_1
+SELECT pairs.queue
 FROM pairs
-WHERE pairs.priority IS NOT NULL
+WHERE (
+    SELECT entry_due.id
+    FROM task_outbox AS entry_due
+    WHERE
+        entry_due.partition_key IS NULL
+        AND entry_due.queue = pairs.queue
+        AND entry_due.priority = pairs.priority
+        AND entry_due.available_at <= (SELECT clock.now FROM clock)
+        AND entry_due.available_at >= pairs.since
+        AND (
+            %(any_topic)s
+                OR (
+                    EXISTS (
+                        SELECT topics.topic
+                        FROM topics
+                        WHERE
+                            entry_due.topic = topics.topic
+                            OR substr(topics.topic, length(topics.topic), 1) = '*'
+                            AND substr(entry_due.topic, 1, length(topics.topic) - 1) = substr(
+                                topics.topic,
+                                1,
+                                length(topics.topic) - 1
+                            )
+                    )
+                )
+        )
+    ORDER BY entry_due.available_at, entry_due.id
+    LIMIT %(param_1)s::INTEGER
+) IS NOT NULL

@@ -1,6 +1,6 @@
 SELECT pairs.queue
 FROM pairs
-WHERE EXISTS (
+WHERE (
     SELECT entry_due.id
     FROM task_outbox AS entry_due
     WHERE
@@ -26,4 +26,6 @@ WHERE EXISTS (
                 )
         )
     ORDER BY entry_due.available_at, entry_due.id
-)
+    LIMIT :param_1
+    OFFSET :param_2
+) IS NOT NULL

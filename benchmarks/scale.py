@@ -1,0 +1,232 @@
+"""What a claim costs as other things grow: `python -m benchmarks.scale`, or `nox -s bench_scale`.
+
+The table has the pages of our tables and indexes that PostgreSQL reads, and the commands that are sent. Both are counts, which no other
+process disturbs. Each figure is the median of several calls on a worker's own connection; "front" is the dearest look. The rows are
+
+* dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two;
+* queues: with tasks without a key, with keys, or with a limit; and priorities of one queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+from sqlalchemy import Engine, create_engine
+
+from benchmarks.bench import SERVER
+from outboxq import migrations
+from outboxq.database.engine import make_engine
+from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import ClaimCursor, Store
+from tests import postgres
+
+_FETCHED = """
+SELECT coalesce(sum(pg_stat_get_blocks_fetched(oid)), 0) FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'i')
+"""
+DEAD = """
+INSERT INTO task_outbox (task_execution_id, queue, priority, position, available_at, created_at)
+SELECT gen_random_uuid(), :queue, 0, nextval('task_position'), moment, moment
+FROM (SELECT clock_timestamp() - interval '10 s' + number * interval '1 us' AS moment FROM generate_series(1, :number) AS number) AS made
+"""
+_WAIT = timedelta(minutes=1)
+NAMES = ("claim", "empty claim", "announce", "look", "front look")
+
+
+def main() -> int:
+    given = _arguments()
+    cluster = postgres.start(prefer="own", settings=SERVER)
+    print("| what grows | " + " | ".join(NAMES) + " |\n|" + "---|" * (1 + len(NAMES)))
+    for label, case in _cases(given.quick):
+        found = case(cluster.create_database())
+        cells = [f"{found[name][0]:,.0f} ({found[name][1]:.0f})" for name in NAMES]
+        print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+    return 0
+
+
+@dataclass(kw_only=True)
+class Claimer:
+    """A worker's claims and looks, which are counted."""
+
+    url: str
+    queues: Sequence[str] | None = None
+    cursor: ClaimCursor = field(default_factory=ClaimCursor)
+
+    def __post_init__(self) -> None:
+        migrations.upgrade(self.url)
+        self.engine: Engine = make_engine(self.url)
+        # One connection: the pages of a call are counted on the connection that has read them.
+        self.store = Store(
+            create_engine(self.engine.url, pool_size=1, max_overflow=0, isolation_level="AUTOCOMMIT")
+        ).reserved(threading.Event())
+        self.worker = uuid4()
+        self.counts: dict[str, list[tuple[float, float]]] = {}
+
+    def enqueue(self, number: int, **options: Any) -> None:
+        for start in range(0, number, 1000):
+            self.add([{} for _ in range(start, min(start + 1000, number))], **options)
+
+    def add(self, tasks: Sequence[dict[str, Any]], **options: Any) -> None:
+        """Enqueue these tasks in the order given."""
+        new = [NewTask(**{"id": uuid7(), "task_name": "bench", "args": "{}", **options, **one}) for one in tasks]
+        Store(self.engine).enqueue_many(new)
+
+    def claim(self, limit: int = 1) -> int:
+        claims = self.store.claim_ready_task(limit, worker_id=self.worker, queues=self.queues, cursor=self.cursor)
+        if claims:
+            self.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
+        return len(claims)
+
+    def close(self) -> None:
+        self.store.bound_engine.dispose()
+        self.engine.dispose()
+
+    def count(self, name: str, call: Callable[[], Any]) -> Any:
+        commands = _Commands(self.store)
+        before = self._fetched()
+        with commands.counted():
+            found = call()
+        self.counts.setdefault(name, []).append((self._fetched() - before, commands.number))
+        return found
+
+    def middle(self) -> dict[str, tuple[float, float]]:
+        return {
+            name: (statistics.median(one for one, _ in found), statistics.median(one for _, one in found))
+            for name, found in self.counts.items()
+        }
+
+    def measure(self, times: int = 9) -> dict[str, tuple[float, float]]:
+        """Count claims of one task of a backlog, then claims that find nothing, and what falling asleep reads."""
+        sleeping, floors = self.store.sleeping_workers, self.cursor.floors
+        for _ in range(3):
+            self.claim()
+        for _ in range(times):
+            self.count(
+                "claim",
+                lambda: self.store.claim_ready_task(1, worker_id=self.worker, queues=self.queues, cursor=self.cursor),
+            )
+        while self.claim(1000):
+            pass
+        horizon = sleeping.horizon()
+        for _ in range(2):  # the first one is planned
+            sleeping.announce(self.worker, self.queues, _WAIT, floors)
+            sleeping.look(horizon, self.queues, None, floors)
+        for _ in range(times):
+            self.count("empty claim", self.claim)
+            self.count("announce", lambda: sleeping.announce(self.worker, self.queues, _WAIT, floors))
+            self.count("look", lambda: sleeping.look(horizon, self.queues, None, floors))
+        time.sleep(1.1)
+        self.count("front look", lambda: sleeping.look(horizon, self.queues))
+        return self.middle()
+
+    def _fetched(self) -> float:
+        with self.store.bound_engine.connect() as connection:
+            connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+            connection.exec_driver_sql("SELECT 1")
+            return float(connection.exec_driver_sql(_FETCHED).scalar_one())
+
+
+class _Commands:
+    """Counts the commands that a store sends."""
+
+    def __init__(self, store: Store) -> None:
+        self._dialect, self.number = type(store.dialect), 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        dialect, begin, fetch = self._dialect, self._dialect.execute_begin, self._dialect.fetch
+
+        def begins(raw: Any, text: str, execute: Any) -> None:
+            self.number += 1 + text.count(";") + text.startswith("BEGIN")  # and its COMMIT
+            begin(raw, text, execute)
+
+        def fetches(own: Any, *arguments: Any, **options: Any) -> Any:
+            self.number += 1
+            return fetch(own, *arguments, **options)
+
+        dialect.execute_begin, dialect.fetch = staticmethod(begins), fetches  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            dialect.execute_begin, dialect.fetch = staticmethod(begin), fetch  # type: ignore[assignment,method-assign]
+
+
+def under_snapshot(url: str, dead: int, queues: Sequence[str] | None) -> dict[str, tuple[float, float]]:
+    with (
+        closing(Claimer(url=url, queues=queues)) as claimer,
+        claimer.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old,
+    ):
+        old.exec_driver_sql("SELECT 1")
+        bury(claimer, dead, queues or ["default"])
+        claimer.add([{"queue": queue} for _ in range(30) for queue in queues or ["default"]])
+        return claimer.measure()
+
+
+def bury(claimer: Claimer, number: int, queues: Sequence[str]) -> None:
+    """Leave dead entries, as many in all."""
+    for queue in queues:
+        with claimer.engine.begin() as connection:
+            connection.execute(sa.text(DEAD), {"queue": queue, "number": number // len(queues)})
+        with claimer.engine.begin() as connection:
+            connection.execute(sa.text("DELETE FROM task_outbox WHERE queue = :queue"), {"queue": queue})
+            connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+
+
+def many_queues(url: str, number: int, kind: str) -> dict[str, tuple[float, float]]:
+    claimer = Claimer(url=url)
+    names = [f"queue-{place:05}" for place in range(number)]
+    for start in range(0, number, 500):
+        of = names[start : start + 500]
+        claimer.add(
+            [
+                {"queue": queue, "partition_key": f"{place}" if kind == "keyed" else None}
+                for queue in of
+                for place in range(max(2, 20 // number))
+            ]
+        )
+    if kind == "limited":
+        for queue in names:
+            claimer.store.queues.limit(queue, concurrency=5, create=True)
+    return claimer.measure(3)
+
+
+def priorities(url: str, number: int) -> dict[str, tuple[float, float]]:
+    claimer = Claimer(url=url)
+    claimer.add([{"priority": 100 - place % number} for place in range(400)])
+    return claimer.measure()
+
+
+def _cases(quick: bool) -> Iterator[tuple[str, Callable[[str], dict[str, tuple[float, float]]]]]:
+    for dead in (0, 20_000) if quick else (0, 20_000, 100_000):
+        for label, queues in (("all queues", None), ("one", ["default"]), ("two", ["default", "mail"])):
+            yield (
+                f"{dead:,} dead entries, {label}",
+                lambda url, dead=dead, queues=queues: under_snapshot(url, dead, queues),
+            )
+    for number in (1, 100) if quick else (1, 100, 1_000, 5_000):
+        for kind in ("plain", "keyed", "limited"):
+            yield f"{number:,} queues, {kind}", lambda url, number=number, kind=kind: many_queues(url, number, kind)
+    for number in (1, 20) if quick else (1, 20, 200):
+        yield f"{number} priorities", lambda url, number=number: priorities(url, number)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="the small sizes only, in half a minute")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,283 @@
+"""PostgreSQL: claims and looks that do not read dead entries, and what they might miss (`outboxq/store/claims/floors.py`)."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import text
+
+from benchmarks import scale
+from outboxq import Outbox
+from outboxq.model import NewTask, TaskStatus
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import ClaimCursor, Store
+from outboxq.store.claims import floors as module
+from outboxq.store.claims.floors import Floors
+from outboxq.worker.distributor import create_work_distributor
+from tests.contract import helpers
+from tests.sleeper import Claimer
+from tests.waiting import PROMPTLY, until
+
+MINUTE = timedelta(minutes=1)
+PERIOD = 0.5
+"""Seconds between two claims, or two looks, from the front, in these tests."""
+
+
+@pytest.fixture
+def crowded(postgresql, monkeypatch) -> Iterator[Any]:
+    """The database, with 3,000 dead entries that an old snapshot keeps."""
+    monkeypatch.setattr(module, "_LEAST", PERIOD)
+    monkeypatch.setattr(module, "_REST", 0)
+    with postgresql.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
+        old.exec_driver_sql("SELECT 1")
+        bury(postgresql)
+        yield postgresql
+
+
+def bury(database) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(text(scale.DEAD), {"queue": "default", "number": 3000})
+    with database.engine.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM task_outbox")
+        connection.exec_driver_sql("SELECT pg_stat_force_next_flush()")
+
+
+class Worker:
+    """Claims with a cursor of its own, which has a floor for the pair of the first task."""
+
+    def __init__(self, database, **options: Any) -> None:
+        self.database, self.cursor, self.id, self.options = database, ClaimCursor(), uuid4(), options
+        self.store = options.pop("store", database.store)
+
+    def claim(self, limit: int = 1) -> list[Any]:
+        return [
+            claim.id
+            for claim in self.store.claim_ready_task(limit, worker_id=self.id, cursor=self.cursor, **self.options)
+        ]
+
+    def with_floor(self, **fields: Any) -> Worker:
+        task = self.database.add(self.store, **fields)
+        assert self.claim() == [task.id]
+        assert self.cursor.floors._since
+        return self
+
+    def finds(self, task) -> float:
+        """The seconds until it claims the task."""
+        began = time.monotonic()
+        until(lambda: self.claim() == [task.id], every=0.01)
+        return time.monotonic() - began
+
+
+def late(database, seconds: float = 5, **fields: Any):
+    """A task whose transaction is committed long after its due time, and behind a floor therefore."""
+    return database.add(database.store, available_at=database.store.now() - timedelta(seconds=seconds), **fields)
+
+
+@pytest.mark.parametrize("queues", [None, ["default"], ["default", "mail"]], ids=["all", "one", "two"])
+def test_dead_entries_are_not_read(postgresql_url, monkeypatch, queues):
+    monkeypatch.setattr(module, "_LEAST", 60.0)
+    clean, dead = (scale.under_snapshot(postgresql_url, number, queues) for number in (0, 4000))
+    for name in ("claim", "empty claim", "announce", "look"):
+        # The index of a clean table has one page, in which probes cost nothing.
+        assert dead[name][0] <= 1.5 * clean[name][0] + 25, (name, clean, dead)
+        assert dead[name][1] <= clean[name][1]
+    assert dead["front look"][0] > 2 * dead["look"][0], "otherwise nothing is dead"
+
+
+def test_a_late_task_is_claimed_within_the_bound(crowded):
+    worker = Worker(crowded).with_floor()
+    task = late(crowded)
+    assert worker.claim() == []
+    assert worker.finds(task) < PERIOD + PROMPTLY
+
+
+def test_a_late_task_is_claimed_within_the_bound_while_claims_are_full(crowded):
+    worker = Worker(crowded).with_floor()
+    new = [NewTask(id=uuid7(), task_name="tests.work", args="{}") for _ in range(500)]
+    crowded.store.enqueue_many(new)
+    assert len(worker.claim(2)) == 2
+    task = late(crowded)
+    assert worker.claim() != [task.id]
+    assert worker.finds(task) < PERIOD + PROMPTLY
+
+
+def test_a_late_task_is_claimed_within_the_bound_while_each_claim_finds_a_task(crowded):
+    """As in a worker with so many tasks that it polls, and never looks."""
+    worker = Worker(crowded).with_floor()
+    task, began = late(crowded), time.monotonic()
+    found: list[Any] = []
+    while task.id not in found:
+        crowded.add(crowded.store)
+        found = worker.claim(5)
+        assert found
+        assert time.monotonic() - began < PERIOD + PROMPTLY
+
+
+def test_a_clock_that_is_set_back_delays_tasks_by_the_bound(crowded):
+    step = timedelta(0)
+    store = Store(crowded.engine, clock=lambda: datetime.now(UTC) + step)
+    worker = Worker(crowded, store=store).with_floor()
+    step = timedelta(hours=-1)
+    assert worker.finds(crowded.add(store)) < PERIOD + PROMPTLY
+    task = crowded.add(store)
+    assert worker.claim() == [task.id], "the floor is behind the clock again"
+    step = timedelta(hours=1)
+    task = crowded.add(store)
+    assert worker.claim() == [task.id]
+
+
+@pytest.mark.parametrize("priority", [100, 1, -1, -100])
+def test_a_task_of_another_priority_is_found_at_once(crowded, priority):
+    worker = Worker(crowded).with_floor()
+    worker.with_floor(priority=50).with_floor(priority=-50)
+    task = crowded.add(crowded.store, priority=priority)
+    assert worker.claim() == [task.id]
+
+
+def test_a_higher_priority_comes_first(crowded):
+    worker = Worker(crowded).with_floor()
+    crowded.add(crowded.store)
+    task = crowded.add(crowded.store, priority=7)
+    assert worker.claim() == [task.id]
+
+
+@pytest.mark.parametrize("queue", ["a", "defaulu", "é", "zz"])
+def test_a_task_of_another_queue_is_found_at_once(crowded, queue):
+    worker = Worker(crowded).with_floor().with_floor(queue="mail")
+    task = crowded.add(crowded.store, queue=queue)
+    assert worker.claim() == [task.id]
+    assert set(worker.cursor.floors._since) == {("default", 0), ("mail", 0), (queue, 0)}
+
+
+def test_a_queue_that_was_paused_is_claimed_within_the_bound(crowded):
+    worker = Worker(crowded).with_floor()
+    crowded.store.queues.pause("default")
+    task = late(crowded, 0)
+    assert worker.claim() == []
+    crowded.store.queues.resume("default")
+    assert worker.finds(task) < PERIOD + PROMPTLY
+
+
+def test_a_claim_that_was_rolled_back_is_claimed_again_within_the_bound(crowded):
+    worker = Worker(crowded).with_floor()
+    with helpers.transaction(crowded) as connection:
+        task = late(crowded, 0)
+        [claim] = crowded.store.claim_ready_task(1, worker_id=uuid4(), using=connection)
+        assert claim.id == task.id
+        assert worker.claim() == []
+        connection.rollback()
+    assert worker.finds(task) < PERIOD + PROMPTLY
+
+
+def test_a_claim_of_other_queues_ignores_the_floors_of_these(crowded):
+    worker = Worker(crowded).with_floor().with_floor(queue="mail")
+    task = crowded.add(crowded.store, queue="mail")
+    worker.options["queues"] = ["mail"]
+    crowded.add(crowded.store)
+    assert worker.claim(5) == [task.id]
+
+
+def test_a_look_behind_the_floors_proves_nothing_for_longer_than_the_bound(crowded):
+    worker = Worker(crowded).with_floor()
+    sleeping, floors = crowded.store.sleeping_workers, worker.cursor.floors
+    assert not sleeping.look(sleeping.horizon(), None, None, floors).due
+    task = late(crowded)
+    look = sleeping.look(sleeping.horizon(), None, None, floors)
+    assert (look.settled, look.due) == (True, False)
+    assert 0 <= look.seconds <= PERIOD
+    time.sleep(look.seconds)
+    look = sleeping.look(sleeping.horizon(), None, None, floors)
+    assert look.due
+    floors._claims._due_at = math.inf  # the claim follows the look, not its own turn
+    assert worker.claim() == [task.id], "what a look from the front has found, the next claim finds"
+
+
+def test_a_look_from_the_front_proves_that_nothing_is_due(crowded):
+    worker = Worker(crowded).with_floor()
+    sleeping = crowded.store.sleeping_workers
+    look = sleeping.look(sleeping.horizon(), None, None, worker.cursor.floors)
+    assert (look.settled, look.due, look.seconds) == (True, False, None)
+
+
+def test_a_sleeping_worker_claims_a_late_task_within_the_bound(crowded):
+    """Its producer began before the worker's floor, and is committed while the worker sleeps."""
+    cursor = ClaimCursor()
+    distributor = create_work_distributor(crowded.store, poll=MINUTE, floors=cursor.floors)
+    distributor.start()
+    until(lambda: distributor.health.listening)
+    with Claimer(crowded.store, distributor, cursor=cursor) as claimer:
+        for _ in range(2):
+            claimer.lag(crowded.add(crowded.store).id, 0)
+            with helpers.transaction(crowded) as producer:
+                task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
+                crowded.store.enqueue(task, using=producer)
+                time.sleep(1.2)
+                claimer.lag(crowded.add(crowded.store).id, 0)
+                producer.commit()
+            committed = time.monotonic()
+            # The bound of the claim, and that of the look after it.
+            assert claimer.lag(task.id, committed) < 2 * PERIOD + PROMPTLY
+
+
+def test_a_burst_ends_only_after_a_claim_from_the_front(crowded, monkeypatch):
+    monkeypatch.setattr(module, "_LEAST", 600.0)
+    monkeypatch.setattr(module, "_LONGEST", 600.0)
+    outbox, handles = Outbox(crowded.engine), []
+
+    @outbox.task(name="tests.first")
+    def first() -> None:
+        handles.append(late(crowded))
+
+    outbox.task(name="tests.work")(lambda: None)
+    first.using(outbox).enqueue()
+    outbox.worker(notifications=False, concurrency=1).run(burst=True)
+    [handle] = handles
+    assert crowded.store.get(handle.id).status is TaskStatus.COMPLETED
+
+
+def test_there_are_no_floors_while_few_entries_are_dead(postgresql):
+    with postgresql.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("VACUUM task_outbox")
+    worker = Worker(postgresql)
+    task = postgresql.add(postgresql.store)
+    assert worker.claim() == [task.id]
+    assert not worker.cursor.floors._since
+    task = late(postgresql)
+    assert worker.claim() == [task.id]
+    assert postgresql.store.get(task.id).status is TaskStatus.RUNNING
+
+
+def row(queue: str, due: datetime, *, crowded: bool = True) -> dict[str, Any]:
+    return {"queue": queue, "priority": 0, "available_at": due, "lease_token": 1, "crowded": crowded, "started_at": NOW}
+
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_a_floor_is_never_younger_than_usual_transactions_are_long():
+    floors = Floors()
+    floors.claimed([row("a", NOW - timedelta(hours=1)), row("b", NOW)], at_front=True, is_full=True, seconds=0)
+    assert floors._since["a", 0] == NOW - timedelta(hours=1)
+    assert NOW - timedelta(seconds=1) <= floors._since["b", 0] < NOW - timedelta(seconds=0.9)
+
+
+def test_the_floors_used_last_are_kept():
+    floors = Floors()
+    for number in range(module._MOST + 10):
+        floors.claimed([row(f"{number % 70}", NOW)], at_front=False, is_full=True, seconds=0)
+        floors.claimed([row("often", NOW)], at_front=False, is_full=True, seconds=0)
+    assert len(floors._since) == module._MOST
+    assert ("often", 0) in floors._since
+
+
+def test_the_rate_of_claims_from_the_front_follows_their_duration():
+    floors = Floors()
+    for seconds, least, most in ((0.001, 0.9, 1), (0.1, 1.9, 2), (5, 9.9, 10)):
+        floors._claims.took(seconds)
+        assert least < floors._claims.left <= most
