@@ -96,6 +96,7 @@ def idle_for_too_long(ctx):
     ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
     with ctx.outbox.store.bound_engine.connect() as other:
+        other.execution_options(isolation_level="AUTOCOMMIT")  # a transaction sees the sessions of its first statement
         gone = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
         until(lambda: other.execute(gone, {"pid": pid}).scalar_one() == 0)
     write(ctx, "too late")
