@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-import queue
 import socket
 import threading
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack
@@ -27,6 +25,7 @@ from ..store import Store
 from ..task import TaskRegistry
 from .assembly import Parts
 from .distributor import Health
+from .distributor.base import Wakeup
 from .executor import STOPPED
 from .leases import ActiveClaim
 from .log_lines import fields_of_worker, introduce
@@ -406,18 +405,16 @@ class Ending:
     """True if a handler is not stopping, so that the process has to exit."""
     is_abandoned: bool = False
     """True if the worker was told to stop at once, and gave back its running tasks."""
-    _requests: queue.SimpleQueue[None] = field(default_factory=queue.SimpleQueue)
+    _requests: Wakeup = field(default_factory=Wakeup)
 
     def request(self) -> None:
         """Make `wait` return. May be called in a signal handler."""
-        self._requests.put(None)
+        self._requests.notify()
 
     def wait(self) -> None:
         """Wait until the stop is requested. Signals are handled meanwhile."""
-        while True:
-            with suppress(queue.Empty):
-                self._requests.get(timeout=_SIGNAL_CHECK)
-                return
+        while not self._requests.wait(_SIGNAL_CHECK):
+            pass
 
     def code(self, *, clean: bool) -> int:
         """Return the exit code of a worker that has stopped. `clean` says that every running task has finished."""

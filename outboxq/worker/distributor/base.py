@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -83,16 +83,21 @@ class DistributorSettings:
 
 
 class Wakeup:
-    """An event that any thread sets and one thread waits for. Several notifications before it waits count as one."""
+    """An event that any thread sets and one thread waits for. Several notifications before it waits count as one. A
+    signal handler may set it.
+    """
 
     def __init__(self) -> None:
-        # Not a threading.Event: its lock is not reentrant, so a signal handler could wait for the thread that it interrupted.
-        self._notifications: queue.SimpleQueue[None] = queue.SimpleQueue()
+        # The lock is free while a notification waits. A threading.Event has a lock that a signal handler could wait
+        # for forever. Before Python 3.13, SimpleQueue.get(timeout) waits without end if a signal handler runs longer
+        # than the rest of the timeout.
+        self._lock = threading.Lock()
+        self._lock.acquire()
         self._closed = False
 
     def notify(self) -> None:
-        if self._notifications.empty():
-            self._notifications.put(None)
+        with suppress(RuntimeError):  # the lock is free already
+            self._lock.release()
 
     def close(self) -> None:
         self._closed = True
@@ -102,12 +107,4 @@ class Wakeup:
         """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
         look for changes.
         """
-        if self._closed:
-            return True
-        with suppress(queue.Empty):
-            self._notifications.get(timeout=max(0.0, seconds))
-            with suppress(queue.Empty):
-                while True:
-                    self._notifications.get_nowait()
-            return True
-        return self._closed
+        return self._closed or self._lock.acquire(timeout=max(0.0, seconds)) or self._closed
