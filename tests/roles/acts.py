@@ -66,9 +66,11 @@ class Stage:
     @contextmanager
     def session(self) -> Iterator[Session]:
         engine = create_engine(self.url)
-        with Session(engine) as session, session.begin():
-            yield session
-        engine.dispose()
+        try:
+            with Session(engine) as session, session.begin():
+                yield session
+        finally:
+            engine.dispose()
 
     @contextmanager
     def psycopg(self) -> Iterator[psycopg.Connection[Any]]:
