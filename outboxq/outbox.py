@@ -33,11 +33,11 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
+from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
-from .store import Store
+from .store import FOR_APPLICATIONS, Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
@@ -79,8 +79,11 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
-class Outbox(BatchedTasks, PeriodicTasks):
+class Outbox(Answering, BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
+
+    _noun = "an Outbox"
+    _inner = frozenset({"batch_of", "hooks", "making", "previous_of", "task_of", "wait_for_batch", "wait_for_result"})
 
     @naming_options("Outbox()")
     def __init__(
@@ -320,6 +323,10 @@ class Outbox(BatchedTasks, PeriodicTasks):
         from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
+
+    def _cure(self, name: str) -> str:
+        cure = super()._cure(name) or (f"outbox.store.{name}(…)" if name in FOR_APPLICATIONS else "")
+        return without_session(cure) if self.integration.knows_transaction else cure
 
     def _registry(self) -> TaskRegistry:
         return TaskRegistry()

@@ -211,6 +211,11 @@ class FlaskIntegration(Integration):
         self._outbox = outbox
         self._app = app
 
+    @property
+    def knows_transaction(self) -> bool:
+        application = self._outbox.application
+        return application is None or application.scope is not None
+
     @contextmanager
     def transaction(self) -> Iterator[object]:
         application = self._outbox.application
