@@ -386,7 +386,7 @@ class EndlessDrain(AssertionError):
 
 
 class OutboxTests(_Case):
-    """A mixin to list before a TestCase. It provides a Harness as `self.outbox`.
+    """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
 
     In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
     commits as the application would.
@@ -394,7 +394,7 @@ class OutboxTests(_Case):
 
     outboxq_app: Outbox | None = None
     """The application's Outbox. None means the outbox of Django's database `default`."""
-    outbox: Harness
+    harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
 
@@ -407,8 +407,8 @@ class OutboxTests(_Case):
 
     def setUp(self) -> None:
         super().setUp()
-        self.outbox = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
-        self.enterContext(self.outbox)
+        self.harness = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        self.enterContext(self.harness)
 
 
 def _of_django() -> Outbox:
