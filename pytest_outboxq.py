@@ -6,8 +6,10 @@ slow each run down.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -21,11 +23,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def outboxq_app(pytestconfig: pytest.Config) -> Outbox:
-    """Return the application's Outbox, which the ini option `outboxq_app` names. Override the fixture to return a
-    different one.
+def outboxq_app(pytestconfig: pytest.Config, outboxq_flask: Any) -> Outbox:
+    """Return the application's Outbox: the one that the ini option `outboxq_app` names, or else the one of the Flask
+    application or of the Django project. Override the fixture to return a different one.
     """
-    return named(pytestconfig.getini("outboxq_app"))
+    said = pytestconfig.getini("outboxq_app")
+    return named(said) if said else of_flask(outboxq_flask) or of_django() or named("")
 
 
 @pytest.fixture
@@ -38,18 +41,69 @@ def outboxq_using() -> object:
 
 
 @pytest.fixture
-def outboxq_flask() -> object:
-    """Return the Flask application. Override the fixture if there is one."""
-    return None
+def outboxq_flask(request: pytest.FixtureRequest) -> Any:
+    """Return the Flask application: what the fixture `app` returns, as pytest-flask has it. None if there is none."""
+    if (flask := sys.modules.get("flask")) is None:
+        return None
+    try:
+        app = request.getfixturevalue("app")
+    except pytest.FixtureLookupError as error:
+        if error.argname != "app":
+            raise
+        return None
+    return app if isinstance(app, flask.Flask) and "outboxq" in app.extensions else None
 
 
 @pytest.fixture
-def outbox(outboxq_app: Outbox, outboxq_using: object, outboxq_flask: object) -> Iterator[Harness]:
+def harness(
+    request: pytest.FixtureRequest, outboxq_app: Outbox, outboxq_using: object, outboxq_flask: Any
+) -> Iterator[Harness]:
     """Return a Harness in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
     from outboxq.testing import Harness
 
-    with Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as harness:
-        yield harness
+    if outboxq_using is None and outboxq_app is of_django() and request.config.pluginmanager.hasplugin("django"):
+        request.getfixturevalue("db")  # pytest-django's; a mark django_db has been obeyed by now
+    with without_request(outboxq_flask), Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as found:
+        yield found
+
+
+@contextmanager
+def without_request(app: Any) -> Iterator[None]:
+    """Pop the request context that pytest-flask keeps pushed, and push it again after the block.
+
+    A test client's requests would use its `db.session`, so a request that does not commit would leave a transaction open,
+    which on SQLite locks the file.
+    """
+    if app is None:
+        yield
+        return
+    from flask import globals as current
+    from flask import has_request_context
+
+    pushed = current.request_ctx._get_current_object() if has_request_context() else None  # noqa: SLF001
+    if pushed is not None:
+        pushed.pop()
+    try:
+        yield
+    finally:
+        if pushed is not None:
+            pushed.push()
+
+
+def of_flask(app: Any) -> Outbox | None:
+    """Return the Outbox of a Flask application."""
+    found: Outbox | None = None if app is None else app.extensions["outboxq"]
+    return found
+
+
+def of_django() -> Outbox | None:
+    """Return the Outbox of the Django project; None if there is no project, or if it does not use outboxq."""
+    registry = sys.modules.get("django.apps")
+    if registry is None or not registry.apps.ready or not registry.apps.is_installed("outboxq.contrib.django"):
+        return None
+    from outboxq.contrib.django import outbox
+
+    return outbox
 
 
 def named(said: str) -> Outbox:
@@ -60,7 +114,7 @@ def named(said: str) -> Outbox:
 
     if not said:
         raise pytest.UsageError(
-            'the fixture `outbox` does not know which Outbox to use: set outboxq_app = "module:outbox" in pytest\'s '
+            'the fixture `harness` does not know which Outbox to use: set outboxq_app = "module:outbox" in pytest\'s '
             "configuration, or write a fixture outboxq_app that returns it"
         )
     module, _, name = said.partition(":")

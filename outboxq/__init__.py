@@ -90,8 +90,13 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         TailCursor as TailCursor,  # TailCursor.parse() reads a stored position in the log
         Violation as Violation,  # returned by Store.verify()
     )
-    from .task import Task as Task
+    from .task import (
+        BoundTask as BoundTask,  # returned by Task.using(), for annotations
+        ContextTask as ContextTask,  # made by @outbox.task of a function that takes the context, likewise
+        Task as Task,
+    )
     from .task.batches import (
+        Chain as Chain,  # returned by Outbox.chain(), for annotations
         ChainHandle as ChainHandle,  # returned by Outbox.chain(…).enqueue(), for annotations
         OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, likewise
     )
@@ -125,8 +130,8 @@ _NAMES = {
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
     "model.batches": "Batch BatchCounts BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
-    "task": "Task",
-    "task.batches": "ChainHandle OpenBatch",
+    "task": "BoundTask ContextTask Task",
+    "task.batches": "Chain ChainHandle OpenBatch",
     "task.task": "TaskCall",
     "worker.worker": "Worker",
 }
@@ -155,4 +160,4 @@ if not TYPE_CHECKING:  # a type checker would accept any name
         # freezegun reads each attribute of each module. A module imported during that would keep the frozen classes,
         # and SQLAlchemy has a table of types by class.
         is_frozen = dt.datetime.__module__ != "datetime"
-        return sorted(globals() if is_frozen else {*globals(), *__all__})
+        return sorted(globals() if is_frozen else [*(name for name in globals() if name.startswith("__")), *__all__])

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from .errors import InvalidCall, InvalidTarget, StepRefused
@@ -20,12 +20,14 @@ from .model.options import NO_HEADERS, headers_of_json
 from .model.records import fields_of
 from .model.running import MAX_NOTE, HandlerLog, Progress, fraction_of
 from .model.schedules import SCHEDULE_HEADER, TICK_HEADER, ZONE_HEADER, tick_of
+from .model.unknown_options import Answering
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session
 
 log = logging.getLogger("outboxq.worker")
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -138,13 +140,20 @@ class StepRunner(Protocol):
     def time_asleep(self, context: TaskContext) -> timedelta: ...
 
 
-class TaskContext:
+class TaskContext(Answering):
     """The task that a handler is running, and ways to end the attempt.
 
     A handler receives it if its first parameter is annotated with TaskContext. The worker creates a context for each
     attempt and passes it to the handler; it is not an argument of `enqueue()`.
     """
 
+    _noun = "a context"
+    _inner = frozenset(
+        {
+            "began", "claim", "deadline", "ended", "error", "handler_log", "has_died", "has_ended", "inside", "interruption", "keeps_log",
+            "limit", "outbox", "reported", "step_runner", "steps", "target", "thread", "unit", "was_killed", "was_lost",
+        }
+    )  # fmt: skip
     # Class attributes, because most attempts do not set any of them.
     unit: UnitOfWork | None = None
     """The transaction of a transactional task, once it has begun."""
@@ -410,7 +419,16 @@ class TaskContext:
         """End this attempt and run the task again after `delay`, which is at least one second. No attempt is used."""
         raise Snooze(delay)
 
+    @overload  # a ParamSpec leaves no room for another keyword, so these arguments are checked when the step runs
+    def step(self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool, **kwargs: Any) -> R: ...
+    @overload
     def step(
+        self, name: str, function: Callable[Concatenate[TaskContext, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def step(  # type: ignore[misc]  # the two with a ParamSpec take no `transactional`
         self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool = False, **kwargs: Any
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
@@ -426,8 +444,8 @@ class TaskContext:
         returned but before its result is committed.
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
-        handler's, for a name already used in this run, for the step after the 1,000th, and for a result that is not
-        JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; in that case nothing is
+        handler's, for a name already used in this run, for the step after the 1,000th, for arguments that the function
+        does not take, and for a result that is not JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; in that case nothing is
         stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]

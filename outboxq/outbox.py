@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import tenacity
 from sqlalchemy import Engine
@@ -17,12 +17,12 @@ from . import migrations
 from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
 from .database.engine import make_engine, parse_url
-from .errors import ConfigurationError
+from .errors import ConfigurationError, InvalidArgument
 from .integration import Integration
 from .integration.ambient import CURRENT, resolve_target
 from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
-from .model import OnDeadLetter, TaskOptions, TimeoutAction
+from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.options import (
     bad_name,
     check_options,
@@ -33,11 +33,11 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, naming_options
+from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
-from .store import Store
+from .store import FOR_APPLICATIONS, Store
 from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
@@ -49,6 +49,9 @@ from .task.waiting import WaiterOfProcess
 if TYPE_CHECKING:
     from .worker.options import WorkerOptions
     from .worker.worker import Worker
+
+
+S = TypeVar("S", bound=Store)
 
 
 class TaskSettings(TypedDict, total=False):
@@ -79,8 +82,11 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
-class Outbox(BatchedTasks, PeriodicTasks):
+class Outbox(Answering, BatchedTasks, PeriodicTasks):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
+
+    _noun = "an Outbox"
+    _inner = frozenset({"batch_of", "hooks", "making", "previous_of", "task_of", "wait_for_batch", "wait_for_result"})
 
     @naming_options("Outbox()")
     def __init__(
@@ -93,6 +99,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
+        enqueue_timeout: timedelta | float = Store.enqueue_timeout,
     ) -> None:
         """Create an outbox. It does not connect to the database yet.
 
@@ -109,6 +116,9 @@ class Outbox(BatchedTasks, PeriodicTasks):
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
                 None means that no worker deletes them.
+            enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
+                retried while the database is unavailable. Then it raises the database's error. In a handler, it is
+                retried for 30 seconds.
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
         given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
@@ -131,6 +141,9 @@ class Outbox(BatchedTasks, PeriodicTasks):
         self.tasks.built_in.update({PRUNE: prune_task(self), BULK: bulk_task(self)})
         if retention is not None:
             self.tasks.add_schedule(retention_schedule(self.tasks.built_in[PRUNE], retention), self)
+        self._enqueue_timeout = duration(enqueue_timeout, "enqueue_timeout")
+        if self._enqueue_timeout < timedelta(0):
+            raise InvalidArgument(f"enqueue_timeout must be zero or more, not {enqueue_timeout!r}")
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         self._waiters = WaiterOfProcess()
@@ -174,9 +187,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         engine = make_engine(self._database) if isinstance(self._database, str | URL) else self._database
         # If several threads get here at the same time, all of them get the first store: the connections of a second
         # engine would never be closed.
-        made = Store(engine, schema=self.schema)
-        made.declared = self.tasks.queues
-        return self._bound.setdefault("store", made)
+        return self._bound.setdefault("store", self._of_application(Store(engine, schema=self.schema)))
 
     @overload
     def task(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...
@@ -320,6 +331,15 @@ class Outbox(BatchedTasks, PeriodicTasks):
         from .worker.worker import Worker
 
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
+
+    def _cure(self, name: str) -> str:
+        cure = super()._cure(name) or (f"outbox.store.{name}(…)" if name in FOR_APPLICATIONS else "")
+        return without_session(cure) if self.integration.knows_transaction else cure
+
+    def _of_application(self, store: S) -> S:
+        """Tell the store what it needs to know about the application, and return it."""
+        store.declared, store.enqueue_timeout = self.tasks.queues, self._enqueue_timeout
+        return store
 
     def _registry(self) -> TaskRegistry:
         return TaskRegistry()

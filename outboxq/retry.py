@@ -23,6 +23,7 @@ from tenacity.stop import StopBaseT, stop_base
 from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
+from .model.unknown_options import OF_A_POLICY, naming_options
 
 # Tasks that failed at the same time must not be retried at the same time.
 _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
@@ -128,6 +129,8 @@ class RetryPolicy:
         rules = ", ".join(f"{name}={_shown(getattr(self, name))}" for name in _BASES)
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
+
+RetryPolicy.__init__ = naming_options("RetryPolicy()", OF_A_POLICY)(RetryPolicy.__init__)  # type: ignore[method-assign]
 
 _LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for every policy
 _brief = reprlib.Repr()  # copes with a __repr__ that raises, so that the task can still become Failed

@@ -36,5 +36,5 @@ def connection(database: Engine) -> Iterator[Connection]:
 
 @pytest.fixture
 def outboxq_using(connection: Connection) -> Connection:
-    """Return the connection that outboxq's fixture `outbox` works on."""
+    """Return the connection that outboxq's fixture `harness` works on."""
     return connection

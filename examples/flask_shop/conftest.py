@@ -28,11 +28,5 @@ def app(tmp_path: Path) -> Iterator[Flask]:
 
 
 @pytest.fixture
-def outboxq_flask(app: Flask) -> Flask:
-    """Return the application for outboxq's fixture `outbox`."""
-    return app
-
-
-@pytest.fixture
 def client(app: Flask) -> FlaskClient:
     return app.test_client()

@@ -66,11 +66,12 @@ class Outboxq(Outbox):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
+        enqueue_timeout: timedelta | float = Store.enqueue_timeout,
     ) -> None:
         """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema of outboxq's tables. `hooks`, `version` and `retention` are the same as for `Outbox`; a hook that needs
+        schema of outboxq's tables. `hooks`, `version`, `retention` and `enqueue_timeout` are the same as for `Outbox`; a hook that needs
         an application context must push one. Raises ConfigurationError for any other kind of session, and for a hook
         that is not a Hook.
         """
@@ -80,7 +81,12 @@ class Outboxq(Outbox):
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
         super().__init__(
-            schema=schema, integration=FlaskIntegration(self), hooks=hooks, version=version, retention=retention
+            schema=schema,
+            integration=FlaskIntegration(self),
+            hooks=hooks,
+            version=version,
+            retention=retention,
+            enqueue_timeout=enqueue_timeout,
         )
         if app is not None:
             self.init_app(app)
@@ -147,9 +153,7 @@ class Outboxq(Outbox):
         return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)
 
     def _store_of(self, engine: Engine) -> _FlaskStore:
-        store = _FlaskStore(engine, schema=self.schema)
-        store.declared = self.tasks.queues
-        return store
+        return self._of_application(_FlaskStore(engine, schema=self.schema))
 
     def _made_for(self, app: Flask) -> Application:
         url, key = app.config["OUTBOXQ_DATABASE_URL"], app.config["OUTBOXQ_BIND_KEY"]
@@ -210,6 +214,11 @@ class FlaskIntegration(Integration):
         self.front_end = FrontEnd(program=program(), worker=f"{program()} worker")
         self._outbox = outbox
         self._app = app
+
+    @property
+    def knows_transaction(self) -> bool:
+        application = self._outbox.application
+        return application is None or application.scope is not None
 
     @contextmanager
     def transaction(self) -> Iterator[object]:

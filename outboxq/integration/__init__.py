@@ -53,6 +53,11 @@ class Integration:
     front_end = FrontEnd()
     """The form of the program's commands, for messages that contain one."""
 
+    @property
+    def knows_transaction(self) -> bool:
+        """Return whether `task.enqueue()` finds the current transaction here, so that messages do not name a session."""
+        return False
+
     def transaction(self) -> AbstractContextManager[object | None]:
         """Yield the current transaction in the form that `using()` accepts. None if it is unknown."""
         return nullcontext()

@@ -46,8 +46,20 @@ def resolve_target(
     if getattr(type(target), "takes_tasks", None) is not None:
         raise no_transaction(what, f"{target!r} only takes tasks, with task.using(batch)", is_option=is_option)
     if target is None:
-        raise no_transaction(what, "using=None does not name a transaction", is_option=is_option)
+        raise no_target(outbox, what, is_option=is_option)
     return present_target(outbox, what, is_option=is_option) if target is CURRENT else nullcontext(target)
+
+
+def no_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> InvalidTarget:
+    """Return the error for None as the target."""
+    given = "using=None" if is_option else "using(None)"
+    if not outbox.integration.knows_transaction:
+        return no_transaction(what, f"{given} does not name a transaction", is_option=is_option)
+    own = "using=outbox" if is_option else "using(outbox)"
+    return InvalidTarget(
+        f"{what}: {given} does not name a transaction; leave the None out to write in the current transaction, or write {own} "
+        "for a transaction of its own"
+    )
 
 
 def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTarget:

@@ -37,6 +37,10 @@ class SessionIntegration(Integration):
         """The function that returns the current Session."""
         self._scope = scope_of(session) if isinstance(session, scoped_session) else None
 
+    @property
+    def knows_transaction(self) -> bool:
+        return True
+
     @contextmanager
     def transaction(self) -> Iterator[object | None]:
         session = self.session()

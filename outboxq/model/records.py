@@ -11,6 +11,7 @@ from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
 from .options import TaskOptions, duration
+from .unknown_options import Answering
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation
@@ -248,10 +249,11 @@ class ResultSource(Protocol):
     def result(self, task_id: UUID, timeout: timedelta | float | None) -> Any: ...
 
 
-class Sourced(Generic[R_co]):
+class Sourced(Answering, Generic[R_co]):
     """A handle that knows which outbox to ask for results. The outbox is neither compared nor pickled."""
 
     __slots__ = ("_source",)
+    _inner = frozenset({"asking"})
 
     id: UUID
     _source: Any
@@ -276,7 +278,9 @@ class Sourced(Generic[R_co]):
 class Handle(Sourced[R_co]):
     """The return value of `enqueue`: the id of the task, and what was written."""
 
+    _noun = "a handle"
     id: UUID
+    """The id of the task."""
     created: bool = True
     """If False, the idempotency key already belonged to a task, whose id is `id`."""
     replaced: bool = False
@@ -302,6 +306,11 @@ class Handle(Sourced[R_co]):
                 "write outbox.result(handle.id)"
             )
         return self._known_source.result(self.id, timeout)  # type: ignore[no-any-return]
+
+    def _cure(self, name: str) -> str:
+        return super(Handle, self)._cure(name) or (
+            f"outbox.store.get(handle.id).{name}" if name in TaskExecution.__dataclass_fields__ else ""
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..errors import InvalidCall
 
@@ -91,15 +91,155 @@ OF_A_WORKER: Mapping[str, str] = {
     "workers": "concurrency=",
 }
 """Replacements for options that other libraries have for a worker."""
-METHODS: Mapping[str, str] = {
-    "apply_async": "using(session, delay=…).enqueue(…)",
-    "configure": "using(session, …).enqueue(…)",
-    "defer": "using(session).enqueue(…)",
-    "delay": "using(session).enqueue(…)",
-    "schedule": "using(session, delay=…).enqueue(…)",
-    "send": "using(session).enqueue(…)",
+OF_A_POLICY: Mapping[str, str] = {
+    "backoff": "wait=tenacity.wait_random_exponential(…)",
+    "default_retry_delay": "wait=",
+    "interval": "wait=",
+    "max": "max_attempts=, which counts the first attempt too",
+    "max_backoff": "wait=tenacity.wait_random_exponential(max=…)",
+    "max_retries": "max_attempts=, which counts the first attempt too",
+    "min_backoff": "wait=tenacity.wait_random_exponential(min=…)",
+    "retry_backoff": "wait=tenacity.wait_random_exponential(…)",
+    "retry_when": "retry=tenacity.retry_if_exception(…)",
+    "throws": "retry=tenacity.retry_if_not_exception_type(…)",
 }
-"""Replacements for methods that other libraries' tasks have."""
+"""Replacements for options that other libraries have for retries."""
+
+_NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=…).enqueue(…)"
+_NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"
+_CALL, _MANY = "task.call(…), in a batch or a chain", "task.using(session).enqueue_many([(1,), (2,)])"
+_CONTEXT = "ctx.task_id, ctx.attempt or ctx.headers in the function, whose first parameter is then ctx: TaskContext"
+_HOOK = "a Hook: Outbox(…, hooks=[…])"
+_STATUS, _RESULT = "outbox.store.get(handle.id).status", "handle.result(timeout=…)"
+_LIST, _FAILURES = "outbox.store.tasks(status=…)", "outbox.store.dead_letters.list()"
+_ROWS: Mapping[str, Mapping[str, str]] = {
+    "a task": {
+        "delay send defer enqueue_call aenqueue adelay asend defer_async delay_on_commit": _NOW,
+        "apply_async send_with_options schedule enqueue_in configure apply_async_on_commit": _LATER,
+        "enqueue_at": "task.using(session, run_after=…).enqueue(…)",
+        "batch_defer chunks map starmap": _MANY,
+        "apply call_local fn run": "task(…), which runs the function here and now",
+        "s si signature subtask message message_with_options": _CALL,
+        "retry": "raise Retry(30) in the function, or declare retry=RetryPolicy(…)",
+        "request": _CONTEXT,
+        "update_state": "ctx.progress(0.5) in the function, whose first parameter is then ctx: TaskContext",
+        "AsyncResult": "outbox.result(id)",
+        "max_retries default_retry_delay autoretry_for": "task.retry_policy",
+        "rate_limit": "outbox.store.queues.limit(queue, rate=…)",
+        "time_limit soft_time_limit": "task.options.timeout",
+        "queue_name": "task.options.queue",
+        "actor_name": "task.name",
+        "on_failure on_success on_retry after_return before_start": _HOOK,
+        "replace": "task.using(ctx).enqueue(…) in the function",
+    },
+    "an Outbox": {
+        "enqueue send delay apply_async defer send_task enqueue_call": f"{_NOW}, or by name {_NAMED}",
+        "enqueue_in enqueue_at": _LATER,
+        "enqueue_many": _MANY,
+        "shared_task actor job register_task declare_actor": "@outbox.task",
+        "add_periodic_task cron cron_task schedule scheduled beat_schedule on_after_configure on_after_finalize periodic_task": (
+            '@outbox.periodic("0 3 * * *"), or outbox.schedules.put(…)'
+        ),
+        "AsyncResult get get_result": "outbox.result(id), or outbox.store.get(id)",
+        "fetch_job get_job get_task": "outbox.store.get(id)",
+        "cancel revoke abort delete": "outbox.store.cancel(id)",
+        "group chord GroupResult": "outbox.batch(using=session, then=…)",
+        "pipeline signature": "outbox.chain(a.call(1), b.call()).using(session).enqueue()",
+        "conf config_from_object autodiscover_tasks": "Outbox(…), @outbox.task(…) and outbox.worker(…), which take the options",
+        "control": "outbox.store.queues, outbox.store.workers and outbox.store.cancel(id)",
+        "start run worker_main run_worker Worker": "outbox.worker().run()",
+        "pause resume limit rate_limit": "outbox.store.queues.pause(queue), resume(queue) or limit(queue, rate=…)",
+        "purge empty flush flush_all": "outbox.store.cancel_all(queue=…)",
+        "failed failed_job_registry": _FAILURES,
+        "jobs get_jobs job_ids get_job_ids list scheduled_job_registry started_job_registry finished_job_registry": _LIST,
+        "count": "outbox.store.count_tasks()",
+        "add_middleware middleware": _HOOK,
+        "migrate create_all create_tables": "outbox.upgrade()",
+        "get_actor": "outbox.tasks.get(name)",
+    },
+    "a handle": {
+        "get wait join get_result return_value latest_result get_return_value": _RESULT,
+        "state get_status info refresh ready is_ready finished successful failed is_finished is_failed is_queued is_started is_deferred "
+        "is_scheduled is_canceled": _STATUS,
+        "task_id job_id message_id key": "handle.id",
+        "cancel revoke abort delete stop": "outbox.store.cancel(handle.id)",
+        "retry requeue redrive": "outbox.store.redrive(handle.id)",
+        "traceback exc_info": "outbox.store.attempts(handle.id)",
+        "func_name actor_name name": "outbox.store.get(handle.id).task_name",
+        "queue_name origin": "outbox.store.get(handle.id).queue",
+        "date_done ended_at": "outbox.store.get(handle.id).completed_at",
+        "retries": "outbox.store.get(handle.id).attempt",
+        "meta save_meta": "outbox.store.progress([handle.id])",
+        "children parent then": "outbox.chain(…) or outbox.batch(…)",
+    },
+    "a chain handle": {
+        "get wait join get_result": _RESULT,
+        "task_id": "handle.task_ids[-1]",
+        "status state ready": "outbox.store.batches.get(handle.id).status",
+        "cancel revoke": "outbox.store.batches.cancel(handle.id)",
+    },
+    "the store": {
+        "failed dead": _FAILURES,
+        "list": "outbox.store.tasks()",
+        "retry requeue": "outbox.store.redrive(id)",
+        "revoke abort": "outbox.store.cancel(id)",
+        "purge empty": "outbox.store.cancel_all(queue=…)",
+        "fetch fetch_job status result": "outbox.store.get(id)",
+        "inspect": "outbox.store.workers.list()",
+        "emit_event publish": "outbox.emit(…)",
+    },
+    "a context": {
+        "id request": "ctx.task_id, ctx.attempt or ctx.headers",
+        "retry": "raise Retry(30)",
+        "retries": "ctx.attempt, which counts from 1",
+        "update_state set_progress meta": "ctx.progress(0.5)",
+        "args kwargs": "the function's own parameters",
+        "is_aborted should_abort": "ctx.should_stop",
+        "replace enqueue": "task.using(ctx).enqueue(…)",
+        "logger": "logging.getLogger(__name__), whose lines get the task's fields by TaskContextFilter",
+    },
+}
+"""Replacements for attributes that other libraries' objects have, by our object. A key may list several names."""
+CURES: Mapping[str, Mapping[str, str]] = {
+    noun: {name: cure for names, cure in rows.items() for name in names.split()} for noun, rows in _ROWS.items()
+}
+"""The same table with a key for each name."""
+
+
+class Answering:
+    """A class that answers a missing attribute with the way to write it here. Its completion leaves out what only
+    outboxq itself uses.
+    """
+
+    __slots__ = ()
+    _noun = ""
+    """The object in a sentence, which is also its key in CURES."""
+    _inner: frozenset[str] = frozenset()
+    """Attributes that are not for applications."""
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in self._inner]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # raises the AttributeError of the property itself
+            cure = self._cure(name)
+            raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
+
+    def _cure(self, name: str) -> str:
+        """Return the way to write `name` here; "" if it is not known."""
+        return CURES.get(self._noun, {}).get(name, "")
+
+
+def without_session(cure: str) -> str:
+    """Return a cure as it is written where `enqueue()` finds the transaction."""
+    for session, nothing in (("using(session).", ""), ("using(session, ", "using("), ("using=session, ", "")):
+        cure = cure.replace(session, nothing)
+    return cure
 
 
 def naming_options(
@@ -179,9 +319,3 @@ def nearest(name: str, known: Collection[str]) -> str:
 def no_queue(name: str, known: Collection[str]) -> str:
     """Return the sentence about an unknown queue, with the most similar known queue."""
     return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
-
-
-def no_method(task: str, name: str) -> AttributeError:
-    """Return the error for a missing attribute of a task."""
-    hint = f"; write {task}.{METHODS[name]}" if name in METHODS else ""
-    return AttributeError(f"a task has no {name!r}{hint}", name=name)

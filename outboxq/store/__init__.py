@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..model.unknown_options import Answering
+
 # `as` makes a name public to type checkers.
 from . import retention
 from . import verify as checks
@@ -75,8 +77,63 @@ from .tasks.task_pages import TaskPage as TaskPage
 from .tasks.tasks import Attempt as Attempt
 from .verify import Violation as Violation
 
+FOR_APPLICATIONS = frozenset(
+    [
+        "enqueue",
+        "enqueue_many",
+        "emit",
+        "get",
+        "history",
+        "attempts",
+        "find",
+        "tasks",
+        "task_page",
+        "count_tasks",
+        "explain",
+        "outlooks",
+        "progress",
+        "now",
+        "cancel",
+        "cancel_all",
+        "redrive",
+        "discard",
+        "run_now",
+        "set_priority",
+        "reschedule",
+        "schedule_retry",
+        "stats",
+        "health",
+        "overview",
+        "change_mark",
+        "verify",
+        "prune",
+        "claim_ready_task",
+        "complete",
+        "fail",
+        "release",
+        "heartbeat",
+        "recover",
+        "get_ready_for_retry",
+        "next_available_at",
+        "ensure_current",
+        "engine",
+        "schema",
+        "batches",
+        "dead_letters",
+        "log",
+        "metrics",
+        "queues",
+        "samples",
+        "schedules",
+        "steps",
+        "subscriptions",
+        "workers",
+    ]
+)
+"""The attributes of a Store that are for applications. Its completion lists these; the others are for workers and front ends."""
 
-class Store(Claiming):
+
+class Store(Answering, Claiming):
     """All operations on the tables of outboxq, for any synchronous code.
 
     Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
@@ -86,6 +143,8 @@ class Store(Claiming):
     error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
     ``using=``, a method runs in the transaction of that connection instead. It then neither commits nor retries.
     """
+
+    _noun = "the store"
 
     # A right side does not name another verb (`tests/unit/test_nouns.py`), so the order of these lines does not matter.
 
@@ -172,3 +231,14 @@ class Store(Claiming):
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)
     maintenance_jobs = cached_property(MaintenanceJobs)
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]
+
+    def _cure(self, name: str) -> str:
+        nouns = [f"outbox.store.{noun}.{name}(…)" for noun in sorted(FOR_APPLICATIONS) if name in dir(_noun_of(noun))]
+        return super()._cure(name) or " or ".join(nouns)
+
+
+def _noun_of(name: str) -> object:
+    return getattr(vars(Store).get(name), "func", None)

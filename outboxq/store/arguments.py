@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -17,6 +17,9 @@ from sqlalchemy.types import TypeEngine
 from ..database.column_types import iso
 from ..errors import InvalidArgument
 from ..payload.parameters import sanitize
+
+AnyId: TypeAlias = UUID | str
+"""An id as callers may write it: from a handle, or from a URL or a log line."""
 
 
 def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[sa.BindParameter[Any]]:
@@ -42,13 +45,14 @@ def positive(limit: int, name: str = "limit") -> int:
     return limit
 
 
-def identifier(task_id: object) -> UUID:
-    """Raise InvalidArgument for anything but a UUID."""
-    if not isinstance(task_id, UUID):
-        raise InvalidArgument(
-            f"a task id is a uuid.UUID, not {type(task_id).__name__}; convert a string with UUID(text)"
-        )
-    return task_id
+def identifier(given: object) -> UUID:
+    """Return an id that was given as a UUID or as its text. Raises InvalidArgument for anything else."""
+    if isinstance(given, UUID):
+        return given
+    try:
+        return UUID(given if isinstance(given, str) else "")
+    except ValueError:
+        raise InvalidArgument(f"an id is a UUID or its text, not {given!r}") from None
 
 
 def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:

@@ -7,9 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -69,6 +69,10 @@ class Transactions:
     """True in a test that runs the tasks in this thread, where waiting for another worker would be futile."""
     declared: Callable[[], Iterable[str]] = staticmethod(tuple)
     """Returns the queues of the tasks that the application declares; empty for a store without an application."""
+    enqueue_timeout = timedelta(seconds=5)
+    """The time for which the separate transaction of an enqueue or an emit is retried. Outside handlers, a request may
+    be waiting for it.
+    """
     on_retry: Callable[[], object] | None = None
     """Called before a failed transaction is tried again, because the connection may have been lost."""
 
@@ -210,7 +214,9 @@ class Transactions:
         self.rights.explain(failed, begin, enqueues)
         # SQLite has waited this long for its single lock. A statement that was cancelled would take just as long again.
         is_in_vain = self.dialect.one_writer or self.dialect.is_cut_off(failed)
-        attempts = self.tries(gives_up)
+        is_awaited = enqueues is not None and current.get() is None and _patience.get() is None
+        with patience(self.enqueue_timeout.total_seconds()) if is_awaited else nullcontext():
+            attempts = self.tries(gives_up)
         if is_in_vain and time.monotonic() - began >= _PATIENCE:
             attempts = attempts.copy(stop=tenacity.stop_after_attempt(1))
         try:
@@ -221,14 +227,22 @@ class Transactions:
                     with self.transaction(_IN_FULL.get(begin, begin)) as target:
                         return again if (again := done(target)) is not None else work(target)
         except Exception as error:
-            if self.dialect.one_writer and self.dialect.is_transient(error):
-                place = self.dialect.place(self.bound_engine.url, lambda: None)
-                seconds = time.monotonic() - began
-                error.add_note(
-                    f"another connection, of this or another process, has kept {place} locked for {seconds:.0f} s"
-                )
+            self._note_why_it_failed(error, time.monotonic() - began, is_awaited=is_awaited)
             raise
         raise AssertionError("tenacity reraises the last error")
+
+    def _note_why_it_failed(self, error: Exception, seconds: float, *, is_awaited: bool) -> None:
+        """Add a note to the last error of a transaction that was retried."""
+        if not self.dialect.is_transient(error):
+            return
+        if self.dialect.one_writer:
+            place = self.dialect.place(self.bound_engine.url, lambda: None)
+            error.add_note(
+                f"another connection, of this or another process, has kept {place} locked for {seconds:.0f} s"
+            )
+        elif is_awaited:
+            limit = self.enqueue_timeout.total_seconds()
+            error.add_note(f"the enqueue was retried for {limit:g} s, the enqueue_timeout of Outbox(…)")
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
         """Run one statement with these values and the parameters of every statement. `begin` is the kind of the

@@ -1,6 +1,13 @@
 """Tasks: what an application declares, enqueues, and runs on a schedule."""
 
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import NoReturn
+
 # `as` makes a name public to type checkers.
+from ..errors import InvalidCall
 from .registry import TaskRegistry as TaskRegistry
 from .task import BoundTask as BoundTask
 from .task import ContextTask as ContextTask
@@ -9,3 +16,13 @@ from .task import R as R
 from .task import Task as Task
 from .task import name_of as name_of
 from .task import takes_context as takes_context
+
+
+class _Package(ModuleType):
+    """This package, which newcomers take for a decorator."""
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise InvalidCall("outboxq.task is a package; create an outbox = Outbox(…), and decorate with @outbox.task")
+
+
+sys.modules[__name__].__class__ = _Package

@@ -129,6 +129,7 @@ _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`
 class ChainHandle(Sourced[R_co]):
     """The ids of a chain that has been enqueued."""
 
+    _noun = "a chain handle"
     id: UUID
     """The id of the chain, which is the `pipeline_execution_id` of its tasks."""
     task_ids: tuple[UUID, ...]

@@ -19,6 +19,7 @@ from ..model.batches import BatchCounts, BatchKind, is_batch
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import BatchStanding, Standing, Store
+from ..store.arguments import identifier
 from ..store.failure_log import sentence
 from .registry import TaskRegistry
 from .task import Origin
@@ -68,7 +69,7 @@ class AwaitedResults(ABC):
         """Return the result of a task that was enqueued at `origin`. None if its transaction has
         already been committed.
         """
-        task_id = _identifier(task_id)
+        task_id = identifier(task_id)
         if is_batch(task_id):
             raise InvalidArgument(
                 f"{task_id} is the id of a batch or a chain, not of a task; write batch.result() or chain.result(), or in another "
@@ -181,15 +182,6 @@ def _has_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _identifier(task_id: object) -> UUID:
-    if isinstance(task_id, UUID):
-        return task_id
-    try:
-        return UUID(task_id if isinstance(task_id, str) else "")
-    except ValueError:
-        raise InvalidArgument(f"result() takes the id of a task, as a UUID or a string, not {task_id!r}") from None
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:

@@ -25,11 +25,11 @@ from uuid import UUID
 
 from ..context import BatchTarget, TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
-from ..integration.ambient import CURRENT, OutboxRef, no_transaction, present_target
+from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
-from ..model.unknown_options import OF_ONE_CALL, naming_options, no_method
+from ..model.unknown_options import CURES, OF_ONE_CALL, Answering, naming_options, without_session
 from ..model.uuid7 import uuid7, uuid7s
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
@@ -65,10 +65,13 @@ _OF_A_CALL: Mapping[str, Any] = {
 """The defaults of these options. None: the declared option applies, or the call does not have the option."""
 
 
-class Task(Generic[P, R]):
+class Task(Answering, Generic[P, R]):
     """A function that can be enqueued. Calling the task directly runs the function at once, as if
     it were not a task.
     """
+
+    _noun = "a task"
+    _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __init__(
         self,
@@ -83,20 +86,26 @@ class Task(Generic[P, R]):
         check_types: bool = True,
         timeout_action: TimeoutAction = TimeoutAction.ASK,
     ) -> None:
-        self.name = name
-        self.function = function
-        self.options = options
-        self.retry = retry
-        self.transactional = transactional
-        self.timeout_action = timeout_action
+        self.name: str = name
+        """The name under which workers find the function."""
+        self.function: Callable[..., R] = function
+        """The function itself."""
+        self.options: TaskOptions = options
+        """The declared options that are stored with each task."""
+        self.retry_policy: RetryPolicy = retry
+        """The declared rule for another attempt after a failure."""
+        self.transactional: bool = transactional
+        """True if the function runs inside one transaction with its completion."""
+        self.timeout_action: TimeoutAction = timeout_action
         """The action to take if the handler is still running after the timeout. It is not stored: the worker takes it
         from its own code.
         """
-        self.outbox = outbox
+        self.outbox: OutboxRef = outbox
+        """The Outbox that it is declared on."""
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
-        self.subscriptions = _subscriptions(self, subscribe)
+        self.subscriptions: tuple[Subscription, ...] = _subscriptions(self, subscribe)
         """The subscriptions of the task; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -105,10 +114,8 @@ class Task(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            raise no_method(self.__dict__.get("__name__", "task"), name)
+    def _cure(self, name: str) -> str:
+        return _cure(self, name)
 
     @cached_property
     def returned(self) -> ReturnValue:
@@ -153,7 +160,7 @@ class Task(Generic[P, R]):
             `outboxq-`. Hooks can add more headers.
         """
         if target is None:
-            raise no_transaction(self.name, "using(None) does not name a transaction")
+            raise no_target(self.outbox, self.name)
         batch = batch_in(target)
         if batch is not None and batch.outbox is not self.outbox:
             raise InvalidTarget(f"task {self.name} and batch {batch.id} belong to different outboxes")
@@ -210,6 +217,17 @@ class Task(Generic[P, R]):
         """
         return self.using().enqueue(*args, **kwargs)
 
+    def enqueue_many(
+        self, calls: Iterable[Sequence[Any] | Mapping[str, Any]], idempotency_keys: Sequence[str | None] | None = None
+    ) -> list[Handle[R]]:
+        """Enqueue one task for each call, all in one statement, in the current transaction and with the declared options.
+
+        A call is a sequence of positional arguments or a mapping of keyword arguments: ``send_receipt.enqueue_many([(7,),
+        (8,)])``. `enqueue` explains the current transaction. `BoundTask.enqueue_many` explains the rest, and raises the
+        same exceptions.
+        """
+        return self.using().enqueue_many(calls, idempotency_keys)
+
 
 class ContextTask(Task[P, R]):
     """A task whose function takes the TaskContext. You pass a context in a direct call but not to `enqueue()`, because
@@ -238,7 +256,9 @@ class TaskCall(Generic[R_co]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            hint = "; a chain or a batch enqueues it. To enqueue the task itself, write task.using(session).enqueue(…)"
+            own = "task.using(session).enqueue(…)"
+            own = without_session(own) if self.outbox.integration.knows_transaction else own
+            hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
             raise AttributeError(f"a task call has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self)
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
@@ -261,8 +281,11 @@ def batch_in(target: object) -> BatchTarget | None:
     return target if getattr(type(target), "takes_tasks", None) is not None else None  # type: ignore[return-value]
 
 
-class BoundTask(Generic[P, R]):
+class BoundTask(Answering, Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
+
+    _noun = "a task"
+    _inner = frozenset({"planned"})
 
     def __init__(self, task: Task[P, R], target: object, options: Mapping[str, Any]) -> None:
         """Take `options`: the fields of a NewTask that all calls share."""
@@ -333,6 +356,9 @@ class BoundTask(Generic[P, R]):
         check(task)
         return task
 
+    def _cure(self, name: str) -> str:
+        return _cure(self._task, name)
+
     def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
         return NewTask.of(self._options, uuid7(), self._task.parameters.dump(args, kwargs))
 
@@ -347,6 +373,12 @@ class BoundTask(Generic[P, R]):
             handles = outbox.store.enqueue_many(tasks, using=target)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
+
+
+def _cure(task: Task[..., Any], name: str) -> str:
+    """Return the way to write `name` with this task, in the form of the application's framework."""
+    cure = CURES["a task"].get(name, "").replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
+    return without_session(cure) if task.outbox.integration.knows_transaction else cure
 
 
 class Origin:

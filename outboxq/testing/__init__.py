@@ -1,6 +1,6 @@
 """Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock to move.
 
-With pytest, use the fixture `outbox` (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`; elsewhere,
+With pytest, use the fixture `harness` (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`; elsewhere,
 `Harness`.
 """
 

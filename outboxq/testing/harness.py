@@ -20,6 +20,7 @@ from ..model import Claim, EventType, duration
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import NewSchedule, Schedule
 from ..model.subscriptions import Emitted
+from ..model.unknown_options import Answering
 from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
@@ -42,7 +43,7 @@ else:
 __unittest = True  # tracebacks end at the line of the test
 
 
-class Harness:
+class Harness(Answering):
     """A context manager that puts an outbox into a test: `with Harness(outbox, using=connection) as harness:`.
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
@@ -53,6 +54,8 @@ class Harness:
     A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
     """
 
+    _noun = "the harness"
+
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
         """Prepare a harness. It has no effect until it is entered by `with`.
 
@@ -60,11 +63,11 @@ class Harness:
         when it needs one, so the test does not have to push one. (The requests of a test client would share a pushed
         context, including `db.session`.)
         """
-        self.app = outbox
+        self.app: Outbox = outbox
         """The application's Outbox."""
-        self.clock = Clock()
+        self.clock: Clock = Clock()
         """The clock for due times, leases and limits."""
-        self.max_runs = 1000
+        self.max_runs: int = 1000
         """The number of runs after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
@@ -248,6 +251,9 @@ class Harness:
         """Emit an event in the test's transaction, as `Outbox.emit` does."""
         return self.app.emit(topic, payload, **{"using": self.app, **options})
 
+    def _cure(self, name: str) -> str:
+        return f"harness.app.{name}, since harness.app is the application's Outbox" if hasattr(self.app, name) else ""
+
     def _all(self) -> list[Enqueued]:
         if self._transaction is not None:
             self._transaction.flush()
@@ -380,7 +386,7 @@ class EndlessDrain(AssertionError):
 
 
 class OutboxTests(_Case):
-    """A mixin to list before a TestCase. It provides a Harness as `self.outbox`.
+    """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
 
     In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
     commits as the application would.
@@ -388,7 +394,7 @@ class OutboxTests(_Case):
 
     outboxq_app: Outbox | None = None
     """The application's Outbox. None means the outbox of Django's database `default`."""
-    outbox: Harness
+    harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
 
@@ -401,8 +407,8 @@ class OutboxTests(_Case):
 
     def setUp(self) -> None:
         super().setUp()
-        self.outbox = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
-        self.enterContext(self.outbox)
+        self.harness = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        self.enterContext(self.harness)
 
 
 def _of_django() -> Outbox:

@@ -42,7 +42,7 @@ def context_of(
     With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
     how it ended.
     """
-    bound = task.retry.max_attempts if claim.max_attempts is None else claim.max_attempts
+    bound = task.retry_policy.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
     if keeps_log:
         context.keeps_log = True
@@ -117,9 +117,11 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             seconds = 0.0 if context.began is None else time.monotonic() - context.began
             cause = TimeoutError(str(error)) if isinstance(error, TaskTimeout) else error
             elapsed = claim.started_at - claim.first_started_at + timedelta(seconds=seconds)
-            decide = partial(task.retry.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts)
+            decide = partial(
+                task.retry_policy.next_delay, attempt=claim.attempt, error=cause, max_attempts=claim.max_attempts
+            )
             delay = decide(elapsed=elapsed)
-            if delay is None and task.retry.has_stop and context.step_runner is not None:
+            if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
                 # This is not done earlier, because the sleeps may have to be read from the database.
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
     except ConfigurationError as broken:  # an error of the policy must not hide the task's own error

@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -27,7 +27,7 @@ from ..payload.parameters import ReturnValue, dump_result, parsed_result
 from ..store import NewStep, Store, Written
 from ..store.failure_log import exception_field, sentence
 from ..store.transactions import patience
-from .executor import call_step
+from .executor import call_step, wants_context
 from .failpoints import Failpoint, OnFailpoint
 from .leases import LeaseView
 
@@ -382,7 +382,11 @@ class StepCall:
         """Call the function. Returns its result as JSON, and as it is read back using the annotation. Raises
         StepRefused.
         """
-        value = call_step(self._call, context)
+        try:
+            value = call_step(self._call, context)
+        except TypeError:
+            self._ensure_arguments_fit(context)
+            raise
         if inspect.iscoroutine(value):
             value.close()
             raise StepRefused(
@@ -393,6 +397,19 @@ class StepCall:
             return text, self.load(text)
         except PayloadError as error:
             raise StepRefused(str(error)) from None
+
+    def _ensure_arguments_fit(self, context: TaskContext) -> None:
+        """Raise StepRefused if the function cannot be called with these arguments, which a retry would not change."""
+        function, args, kwargs = self._call
+        with suppress(ValueError):  # its signature is unknown
+            signature = inspect.signature(function)
+            try:
+                signature.bind(*((context, *args) if wants_context(function) else args), **kwargs)
+            except TypeError as misfit:
+                named = getattr(function, "__qualname__", repr(function))
+                raise StepRefused(
+                    f"{self._what}: {named}{signature} was called with other arguments: {misfit}"
+                ) from None
 
     def load(self, text: str | None) -> Any:
         """Return a stored result, as read by the return annotation. Raises PayloadError if it does not match."""

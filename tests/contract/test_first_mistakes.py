@@ -7,11 +7,13 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
+import tenacity
 from click.testing import CliRunner
 from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
@@ -30,6 +32,7 @@ from outboxq import (
     UnsupportedDatabase,
 )
 from outboxq.cli import main
+from outboxq.context import current
 from outboxq.store import transactions
 from tests.waiting import until
 
@@ -93,6 +96,14 @@ def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) ->
             ConfigurationError,
             "an in-memory SQLite database cannot be shared with a worker; give outboxq a file",
         ),
+        (
+            "sqlite://shop.db",
+            ConfigurationError,
+            (
+                "sqlite://shop.db/… names a host, which SQLite does not have; write sqlite:///shop.db, with three slashes, for a file in "
+                "this directory, or four slashes for an absolute path"
+            ),
+        ),
     ],
 )
 def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], sentence: str) -> None:
@@ -114,6 +125,38 @@ def test_a_server_that_does_not_run_is_told_by_the_driver(monkeypatch: pytest.Mo
     for target in (outbox, Session(host)):
         with pytest.raises(OperationalError, match="Connection refused"):
             task.using(target).enqueue()
+
+
+def test_an_enqueue_has_its_own_limit_unless_a_handler_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float | None] = []
+
+    def tries(*_: object) -> tenacity.Retrying:
+        limits.append(transactions._patience.get())
+        return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
+
+    monkeypatch.setattr(transactions.Transactions, "tries", tries)
+    outbox, quick = Outbox(DOWN), Outbox(DOWN, enqueue_timeout=timedelta(milliseconds=200))
+    waiting = outbox.task(name="shop.hello")(lambda: None).using(outbox)
+    hurried = quick.task(name="shop.hello")(lambda: None).using(quick)
+
+    def notes(call: Callable[[], object]) -> list[str]:
+        with pytest.raises(OperationalError) as raised:
+            call()
+        return getattr(raised.value, "__notes__", [])
+
+    assert notes(waiting.enqueue) == ["the enqueue was retried for 5 s, the enqueue_timeout of Outbox(…)"]
+    assert notes(hurried.enqueue) == ["the enqueue was retried for 0.2 s, the enqueue_timeout of Outbox(…)"]
+    assert notes(lambda: quick.emit("paid", using=quick)) != []
+    assert notes(lambda: quick.store.cancel(UUID(int=1))) == []
+    token = current.set(object())  # type: ignore[arg-type]
+    try:
+        assert notes(lambda: outbox.store.get(UUID(int=1))) == notes(quick.store.stats) == []
+        monkeypatch.setattr(transactions.Transactions, "_refuse_to_wait_for_itself", lambda _: None)
+        assert notes(hurried.enqueue) == []
+    finally:
+        current.reset(token)
+    assert limits == [5, 0.2, 0.2, None, None, None, None]
+    refused(InvalidArgument, "enqueue_timeout must be zero or more, not -1", lambda: Outbox(DOWN, enqueue_timeout=-1))
 
 
 # --- the transaction

@@ -378,6 +378,9 @@ def test_async_functions_and_generators_are_refused(outbox, run):
     def generated():
         yield 1
 
+    def named(order_id: int) -> int:
+        return order_id + 1
+
     def call(function):
         return function()
 
@@ -387,9 +390,15 @@ def test_async_functions_and_generators_are_refused(outbox, run):
             (generated, "generator"),
             (functools.partial(call, later), "coroutine"),
             (3, "function"),
+            (
+                named,
+                r"named\(order_id: 'int'\).* was called with other arguments: missing a required argument: 'order_id'",
+            ),
         ):
             with pytest.raises(StepRefused, match=what):
                 ctx.step("it", function)
+        with pytest.raises(TypeError, match="^unsupported operand"):
+            ctx.step("it", named, None)  # type: ignore[arg-type]  # the function's own error is its own
         ctx.step("it", lambda: 1)
 
     handle = outbox.task(name="work", retry=ONCE)(handler).using(outbox).enqueue()

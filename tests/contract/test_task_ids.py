@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from outboxq import Outbox
 from outboxq.cli import main
 from outboxq.cli.console import drawn
 from outboxq.errors import AmbiguousTask, InvalidArgument, TaskNotFound
@@ -38,6 +39,55 @@ def failed(database, **fields):
     data = {"error": "ValueError: no", "exception": "builtins.ValueError"}
     database.store.finish([Outcome(claim=claim, event_type=EventType.FAILED, error="ValueError: no", data=data)])
     return handle.id
+
+
+# -- as a UUID or as text ---------------------------------------------------------------------------------------------
+
+
+BY_ID = {
+    "get": lambda store, one: store.get(one).id,
+    "history": lambda store, one: store.history(one)[0].task_execution_id,
+    "recent_history": lambda store, one: store.recent_history(one, 1)[0].task_execution_id,
+    "attempts": lambda store, one: store.attempts(one),
+    "explain": lambda store, one: store.explain(one).reason,
+    "task_detail": lambda store, one: store.task_detail(one).task.id,
+    "progress": lambda store, one: store.progress([one]),
+    "state_at": lambda store, one: store.log.state_at(one, store.now()).status,
+    "steps": lambda store, one: store.steps.list(one),
+    "tasks": lambda store, one: [len(store.tasks(before=one)), len(store.tasks(after=one)), store.tasks(worker=one)],
+    "set_priority": lambda store, one: store.set_priority(one, 7),
+    "run_now": lambda store, one: store.run_now(one),
+    "reschedule": lambda store, one: store.reschedule(one, store.now()),
+    "schedule_retry": lambda store, one: store.schedule_retry(one, store.now(), 1),
+    "cancel": lambda store, one: store.cancel(one),
+}
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("name", BY_ID)
+def test_an_id_may_be_given_as_its_text(database, name):
+    same, other = (database.add(database.store, delay=timedelta(hours=1)).id for _ in range(2))
+    call = BY_ID[name]
+    known = {"tasks": [0, 1, []], "history": same, "recent_history": same, "get": same, "task_detail": same}
+    found, again = call(database.store, same), call(database.store, str(other))
+    assert found == known.get(name, found)
+    assert again == {"tasks": [1, 0, []]}.get(name, other if name in known else found)
+    with pytest.raises(InvalidArgument, match="^an id is a UUID or its text, not 'banana'"):
+        call(database.store, "banana")
+
+
+def test_the_text_of_dead_letters_and_batches_is_taken_too(database):
+    store = database.store
+    store.redrive(str(failed(database)))
+    store.discard(str(failed(database, queue="other")))
+    outbox = Outbox(database.engine)
+    with outbox.batch(using=outbox) as batch:
+        outbox.task(name="a")(lambda: None).using(batch).enqueue()
+    text = str(batch.id)
+    assert store.batches.get(text).id == batch.id
+    assert sum(store.batches.statuses(text).values()) == len(store.tasks(batch=text)) == 1
+    assert [one.id for one in store.batches.list(before="ffffffff-ffff-ffff-ffff-ffffffffffff")] == [batch.id]
+    assert store.batches.cancel(text) == 1
 
 
 # -- finding ----------------------------------------------------------------------------------------------------------

@@ -22,16 +22,14 @@ from outboxq.cli.serving.worker import EPILOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
 
-NOT_OF_HANDLERS = {
-    "began", "claim", "deadline", "ended", "error", "handler_log", "has_died", "has_ended", "inside", "interruption", "keeps_log", "limit", "outbox",
-    "reported", "step_runner", "steps", "target", "thread", "unit", "was_killed", "was_lost",
-}  # fmt: skip
+NOT_OF_HANDLERS = TaskContext._inner
 """What the worker and the framework's integrations do with a TaskContext."""
 KINDS = {
     "seconds": "seconds",
     "datetime": "`datetime` (aware)",
     "tenacity.BaseRetrying": "tenacity's `Retrying`",
     "Sequence[str]": "several `str`",
+    "Callable[[], Session | None]": "a function that returns a `Session`",
 }
 """Annotations that are said in other words."""
 OF_THE_LIBRARY = "every `Outbox()` that is given no database"
@@ -80,7 +78,7 @@ def markdown(text: str) -> str:
 
 def type_words(annotation: str) -> str:
     """The kinds of values, in words: a number beside a timedelta is in seconds."""
-    kinds = [kind for kind in annotation.split(" | ") if kind != "None"]
+    kinds = [kind for kind in re.split(r" \| (?![^[]*\])", annotation) if kind != "None"]
     if "timedelta" in kinds:
         kinds.remove("float")
         kinds.insert(1, "seconds")
@@ -137,18 +135,31 @@ def members(kind: type) -> Iterator[tuple[str, str, str]]:
     (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
     assert isinstance(definition, ast.ClassDef)
     for node in definition.body:
-        if not isinstance(node, ast.FunctionDef):
+        if not isinstance(node, ast.FunctionDef) or "overload" in map(ast.unparse, node.decorator_list):
             continue
         if node.name == "__init__":
             yield from attributes(node)
         elif not node.name.startswith("_") and node.name not in NOT_OF_HANDLERS:
             said = ast.get_docstring(node)
             assert said, f"{kind.__name__}.{node.name} has no docstring"
-            is_method = "property" not in map(ast.unparse, node.decorator_list)
-            taken = ", ".join(one.arg for one in node.args.args[1:])
+            is_method = {"property", "cached_property"}.isdisjoint(map(ast.unparse, node.decorator_list))
+            taken = parameters(getattr(kind, node.name)) if is_method else ""
             returns = ast.unparse(node.returns) if node.returns else ""
             name = f"{node.name}({taken})" if is_method else node.name
             yield name, "" if is_method else f"`{returns}`".replace(" | ", "` or `"), markdown(truth(said))
+
+
+def parameters(function: Callable[..., object]) -> str:
+    """The parameters of a method as a caller writes them: `name, function, *args, transactional=`."""
+    taken = list(inspect.signature(function).parameters.values())
+    if taken and taken[0].name in {"self", "store"}:
+        taken = taken[1:]
+    signs = {
+        inspect.Parameter.VAR_POSITIONAL: "*{}",
+        inspect.Parameter.VAR_KEYWORD: "**{}",
+        inspect.Parameter.KEYWORD_ONLY: "{}=",
+    }
+    return ", ".join(signs.get(one.kind, "{}").format(one.name) for one in taken)
 
 
 def truth(said: str) -> str:

@@ -10,10 +10,13 @@ import pytest
 
 import outboxq
 from outboxq import Outbox, Task, TaskContext
-from tests.docs import reference
+from outboxq.store import FOR_APPLICATIONS
+from outboxq.testing import Harness
+from tests.docs import objects, reference
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "reference.md").read_text()
+OBJECTS = (ROOT / "docs" / "objects.md").read_text()
 
 
 def test_it_is_what_the_code_says():
@@ -62,4 +65,34 @@ def test_every_exit_code_of_the_commands_is_there():
     codes = {code for name, code in vars(reference.console).items() if name.startswith("EXIT_")}
     assert codes | {0, 1} | set(reference.OF_SIGNALS) == {
         int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)
+    }
+
+
+def test_the_page_of_objects_is_what_the_code_says():
+    assert objects.page() == OBJECTS, "run: python -m tests.docs.objects"
+
+
+def test_each_name_of_the_package_is_on_a_page():
+    assert [name for name in outboxq.__all__ if f"| `{name}` |" not in OBJECTS + TEXT] == []
+
+
+def test_each_name_in_completion_is_on_the_page_of_objects():
+    outbox = Outbox()
+    task = outbox.task(name="a")(lambda: None)
+    targets = {
+        "outbox": outbox,
+        "task": task,
+        "task.using(…)": task.using(),
+        "handle": outboxq.Handle,
+        "harness": Harness(outbox),
+    }
+    left_out = {"outbox": {"integration", "schema", "tasks"}, "handle": {"asking"}}
+    for prefix, target in targets.items():
+        names = {name for name in dir(target) if not name.startswith("_")} - left_out.get(prefix, set())
+        assert {name for name in names if f"`{prefix}.{name}" not in OBJECTS} == set()
+    assert {name for name in FOR_APPLICATIONS if f"`store.{name}" not in OBJECTS} == {
+        "engine",
+        "schema",
+        "ensure_current",
+        "claim_ready_task",
     }

@@ -18,6 +18,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EMBEDDED = '"sqlite:///kiosk.db"'
 
+PYTEST = ("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+
 TASKS = """
 from outboxq.contrib.django import outbox
 
@@ -61,20 +63,7 @@ def test_an_applications_tests(project, database):
         url = make_url(database.url).render_as_string(hide_password=False)
         assert EMBEDDED in kiosk
         (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
-    told = run(
-        project,
-        "pytest",
-        "-q",
-        "-W",
-        "error",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "test_kiosk.py",
-        "test_commits.py",
-        "test_cases.py",
-    )
+    told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_cases.py")
     assert "8 passed" in told, told
     if database.name == "postgresql":  # what the committing test has left
         assert database.counts()[0] == 2
@@ -88,9 +77,17 @@ def test_a_django_projects_tests(project):
     (orders / "tasks.py").write_text(TASKS)
     (project / "settings.py").write_text(SETTINGS)
     assert "Ran 1 test" in run(project, "django", "test", "--settings", "settings", "orders")
+    (project / "conftest.py").unlink()
+    (project / "pytest.ini").write_text(
+        "[pytest]\nDJANGO_SETTINGS_MODULE = settings\nfilterwarnings = error\npythonpath = .\n"
+    )
+    assert "2 passed" in run(project, *PYTEST, "orders/test_receipts.py")
 
 
 @pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
-def test_a_flask_applications_tests(project):
-    """Into a file of SQLite, as it says."""
-    assert "1 passed" in run(project, "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_web.py")
+@pytest.mark.parametrize("plugin", [(), ("-p", "no:flask")], ids=["pytest-flask", "without"])
+def test_a_flask_applications_tests(project, plugin):
+    """Into a file of SQLite, as it says. Neither the outbox nor the application is named."""
+    (project / "conftest.py").unlink()
+    (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
+    assert "1 passed" in run(project, *PYTEST, *plugin, "test_web.py")

@@ -17,7 +17,10 @@ from sqlalchemy.orm import Session
 
 from outboxq import (
     BatchCounts,
+    BoundTask,
+    Chain,
     ChainHandle,
+    ContextTask,
     Emitted,
     Handle,
     Hook,
@@ -117,6 +120,33 @@ def bounded(ctx: TaskContext) -> None:
     ctx.checkpoint()
     if ctx.attempt == ctx.max_attempts:
         ctx.snooze(30)
+
+
+def charge(order_id: int, *, cents: int = 0) -> str:
+    return f"{order_id} {cents}"
+
+
+def charge_in_context(ctx: TaskContext, order_id: int) -> str:
+    return f"{order_id} {ctx.attempt}"
+
+
+def a_step_takes_the_arguments_of_its_function(ctx: TaskContext) -> None:
+    assert_type(ctx.step("a", charge, 1, cents=995), str)
+    assert_type(ctx.step("b", charge_in_context, 1), str)
+    assert_type(ctx.step("c", bare, 1, note="now"), str)
+    assert_type(ctx.step("d", lambda: 17), int)
+    assert_type(ctx.step("e", charge, 1, cents=995, transactional=True), str)
+    ctx.step("f", charge)  # type: ignore[call-overload]
+    ctx.step("g", charge, "wrong")  # type: ignore[call-overload]
+    ctx.step("h", charge, 1, cents="wrong")  # type: ignore[misc, arg-type]
+    ctx.step("i", charge_in_context, "wrong")  # type: ignore[call-overload]
+
+
+def the_types_of_a_batch_and_a_chain_have_names() -> None:
+    chain: Chain[int] = outbox.chain(count_lines.call("may.csv"))
+    bound: BoundTask[[UUID], int] = bare.using(session)  # type: ignore[assignment]
+    takes_context: ContextTask[[int], int] = bare_with_context
+    del chain, bound, takes_context
 
 
 def a_task_is_called_like_its_function() -> None:
@@ -283,6 +313,7 @@ def what_comes_back_has_fields() -> None:
     anything: Handle = handle
     assert_type(anything.result(), Any)
     assert_type(bare.using(session).enqueue_many([(1,), {"order_id": 2}]), list[Handle[str]])
+    assert_type(bare.enqueue_many([(1,), {"order_id": 2}]), list[Handle[str]])
     assert_type(bare.using(session).enqueue_many([(1,), (2,)], idempotency_keys=["a", None]), list[Handle[str]])
     bare.using(session).enqueue_many([(1,)], idempotency_keys=[1])  # type: ignore[list-item]
 

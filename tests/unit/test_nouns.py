@@ -51,7 +51,7 @@ def test_the_order_of_the_lines_of_a_store_has_no_meaning():
 
 
 def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
-    assert [one.__name__ for one in Store.__mro__] == ["Store", "Claiming", "Transactions", "object"]
+    assert [one.__name__ for one in Store.__mro__] == ["Store", "Answering", "Claiming", "Transactions", "object"]
 
 
 def test_what_is_not_about_tasks_stands_by_its_noun():

@@ -28,11 +28,11 @@ from ...task import Task
 from ..framework_store import FrameworkStore
 from .integration import DjangoIntegration, DjangoRegistry
 
-SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
+SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None, "ENQUEUE_TIMEOUT": 5}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION and
-RETENTION are the `version` and the `retention` of each `Outbox`.
+SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
+RETENTION and ENQUEUE_TIMEOUT are the `version`, the `retention` and the `enqueue_timeout` of each `Outbox`.
 """
 
 
@@ -55,6 +55,7 @@ class DjangoOutbox(Outbox):
             integration=DjangoIntegration(alias),
             version=setting("VERSION"),
             retention=setting("RETENTION"),
+            enqueue_timeout=setting("ENQUEUE_TIMEOUT"),
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
@@ -89,8 +90,7 @@ class DjangoOutbox(Outbox):
         )
         with self._choosing:
             if self._chosen is None or self._chosen[0] != database:
-                self._chosen = database, DjangoStore(alias=self.alias, schema=self.schema)
-                self._chosen[1].declared = self.tasks.queues
+                self._chosen = database, self._of_application(DjangoStore(alias=self.alias, schema=self.schema))
             return self._chosen[1]
 
     def task_of(self, task: object) -> Task[..., Any]:

@@ -45,6 +45,10 @@ class DjangoIntegration(Integration):
         if alias != DEFAULT_DB_ALIAS:
             self.front_end = replace(self.front_end, options=shlex.join(["--database", alias]))
 
+    @property
+    def knows_transaction(self) -> bool:
+        return True
+
     def transaction(self) -> AbstractContextManager[object]:
         return present_transaction(self.alias)
 

@@ -75,6 +75,11 @@ class SqliteDialect(Dialect):
         return f"the SQLite file {address}"
 
     def normalize_url(self, url: URL) -> URL:
+        if url.host:
+            raise ConfigurationError(
+                f"sqlite://{url.host}/… names a host, which SQLite does not have; write sqlite:///{url.host}, with three slashes, "
+                "for a file in this directory, or four slashes for an absolute path"
+            )
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url

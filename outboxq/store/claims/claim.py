@@ -103,7 +103,7 @@ class Claiming(Transactions):
         in a row. If the worker of a suspect dies before that, the recovery is not counted.
         """
         positive(limit)
-        identifier(worker_id)
+        worker_id = identifier(worker_id)
         seconds = None if lease is None else duration(lease, "lease").total_seconds()
         if seconds is not None and seconds <= 0:
             raise InvalidArgument("the lease must be positive")

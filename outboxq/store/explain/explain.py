@@ -31,7 +31,7 @@ from ...model.batches import Batch, BatchKind, OnFailed, is_batch, link_of
 from ...model.running import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ...model.wording import plural
-from ..arguments import identifier, positive
+from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
 from ..claims.workers import LiveWorker, live_workers, releases_as_unknown
 from ..producing import batches_sql
@@ -97,14 +97,14 @@ class Outlook:
     """Due time of a Ready task; None for a Running one."""
 
 
-def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Explanation:
+def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Explanation:
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
     A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is read
     from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
-    identifier(task_id)
+    task_id = identifier(task_id)
 
     def work(target: Target) -> Explanation:
         if (row := _one(store, target, task_id)) is None:
@@ -118,11 +118,11 @@ def explain(store: Transactions, task_id: UUID, *, using: object = None) -> Expl
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 
 
-def task_detail(store: Transactions, task_id: UUID, *, events: int = _EVENTS, using: object = None) -> TaskDetail:
+def task_detail(store: Transactions, task_id: AnyId, *, events: int = _EVENTS, using: object = None) -> TaskDetail:
     """Return a task with its explanation and its newest `events` events, in at most five statements. Raises
     TaskNotFound.
     """
-    identifier(task_id)
+    task_id = identifier(task_id)
     positive(events, "events")
 
     def work(target: Target) -> TaskDetail:
@@ -170,7 +170,7 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
     return store.run(work, using=using, begin=Begin.SNAPSHOT) if asked else {}
 
 
-def progress(store: Transactions, task_ids: Iterable[UUID], *, using: object = None) -> Mapping[UUID, Progress]:
+def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:
     """Return the progress of those of these tasks that are running and have reported it, as of their last
     heartbeats.
     """

@@ -20,7 +20,7 @@ from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget
 from ...model import EventType, NewTask, TaskStatus
 from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ...model.options import bad_name, is_name
-from ..arguments import identifier, positive
+from ..arguments import AnyId, identifier, positive
 from ..failure_log import sentence
 from ..task_rows import pack_ids
 from ..tasks.operations import change_all
@@ -115,7 +115,7 @@ class Batches:
         target = self._store.join(using)
         target.forbid_commit(reason)
 
-    def get(self, batch_id: UUID, *, using: object = None) -> Batch:
+    def get(self, batch_id: AnyId, *, using: object = None) -> Batch:
         """Return the batch. Raises BatchNotFound."""
         rows = self._store.run_one(batches_sql.get, batch_id=identifier(batch_id), using=using)
         if not rows:
@@ -123,14 +123,14 @@ class Batches:
         return batch_of(rows[0])
 
     def list(
-        self, *, limit: int = 100, before: UUID | None = None, only_open: bool = False, using: object = None
+        self, *, limit: int = 100, before: AnyId | None = None, only_open: bool = False, using: object = None
     ) -> builtins.list[Batch]:
         """Return up to `limit` batches with ids below `before`, newest first; with `only_open`, only unfinished ones."""
         asked: dict[str, Any] = {"limit": positive(limit), "before": _LAST if before is None else identifier(before)}
         found = batches_sql.newest_open if only_open else batches_sql.newest
         return [batch_of(row) for row in self._store.run_one(found, using=using, **asked)]
 
-    def statuses(self, batch_id: UUID, *, using: object = None) -> dict[TaskStatus, int]:
+    def statuses(self, batch_id: AnyId, *, using: object = None) -> dict[TaskStatus, int]:
         """Count the tasks of a batch by status, including the `then` tasks. This reads all of them."""
         rows = self._store.run_one(batches_sql.statuses, batch_id=identifier(batch_id), using=using)
         return {TaskStatus(row["status"]): row["tasks"] for row in rows}
@@ -179,7 +179,7 @@ class Batches:
 
     def cancel(
         self,
-        batch_id: UUID,
+        batch_id: AnyId,
         *,
         reason: str = "",
         force: bool = False,

@@ -42,7 +42,6 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from re import ASCII, fullmatch
 from typing import Any, Self
-from uuid import UUID
 
 import sqlalchemy as sa
 
@@ -54,7 +53,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, ExecutionEvent
 from ...model.history import TaskState, replay
-from ..arguments import aware, positive
+from ..arguments import AnyId, aware, positive
 from ..transactions import Transactions
 from .tasks import event_of, events_of
 
@@ -163,7 +162,7 @@ class EventLog:
         before = max(0, end.sequence_num - positive(count, "count"))
         return TailCursor(sequence_num=before, settled=before)
 
-    def state_at(self, task_id: UUID, when: datetime, *, using: object = None) -> TaskState | None:
+    def state_at(self, task_id: AnyId, when: datetime, *, using: object = None) -> TaskState | None:
         """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did
         not exist yet.
 

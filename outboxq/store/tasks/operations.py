@@ -22,7 +22,7 @@ from ...model.batches import BatchKind, link_of
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from .. import task_rows
-from ..arguments import aware, identifier
+from ..arguments import AnyId, aware, identifier
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import tasks
@@ -45,7 +45,7 @@ _ALLOWED = {
 
 def schedule_retry(
     store: Transactions,
-    task_id: UUID,
+    task_id: AnyId,
     retry_at: datetime,
     new_attempt: int,
     *,
@@ -66,7 +66,7 @@ def schedule_retry(
 
 
 def reschedule(
-    store: Transactions, task_id: UUID, at: datetime, *, take_key_back: bool = False, using: object = None
+    store: Transactions, task_id: AnyId, at: datetime, *, take_key_back: bool = False, using: object = None
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
@@ -82,7 +82,7 @@ def reschedule(
 
 
 def cancel(
-    store: Transactions, task_id: UUID, *, reason: str = "", force: bool = False, using: object = None
+    store: Transactions, task_id: AnyId, *, reason: str = "", force: bool = False, using: object = None
 ) -> TaskStatus:
     """Cancel the task; returns its new status.
 
@@ -94,7 +94,7 @@ def cancel(
 
 
 def redrive(
-    store: Transactions, task_id: UUID, *, take_key_back: bool = False, reason: str = "", using: object = None
+    store: Transactions, task_id: AnyId, *, take_key_back: bool = False, reason: str = "", using: object = None
 ) -> None:
     """Redrive a dead letter: run it again, from its first attempt, due now.
 
@@ -106,7 +106,7 @@ def redrive(
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
 
-def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> None:
+def discard(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> None:
     """Discard a dead letter: it becomes Cancelled with the event `task_discarded`, and no longer holds its key.
 
     Raises TaskNotFound; InvalidTransition unless Failed.
@@ -114,7 +114,7 @@ def discard(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
     _move(store, task_id, EventType.DISCARDED, using, reason=reason)
 
 
-def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: object = None) -> bool:
+def run_now(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> bool:
     """Make a task due now that is delayed or is waiting for its retry. Returns False, and writes nothing, if it is
     already due.
 
@@ -124,7 +124,7 @@ def run_now(store: Transactions, task_id: UUID, *, reason: str = "", using: obje
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
 
-def set_priority(store: Transactions, task_id: UUID, priority: int, *, reason: str = "", using: object = None) -> bool:
+def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: str = "", using: object = None) -> bool:
     """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if it already
     has that priority.
 
@@ -147,9 +147,9 @@ class Change(TypedDict, total=False):
 
 
 def _move(
-    store: Transactions, task_id: UUID, event_type: EventType, using: object, **change: Unpack[Change]
+    store: Transactions, task_id: AnyId, event_type: EventType, using: object, **change: Unpack[Change]
 ) -> TaskStatus:
-    request = str(uuid7())
+    task_id, request = identifier(task_id), str(uuid7())
     work = moving(store, task_id, event_type, request, **change)
     return store.run(work, using=using, done=lambda target: _status_if_done(target, task_id, request))
 
@@ -163,7 +163,7 @@ def moving(
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
     data = event_data({"reason": reason} if reason else {})
     details = change.get("attempt"), change.get("retry_at"), data
-    row = marked((identifier(task_id), event_type.value, status_after.value, *details), request)
+    row = marked((task_id, event_type.value, status_after.value, *details), request)
 
     def work(target: Target) -> TaskStatus:
         values = store.values(
@@ -229,9 +229,9 @@ def _check_moment(moment: datetime, name: str) -> None:
         raise InvalidArgument(f"{name} must be in the years 1970 to 9000 (UTC), not {moment}")
 
 
-def _reschedule(store: Transactions, task_id: UUID, using: object, *, priority: int | None, reason: str) -> bool:
+def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority: int | None, reason: str) -> bool:
     """Set the priority of a waiting task, or make it due now if the priority is None."""
-    identifier(task_id)
+    task_id = identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
     def work(target: Target) -> bool:

@@ -21,7 +21,7 @@ from ...model import Claim, EventType, TaskStatus
 from ...model.running import Step
 from ...model.uuid7 import uuid7
 from .. import task_rows
-from ..arguments import identifier, parameters
+from ..arguments import AnyId, identifier, parameters
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import operations
@@ -101,7 +101,7 @@ class Steps:
 
     def rewind(
         self,
-        task_id: UUID,
+        task_id: AnyId,
         from_step: str,
         *,
         take_key_back: bool = False,
@@ -115,7 +115,7 @@ class Steps:
         `task_rewound`. Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or
         Failed; DuplicateTask.
         """
-        identifier(task_id)
+        task_id = identifier(task_id)
         request, count = str(uuid7()), 0
 
         def work(target: Target) -> int:
@@ -134,8 +134,9 @@ class Steps:
 
         return self._store.run(work, using=using, done=done)
 
-    def after(self, task_id: UUID, from_step: str, *, using: object = None) -> builtins.list[Step]:
+    def after(self, task_id: AnyId, from_step: str, *, using: object = None) -> builtins.list[Step]:
         """Return the steps that `rewind` from this step would delete now. Raises the same errors, except DuplicateTask."""
+        task_id = identifier(task_id)
 
         def work(target: Target) -> builtins.list[Step]:
             status = _status(target, task_id)
@@ -143,7 +144,6 @@ class Steps:
                 raise _refused(task_id, status)
             return _from(target, task_id, from_step)
 
-        identifier(task_id)
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def _make_due(self, target: Target, task_id: UUID, request: str, *, reason: str, take_key_back: bool) -> None:
@@ -169,7 +169,7 @@ class Steps:
                 return
         raise InvalidTransition(f"task {task_id} keeps being claimed and released; try to rewind it again")
 
-    def list(self, task_id: UUID, *, using: object = None) -> builtins.list[Step]:
+    def list(self, task_id: AnyId, *, using: object = None) -> builtins.list[Step]:
         """Return the completed steps and the begun sleeps of a task, in order."""
         rows = self._store.run_one(of_task, task_id=identifier(task_id), using=using)
         return [Step(**row) for row in rows]

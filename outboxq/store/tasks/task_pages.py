@@ -27,7 +27,7 @@ from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus
 from ...model.batches import is_batch
 from ...model.periods import first_id
-from ..arguments import aware, identifier, parameters, positive, storable
+from ..arguments import AnyId, aware, identifier, parameters, positive, storable
 from ..transactions import Transactions
 from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
@@ -77,9 +77,9 @@ class TaskFilters(TypedDict, total=False):
 class PageFilters(TaskFilters, total=False):
     """Filters for a page of tasks."""
 
-    worker: UUID | None
+    worker: AnyId | None
     """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
-    batch: UUID | None
+    batch: AnyId | None
     """The batch or chain that the task belongs to or follows."""
 
 
@@ -87,8 +87,8 @@ def tasks(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    before: UUID | None = None,
-    after: UUID | None = None,
+    before: AnyId | None = None,
+    after: AnyId | None = None,
     limit: int = 100,
     using: object = None,
     **wanted: Unpack[PageFilters],
@@ -116,8 +116,8 @@ def task_page(
     store: Transactions,
     *,
     status: TaskStatus | None = None,
-    before: UUID | None = None,
-    after: UUID | None = None,
+    before: AnyId | None = None,
+    after: AnyId | None = None,
     limit: int = 100,
     using: object = None,
     **wanted: Unpack[PageFilters],
@@ -152,8 +152,9 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _batch_id(batch_id: UUID) -> UUID:
-    if not is_batch(identifier(batch_id)):
+def _batch_id(given: AnyId) -> UUID:
+    batch_id = identifier(given)
+    if not is_batch(batch_id):
         raise InvalidArgument(f"{batch_id} is not the id of a batch or a chain")
     return batch_id
 
@@ -199,8 +200,8 @@ def _page(
     status: TaskStatus | None,
     values: Mapping[str, Any],
     limit: int,
-    before: UUID | None,
-    after: UUID | None,
+    before: AnyId | None,
+    after: AnyId | None,
 ) -> TaskPage:
     if status is not None and not isinstance(status, TaskStatus):
         raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
@@ -221,7 +222,9 @@ def _page(
     if after is not None and up:
         listed = found[-limit:]
         return page(
-            tasks=listed, newer=listed[0].id if rest else ended, older=listed[-1].id if listed else next_id(after)
+            tasks=listed,
+            newer=listed[0].id if rest else ended,
+            older=listed[-1].id if listed else next_id(identifier(after)),
         )
     listed = found[:limit]
     newer = listed[0].id if listed else UUID(int=max(0, given["to_id"].int - 1))

@@ -18,7 +18,7 @@ from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ...model.batches import link_of
 from ...model.running import LogLine, Progress, log_of, omitted_of, progress_of
-from ..arguments import identifier, positive
+from ..arguments import AnyId, identifier, positive
 from ..transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
@@ -59,21 +59,21 @@ def now(store: Transactions, *, using: object = None) -> datetime:
     return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
 
 
-def get(store: Transactions, task_id: UUID, *, using: object = None) -> TaskExecution:
+def get(store: Transactions, task_id: AnyId, *, using: object = None) -> TaskExecution:
     """Return one task execution. Raises TaskNotFound."""
     rows = store.run_one(select_task, task_id=identifier(task_id), using=using)
     if not rows:
-        raise no_task(task_id)
+        raise no_task(identifier(task_id))
     return execution_of(rows[0])
 
 
-def history(store: Transactions, task_id: UUID, *, using: object = None) -> list[ExecutionEvent]:
+def history(store: Transactions, task_id: AnyId, *, using: object = None) -> list[ExecutionEvent]:
     """Return the events of the task, oldest first; empty for an unknown task."""
     rows = store.run_one(select_history, task_id=identifier(task_id), using=using)
     return [event_of(row) for row in rows]
 
 
-def recent_history(store: Transactions, task_id: UUID, limit: int, *, using: object = None) -> list[ExecutionEvent]:
+def recent_history(store: Transactions, task_id: AnyId, limit: int, *, using: object = None) -> list[ExecutionEvent]:
     """Return the newest events of the task, at most `limit`, oldest first; empty for an unknown task. The cost does not
     grow with the length of the history.
     """
@@ -88,7 +88,7 @@ def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object
     return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
 
-def attempts(store: Transactions, task_id: UUID, *, using: object = None) -> list[Attempt]:
+def attempts(store: Transactions, task_id: AnyId, *, using: object = None) -> list[Attempt]:
     """Return each attempt at the task, oldest first; empty for a task that was never claimed. Raises TaskNotFound."""
     return attempts_of(events_of(store, task_id, using))
 
@@ -164,10 +164,10 @@ def digits_of(text: str) -> str:
     return digits
 
 
-def events_of(store: Transactions, task_id: UUID, using: object) -> list[ExecutionEvent]:
+def events_of(store: Transactions, task_id: AnyId, using: object) -> list[ExecutionEvent]:
     """Return the task's history. Raises TaskNotFound."""
     if not (events := history(store, task_id, using=using)):
-        raise no_task(task_id)
+        raise no_task(identifier(task_id))
     return events
 
 

@@ -225,7 +225,7 @@ def _retry_wait(detail: TaskDetail) -> timedelta | None:
 def _policy(request: PageRequest, task: TaskExecution) -> str:
     """Return the retry policy of the task in words; "" if this process does not know the task."""
     with suppress(UnknownTask):
-        return repr(request.outbox.tasks.get(task.task_name).retry)
+        return repr(request.outbox.tasks.get(task.task_name).retry_policy)
     return ""
 
 

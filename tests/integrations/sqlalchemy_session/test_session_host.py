@@ -86,12 +86,13 @@ def test_a_task_is_enqueued_in_the_transaction_of_the_present_session(engine, da
     assert database.counts() == (0, 0, 0)
     kept = follow.enqueue(2)
     with pytest.raises(ZeroDivisionError), session.begin_nested():
-        follow.enqueue(3)
+        follow.enqueue_many([(3,), (4,)])
         raise ZeroDivisionError
+    several = follow.enqueue_many([(5,), {"n": 6}], idempotency_keys=["five", None])
     session.commit()
     session.remove()
-    assert database.rows("SELECT count(*) FROM task_executions") == [(1,)]
-    assert outbox.store.get(kept.id).status == "Ready"
+    assert {row[0] for row in database.rows("SELECT args FROM task_executions")} == {f'{{"n":{n}}}' for n in (2, 5, 6)}
+    assert {outbox.store.get(one.id).status for one in (kept, *several)} == {"Ready"}
 
 
 def test_a_function_says_which_session_is_the_present_one_and_may_know_none(engine, database):

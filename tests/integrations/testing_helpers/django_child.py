@@ -55,55 +55,55 @@ def names():
 class Common(OutboxTests):
     def test_what_is_enqueued_runs_on_djangos_connection(self):
         assert names() == []
-        self.outbox.refute_enqueued()
+        self.harness.refute_enqueued()
         with transaction.atomic():
             plain.using(delay=60).enqueue("later")
             joined.enqueue("one")
-        self.outbox.assert_enqueued(joined, "one", times=1)
-        assert [ran.task_name for ran in self.outbox.drain()] == ["shop.joined", "shop.plain"]
-        self.outbox.clock.advance(60)
-        assert [ran.args["name"] for ran in self.outbox.drain()] == ["later"]
+        self.harness.assert_enqueued(joined, "one", times=1)
+        assert [ran.task_name for ran in self.harness.drain()] == ["shop.joined", "shop.plain"]
+        self.harness.clock.advance(60)
+        assert [ran.args["name"] for ran in self.harness.drain()] == ["later"]
         assert names() == ["later", "one", "one again"]
 
     def test_a_rolled_back_block_enqueued_nothing(self):
         with self.assertRaises(ZeroDivisionError), transaction.atomic():
             plain.enqueue("one")
             raise ZeroDivisionError
-        self.outbox.refute_enqueued(plain)
+        self.harness.refute_enqueued(plain)
         plain.enqueue("two")
-        assert len(self.outbox.drain()) == 1
+        assert len(self.harness.drain()) == 1
 
     def test_errors_are_raised_and_leave_the_connection_usable(self):
         write("one")
         plain.enqueue("one")
         plain.enqueue("two")
         with self.assertRaises(IntegrityError):
-            self.outbox.drain()
+            self.harness.drain()
         joined.enqueue("bad")
         with self.assertRaises(ValueError) as raised:
-            self.outbox.drain()
+            self.harness.drain()
         assert "in task shop.joined(name='bad'), attempt 1" in raised.exception.__notes__[0]
         assert names() == ["one", "two"]
-        self.outbox.refute_enqueued(plain, "bad again")
+        self.harness.refute_enqueued(plain, "bad again")
         Row.objects.filter(model="one").delete()
-        ran = self.outbox.drain(until=60, raises=False)
+        ran = self.harness.drain(until=60, raises=False)
         assert [(one.args["name"], one.attempt, one.outcome.value) for one in ran] == [
             ("one", 2, "task_completed"),
             ("bad", 2, "task_failed"),
         ]
 
     def test_inline(self):
-        with self.outbox.inline(), transaction.atomic():
+        with self.harness.inline(), transaction.atomic():
             joined.enqueue("one")
             assert names() == ["one", "one again"]
-        with self.outbox.inline(), self.assertRaises(ValueError), transaction.atomic():
+        with self.harness.inline(), self.assertRaises(ValueError), transaction.atomic():
             joined.enqueue("bad")
 
     def test_results(self):
         handle = plain.enqueue("one")
         with self.assertRaisesRegex(TimeoutError, "in a test, only drain"):
             handle.result(timeout=5)
-        self.outbox.drain()
+        self.harness.drain()
         assert handle.result(timeout=5) is None
         with self.assertRaisesRegex(TaskNotFound, "there is no task"):
             outbox.result(UUID(int=1), timeout=5)
@@ -111,8 +111,8 @@ class Common(OutboxTests):
     def test_the_outboxs_own_transactions(self):
         handle = plain.using(outbox).enqueue("one")
         outbox.store.cancel(handle.id)
-        self.outbox.assert_enqueued(plain, "one", status="Cancelled")
-        assert self.outbox.run(joined, "two").result is None
+        self.harness.assert_enqueued(plain, "one", status="Cancelled")
+        assert self.harness.run(joined, "two").result is None
         assert names() == ["two"]
         assert outbox.store.verify() == []
 

@@ -163,12 +163,12 @@ def test_unittest(shop, connection, session):
 
         def test_one(self):
             shop.receipt.using(session).enqueue(7)
-            self.outbox.assert_enqueued(shop.receipt, 7)
-            self.outbox.drain()
+            self.harness.assert_enqueued(shop.receipt, 7)
+            self.harness.drain()
 
         def test_two(self):
-            self.outbox.refute_enqueued(shop.receipt)
-            self.outbox.assert_enqueued(shop.receipt)
+            self.harness.refute_enqueued(shop.receipt)
+            self.harness.assert_enqueued(shop.receipt)
 
     result = unittest.TestResult()
     unittest.defaultTestLoader.loadTestsFromTestCase(Case).run(result)

@@ -23,27 +23,27 @@ def outboxq_using(connection):
 
 
 @pytest.mark.parametrize("order_id", [1, 2])
-def test_each_test_begins_with_nothing(outbox, shop, session, order_id):
-    assert isinstance(outbox, Harness)
-    outbox.refute_enqueued()
+def test_each_test_begins_with_nothing(harness, shop, session, order_id):
+    assert isinstance(harness, Harness)
+    harness.refute_enqueued()
     shop.receipt.using(session).enqueue(order_id)
-    outbox.assert_enqueued(shop.receipt, order_id, times=1)
-    assert [ran.result for ran in outbox.drain()] == [f"receipt {order_id}"]
+    harness.assert_enqueued(shop.receipt, order_id, times=1)
+    assert [ran.result for ran in harness.drain()] == [f"receipt {order_id}"]
 
 
-def test_a_miss_is_shown_at_the_line_of_the_test(outbox, shop):
+def test_a_miss_is_shown_at_the_line_of_the_test(harness, shop):
     with pytest.raises(AssertionError) as raised:
-        outbox.assert_enqueued(shop.receipt, 2)
+        harness.assert_enqueued(shop.receipt, 2)
     assert [str(entry.path) for entry in raised.traceback.filter(raised)] == [__file__]
 
 
 class TestAFixtureOfTheSameName:
     @pytest.fixture
-    def outbox(self):
+    def harness(self):
         return "mine"
 
-    def test_is_the_applications(self, outbox):
-        assert outbox == "mine"
+    def test_is_the_applications(self, harness):
+        assert harness == "mine"
 
 
 def test_it_is_there_and_costs_nothing_where_it_is_not_used(pytestconfig):
@@ -56,6 +56,11 @@ def test_an_application_is_named_in_the_configuration(monkeypatch):
     found = Outbox()
     monkeypatch.setattr(sys.modules["outboxq.testing"], "app", found, raising=False)
     assert pytest_outboxq.named("outboxq.testing:app") is found
+
+
+def test_a_project_without_outboxq_is_not_found():
+    assert pytest_outboxq.of_django() is None
+    assert pytest_outboxq.of_flask(None) is None
 
 
 @pytest.mark.parametrize(

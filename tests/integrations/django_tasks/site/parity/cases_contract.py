@@ -281,15 +281,15 @@ class HelpedCases(OutboxTests, TestCase):
 
     def test_drain(self):
         result, failing = tasks.echo.enqueue(1, two=3), tasks.never_lucky.enqueue()
-        self.outbox.assert_enqueued("parity.tasks.echo", [1], kwargs={"kwargs": {"two": 3}})
-        self.outbox.drain(raises=False)
+        self.harness.assert_enqueued("parity.tasks.echo", [1], kwargs={"kwargs": {"two": 3}})
+        self.harness.drain(raises=False)
         for one in (result, failing):
             one.refresh()
         self.assertEqual((result.status, result.return_value), ("SUCCESSFUL", [[1], {"two": 3}]))
         self.assertEqual((failing.status, failing.attempts), ("FAILED", 3))
 
     def test_inline(self):
-        with self.outbox.inline():
+        with self.harness.inline():
             self.assertEqual(tasks.calculate_meaning_of_life.enqueue().return_value, 42)
 
 
