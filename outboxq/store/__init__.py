@@ -7,6 +7,7 @@ from functools import cached_property
 # `as` makes a name public to type checkers.
 from . import retention
 from . import verify as checks
+from .actions import Actions
 from .arguments import queue_names as queue_names
 from .claims import due, ends, recovery, units_of_work
 from .claims import workers as live_workers
@@ -159,6 +160,7 @@ class Store(Claiming):
     prune = retention.prune
 
     # By noun
+    actions = cached_property(Actions)
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)
