@@ -24,6 +24,7 @@ from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
 from .model.unknown_options import OF_A_POLICY, naming_options
+from .model.wording import span
 
 # Tasks that failed at the same time must not be retried at the same time.
 _FULL_JITTER = tenacity.wait_random_exponential(multiplier=2, max=3600)
@@ -98,6 +99,15 @@ class RetryPolicy:
         """Return whether anything besides the number of attempts can end the retries."""
         return self.stop is not tenacity.stop_never
 
+    @property
+    def words(self) -> str:
+        """The policy in words, such as "up to 10 attempts, random waits that grow from at most 2 s to at most 1 h"."""
+        bound = "one attempt" if self.max_attempts == 1 else f"up to {self.max_attempts} attempts"
+        if self.max_attempts is None:
+            bound = "attempts until its stop= ends them" if self.has_stop else "attempts without a limit"
+        only = "" if self.retry is tenacity.retry_always else ", only after errors that its retry= allows"
+        return bound if self.max_attempts == 1 else f"{bound}, {_wait_in_words(self.wait)}{only}"
+
     def next_delay(
         self, *, attempt: int, error: BaseException, max_attempts: int | None, elapsed: timedelta
     ) -> timedelta | None:
@@ -136,6 +146,32 @@ _LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for e
 _brief = reprlib.Repr()  # copes with a __repr__ that raises, so that the task can still become Failed
 _brief.maxother = 500
 _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
+
+
+def _wait_in_words(wait: Any) -> str:
+    """Return the waits between attempts in words. A function or a rarer object of tenacity is named."""
+    given = vars(wait) if isinstance(wait, wait_base) else {}
+    longest = given.get("max", math.inf)
+    to = f" to at most {_in_words(longest)}" if longest <= _LONGEST.total_seconds() else ""
+    kind = type(wait)
+    if kind is tenacity.wait_none or (kind is tenacity.wait_fixed and not given["wait_fixed"]):
+        return "without a wait"
+    if kind is tenacity.wait_fixed:
+        return f"{_in_words(given['wait_fixed'])} apart"
+    if kind is tenacity.wait_random:
+        return f"random waits of {_in_words(given['wait_random_min'])} to {_in_words(given['wait_random_max'])}"
+    if kind is tenacity.wait_random_exponential:
+        return f"random waits that grow from at most {_in_words(given['multiplier'])}{to}"
+    if kind is tenacity.wait_exponential:
+        return f"waits that grow from {_in_words(given['multiplier'])}{to}"
+    if kind is tenacity.wait_incrementing:
+        return f"waits that grow from {_in_words(given['start'])} by {_in_words(given['increment'])}{to}"
+    return f"waits of {getattr(wait, '__name__', kind.__name__)}"
+
+
+def _in_words(seconds: float) -> str:
+    """Return a wait without needless decimals: 2 s, 1.5 s, 10 min."""
+    return f"{seconds:g} s" if seconds < 10 else span(seconds)
 
 
 def _strategy(name: str, value: Any) -> Any:

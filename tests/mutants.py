@@ -765,7 +765,7 @@ MUTANTS = (
     Mutant(
         "a change of many also takes what failed after the question",
         "outboxq/task/built_in.py",
-        (("return act(reason=reason, snapshot=self.snapshot, limit", "return act(reason=reason, limit"),),
+        (('"reason": reason, "snapshot": self.snapshot, "limit"', '"reason": reason, "limit"'),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
@@ -800,9 +800,38 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_databases.py",),
     ),
     Mutant(
+        "a change whose commit was not answered is made twice by a person's command",
+        "outboxq/store/actions.py",
+        (("return made[0] if made and target.run(is_written", "return None if made and target.run(is_written"),),
+        ("tests/contract/test_actions.py",),
+    ),
+    Mutant(
+        "a bulk change is recorded outside its transactions, after its first batch only",
+        "outboxq/store/tasks/operations.py",
+        (("if on_change is not None and (moved or asked):", "if on_change is not None and asked:"),),
+        ("tests/contract/test_actions.py",),
+    ),
+    Mutant(
+        "retention deletes the records of recent changes by people",
+        "outboxq/store/actions.py",
+        (
+            (
+                "is_old = sa.and_(_action.at < _older, _action.at < g.later(g.now, _least))",
+                "is_old = _action.at < _older",
+            ),
+        ),
+        ("tests/contract/test_actions.py",),
+    ),
+    Mutant(
+        "the link of a cure loses the filters of its command",
+        "outboxq/web/pages/actions.py",
+        (("return {str(name): value for name, value in zip(names, values, strict=True)}", "return {}"),),
+        ("tests/integrations/dashboard/test_links_of_cures.py",),
+    ),
+    Mutant(
         "a second click starts a second task that changes many",
         "outboxq/web/pages/bulk.py",
-        (("using(request.outbox, idempotency_key=wanted.digest)", "using(request.outbox)"),),
+        (("using(target, idempotency_key=wanted.digest)", "using(target)"),),
         ("tests/integrations/dashboard/test_bulk.py",),
     ),
     Mutant(
@@ -968,8 +997,8 @@ MUTANTS = (
         "outboxq/store/tasks/operations.py",
         (
             (
-                "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)",
-                "_move(store, task_id, EventType.RETRY_SCHEDULED, using, attempt=1, retry_at=at)",
+                "_move(store, task_id, EventType.RESCHEDULED, using, retry_at=at, reason=reason)",
+                "_move(store, task_id, EventType.RETRY_SCHEDULED, using, attempt=1, retry_at=at, reason=reason)",
             ),
         ),
         ("tests/contract/test_cli_log.py",),

@@ -143,6 +143,7 @@ SQLITE_CHECKS = {
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
     "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
     "maintenance_jobs": _sqlite_instants("due_at", "done_at"),
+    "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
     "task_steps": {
         **_sqlite_ids("task_execution_id"),
         **_sqlite_texts("name", "result"),
@@ -200,6 +201,7 @@ TABLES = (
     "task_steps",
     "task_batches",
     "task_batch_changes",
+    "operator_actions",
 )
 FUNCTIONS = (
     "outboxq_notify",
@@ -228,6 +230,7 @@ def upgrade() -> None:
     _statistics()
     _steps()
     _batches()
+    _operators()
     if _is_postgresql():
         _trigger()
         _enqueue_function()
@@ -420,6 +423,7 @@ def _queues() -> None:
         "queue_settings",
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("paused_at", instant),
+        sa.Column("pause_reason", sa.Text()),
         sa.Column("concurrency_limit", sa.Integer()),
         sa.Column("rate_limit", sa.Integer()),
         sa.Column("rate_seconds", seconds),
@@ -623,6 +627,24 @@ def _batches() -> None:
     _store("task_batch_changes", RESTLESS)
     for statement in BATCHES_ON_POSTGRESQL if _is_postgresql() else BATCHES_ON_SQLITE:
         op.execute(statement)
+
+
+def _operators() -> None:
+    op.create_table(
+        "operator_actions",
+        sa.Column("id", sa.Uuid(), nullable=False),
+        sa.Column("at", instant, nullable=False),
+        sa.Column("operator", sa.Text()),
+        sa.Column("interface", sa.Text(), nullable=False),
+        sa.Column("action", sa.Text(), nullable=False),
+        sa.Column("target", sa.Text()),
+        sa.Column("details", sa.Text(), nullable=False),
+        sa.Column("reason", sa.Text()),
+        sa.Column("changed", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_operator_actions"),
+        *_checks("operator_actions"),
+    )
+    op.create_index("ix_operator_actions_target", "operator_actions", ["target", "id"])
 
 
 def _trigger() -> None:

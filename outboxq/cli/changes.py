@@ -7,18 +7,21 @@ filter. It does not ask before it changes a single id.
 
 from __future__ import annotations
 
+import getpass
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from select import select
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from ..model.actions import Interface, NewAction, Operator
 from ..model.wording import grouped, plain
 from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
@@ -30,7 +33,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
 
+    from ..database.target import Target as Transaction
     from ..store import Count, Store
+
+T = TypeVar("T")
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
@@ -302,6 +309,33 @@ _TARGETS = {
 }
 
 
+OPERATOR: Final = "OUTBOXQ_OPERATOR"
+
+
+def present_operator() -> Operator:
+    """Return the person at the command line: the name in OUTBOXQ_OPERATOR or, failing that, the login name."""
+    name = os.environ.get(OPERATOR, "").strip()
+    if not name:
+        with suppress(KeyError, OSError):  # a container may run as a user id without a name
+            name = getpass.getuser()
+    return Operator(interface=Interface.COMMAND_LINE, name=name)
+
+
+def recorded(
+    store: Store,
+    action: str,
+    target: str | None,
+    change: Callable[[Transaction], T],
+    *,
+    details: Mapping[str, Any] = _NOTHING,
+    reason: str = "",
+    number: Callable[[T], int] = lambda _: 1,
+) -> T:
+    """Make a change that is not a verb, and record it under this action in the same transaction."""
+    new = NewAction(operator=present_operator(), action=action, target=target, details=details, reason=reason)
+    return store.actions.record(new, change, number=number)
+
+
 def say(_store: Store, outcome: Outcome) -> None:
     """Print the outcome's answer if it has one, otherwise its sentence."""
     tell(outcome.answer or outcome.sentence, outcome.record)
@@ -322,7 +356,8 @@ def with_fields(*fields: Field) -> Add[Any]:
 def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Command:
     def act(store: Store, target: Any, **values: Any) -> None:
         try:
-            outcome = verb.do(store, store.find(target) if verb.noun is Noun.TASK else target, **values)
+            found = store.find(target) if verb.noun is Noun.TASK else target
+            outcome = verb.do(store, found, operator=present_operator(), **values)
         except ValueMissing as error:
             raise click.UsageError(str(error)) from None
         show(store, outcome)

@@ -19,7 +19,7 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
 from ..operating.verbs import REMOVE, Noun, Outcome
-from .changes import Exactly, add_verbs, changed, confirmed, say, yes_option
+from .changes import Exactly, add_verbs, changed, confirmed, present_operator, recorded, say, with_fields, yes_option
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
@@ -163,7 +163,7 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     changed. With APP, the task's declared options are the defaults, and the arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
-    _print_one(store, store.schedules.put(new))
+    _print_one(store, _put(store, "schedule add", new))
 
 
 @schedule.command("add-retention")
@@ -179,14 +179,22 @@ def add_retention(store: Store, age: timedelta) -> None:
     from ..task.built_in import PRUNE, retention_schedule
 
     outbox = present_outbox() or Outbox()
-    _print_one(store, store.schedules.put(retention_schedule(outbox.tasks.get(PRUNE), age)))
+    _print_one(store, _put(store, "schedule add-retention", retention_schedule(outbox.tasks.get(PRUNE), age)))
+
+
+def _put(store: Store, action: str, new: NewSchedule) -> Schedule:
+    details = {"task": new.task_name, "rule": new.rule, "tz": new.tz}
+    return recorded(
+        store, action, new.name, lambda transaction: store.schedules.put(new, using=transaction), details=details
+    )
 
 
 @schedule.command()
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Change nothing. Print the schedule.")
+@with_fields(*REMOVE.fields)
 @database_options
-def remove(store: Store, name: str, *, dry_run: bool) -> None:
+def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
     """Delete a schedule.
 
     Its planted ticks that are not due yet are cancelled. If APP declares the schedule, the next worker of APP stores it
@@ -197,7 +205,7 @@ def remove(store: Store, name: str, *, dry_run: bool) -> None:
         sentence = f"{found.name!r}, which enqueues {found.task_name} {sentence_of(found)}, would be deleted"
         tell(sentence, {"name": name, "removed": False})
         return
-    say(store, REMOVE.do(store, name))
+    say(store, REMOVE.do(store, name, operator=present_operator(), reason=reason))
 
 
 @schedule.command()
@@ -218,7 +226,13 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
     if not dry_run:
         what = f"ticks of the schedule {name!r} from {start} to before {end}"
         confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
-    ticks = fill(dry_run=dry_run)
+    if dry_run:
+        ticks = fill(dry_run=True)
+    else:
+        details = {"from": _in_zone(start, tz), "to": _in_zone(end, tz)}
+        ticks = recorded(
+            store, "schedule backfill", name, lambda transaction: fill(using=transaction), details=details, number=len
+        )
     if wants_json():
         change = changed("enqueued", len(ticks), Exactly(number=len(ticks)), dry_run=dry_run)
         write_json(merged(change, {"ticks": ticks}))

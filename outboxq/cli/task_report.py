@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -17,7 +18,7 @@ from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
 from ..operating.verbs import REASON, TAKE_KEY_BACK
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed, with_fields
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, present_operator, recorded, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
@@ -241,7 +242,17 @@ def rerun(
     count = Exactly(number=len(later))
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=lambda: first):
         return
-    deleted = store.steps.rewind(found, from_step, take_key_back=take_key_back, reason=reason)
+    because = present_operator().because(reason)
+    rewind = partial(store.steps.rewind, found, from_step, take_key_back=take_key_back, reason=because)
+    deleted = recorded(
+        store,
+        "task rerun",
+        str(found),
+        lambda transaction: rewind(using=transaction),
+        details={"from": from_step},
+        reason=reason,
+        number=int,
+    )
     record = {"id": found, "status": TaskStatus.READY, **merged(changed("deleted", deleted, count))}
     tell(f"{TaskStatus.READY}; {deleted} {plural(deleted, 'step runs', 'steps run')} again", record)
 

@@ -18,6 +18,7 @@ from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
 from ..model.wording import grouped, plain, plural
+from ..operating.states import STATES, read_state, state_of
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
 from .changes import (
     FEW,
@@ -27,6 +28,7 @@ from .changes import (
     confirmation_options,
     confirmed,
     outcome,
+    present_operator,
     progress,
     say,
     up_to,
@@ -43,8 +45,6 @@ if TYPE_CHECKING:
     from ..model.batches import Batch
     from ..store import Count, DeadLetter, Store, TaskPage
 
-_STATUSES = {status.lower(): status for status in TaskStatus}
-
 
 @click.group(cls=Group)
 def task() -> None:
@@ -52,7 +52,7 @@ def task() -> None:
 
 
 @task.command("list")
-@click.option("--status", type=click.Choice(list(_STATUSES), case_sensitive=False), help="Only tasks in this status.")
+@click.option("--status", type=click.Choice(list(STATES), case_sensitive=False), help="Only tasks in this state.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
 @click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, including the tasks that follow it.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
@@ -73,27 +73,29 @@ def list_(
 ) -> None:
     """List tasks, newest first, and why each one is waiting.
 
-    With --status running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
+    A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
+    running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
     """
-    chosen = None if status is None else _STATUSES[status.lower()]
-    given = {"status": chosen, "worker": worker, "batch": batch}
+    chosen, waiting = (None, None) if status is None else read_state(status)
+    given = {"status": chosen, "waiting": waiting, "worker": worker, "batch": batch}
     wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
     if batch is not None and not found:
         store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if the batch existed
-    ahead = store.outlooks(found)
-    rows = []
+    ahead, now = store.outlooks(found), store.now()
+    rows, states = [], {}
     for one in found:
         outlook = ahead.get(one.id)
         due, reason = (None, None) if outlook is None else (outlook.due_at, outlook.reason.words)
-        identity = (one.id, one.task_name, one.queue, one.status, reason, one.attempt)
+        states[one.id] = state_of(one, due, now)
+        identity = (one.id, one.task_name, one.queue, states[one.id], reason, one.attempt)
         rows.append((*identity, one.created_at, due, one.last_error))
-    head = ("id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error")
+    head = ("id", "task", "queue", "state", "reason", "attempt", "created", "due", "last error")
     waits = {one: {"reason": outlook.reason, "due_at": outlook.due_at} for one, outlook in ahead.items()}
     none = {"reason": None, "due_at": None}
-    records = [merged(one, waits.get(one.id, none), without=PAYLOAD) for one in found]
+    records = [merged(one, {"state": states[one.id], **waits.get(one.id, none)}, without=PAYLOAD) for one in found]
     show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
     _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
 
@@ -118,6 +120,8 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     if following is None:
         return
     cut = f"only {grouped(page.looked_at)} tasks were read; " if page.is_cut else ""
+    if (waiting := wanted.get("waiting")) is not None:  # its word includes the status
+        wanted = {**{name: value for name, value in wanted.items() if name != "waiting"}, "status": waiting}
     options = [f"--{name}={as_json(value)}" for name, value in {**wanted, option[2:]: following}.items()]
     command = front_end("task list").typed(("task", "list", *options))
     click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
@@ -177,7 +181,7 @@ def cancel(
     wait for that.
     """
     if status is not None:
-        wanted["status"] = _STATUSES[status]
+        wanted["status"] = read_state(status)[0]
     check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
     if task_id is None:
         _cancel_all(store, wanted, limit, yes=yes, dry_run=dry_run, reason=reason, force=force)
@@ -190,7 +194,7 @@ def cancel(
         would = "be asked to stop" if known.status is TaskStatus.RUNNING and not force else "be cancelled"
         tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
         return
-    say(store, CANCEL.do(store, found, reason=reason, force=force))
+    say(store, CANCEL.do(store, found, operator=present_operator(), reason=reason, force=force))
 
 
 def _cancel_all(
@@ -204,7 +208,9 @@ def _cancel_all(
 
     _change_all(
         in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued"),
-        partial(store.cancel_all, force=force, reason=reason, limit=limit, **wanted),
+        partial(
+            store.cancel_all, force=force, limit=limit, **wanted, **_recorded(store, CANCEL, wanted, limit, reason)
+        ),
         partial(store.count_tasks, force=force, **wanted),
         first,
         limit=limit,
@@ -213,6 +219,14 @@ def _cancel_all(
         others="ended or been changed meanwhile",
         **answers,
     )
+
+
+def _recorded(store: Store, verb: Verb, wanted: Mapping[str, Any], limit: int | None, reason: str) -> dict[str, Any]:
+    """Return the arguments with which a bulk change is recorded, in the histories of its tasks and as an action."""
+    operator = present_operator()
+    details = {**wanted, **({} if limit is None else {"limit": limit})}
+    action = verb.action(operator, details=details, reason=reason)
+    return {"reason": operator.because(reason), "on_change": store.actions.adding(action)}
 
 
 def _change_all(
@@ -309,6 +323,7 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         everything: bool,
         yes: bool,
         dry_run: bool,
+        reason: str,
         take_key_back: bool = False,
         **values: Any,
     ) -> None:
@@ -316,7 +331,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         if task_ids:
             if take_key_back:
                 values["take_key_back"] = True
-            _each(store, task_ids, partial(verb.do, store, **values), done, yes=yes, dry_run=dry_run)
+            act = partial(verb.do, store, operator=present_operator(), reason=reason, **values)
+            _each(store, task_ids, act, done, yes=yes, dry_run=dry_run)
             return
         if take_key_back:
             raise click.UsageError("--take-key-back works with task ids only, so that a person checks each task first")
@@ -326,7 +342,12 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
 
         _change_all(
             in_words(_NOUN, wanted, limit=limit, verb="that failed"),
-            partial(getattr(store.dead_letters, f"{verb.key}_all"), limit=limit, **values, **wanted),
+            partial(
+                getattr(store.dead_letters, f"{verb.key}_all"),
+                limit=limit,
+                **wanted,
+                **_recorded(store, verb, wanted, limit, reason),
+            ),
             partial(store.dead_letters.count, **wanted),
             first,
             limit=limit,
@@ -484,7 +505,7 @@ def cancel_batch(store: Store, batch_id: UUID, *, reason: str, force: bool, yes:
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return
-    outcome = CANCEL_BATCH.do(store, batch_id, reason=reason, force=force)
+    outcome = CANCEL_BATCH.do(store, batch_id, operator=present_operator(), reason=reason, force=force)
     tell(outcome.sentence, changed("cancelled", outcome.record["changed"], count))
 
 

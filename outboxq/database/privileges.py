@@ -115,6 +115,7 @@ _TABLES = (
     "idempotency_keys",
     "key_rates",
     "maintenance_jobs",
+    "operator_actions",
     "partition_claims",
     "queue_samples",
     "queue_settings",

@@ -31,5 +31,6 @@ from .records import Snooze as Snooze
 from .records import TaskExecution as TaskExecution
 from .records import TaskStatus as TaskStatus
 from .records import TaskTimeout as TaskTimeout
+from .records import Waiting as Waiting
 from .records import event_type_of as event_type_of
 from .records import status_after as status_after

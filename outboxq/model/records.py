@@ -37,6 +37,17 @@ class TaskStatus(StrEnum):
     """Cancelled, expired or discarded; the last event shows which."""
 
 
+class Waiting(StrEnum):
+    """The state of a Ready task, as people think of it."""
+
+    DUE = "due"
+    """The task may start now."""
+    DELAYED = "delayed"
+    """The task waits for its first attempt, or was given a later time."""
+    RETRYING = "retrying"
+    """The last attempt failed, and the next one is due later."""
+
+
 TERMINAL = frozenset({TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED})
 
 

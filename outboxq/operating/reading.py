@@ -57,6 +57,20 @@ def read_utc(text: str, name: str) -> datetime:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
+def read_since(text: str, name: str, now: datetime) -> datetime:
+    """Return the point in time that the field with this name contains: a time as for `read_utc`, or a span before
+    `now`, such as 1h.
+    """
+    if "-" in text or ":" in text:  # as in 2026-11-23
+        return read_utc(text, name)
+    try:
+        return now - read_span(text)
+    except (InvalidArgument, OverflowError):
+        raise InvalidArgument(
+            f"{name} is not a time: write it like 2026-11-30 14:05, in UTC, or as a span before now, such as 1h, not {text!r}"
+        ) from None
+
+
 def read_limit(text: str) -> int | None:
     """Return a limit on a number; None for `none`, which removes the limit."""
     if text == NONE:

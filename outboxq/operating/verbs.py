@@ -19,11 +19,14 @@ from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model import TaskStatus
+from ..model.actions import NewAction, Operator
 from ..model.wording import plural, short
 from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
 
 if TYPE_CHECKING:
+    from ..database.target import Target as Transaction
     from ..store import Store
+    from ..store.tasks.operations import OnChange
 
 Target = UUID | str
 """The id of a task or batch, or the name of a queue or schedule."""
@@ -177,6 +180,8 @@ class Verb:
     """The sentence below a form."""
     is_final: bool = False
     """True if the verb cannot be undone. A page then asks for confirmation."""
+    is_long: bool = False
+    """True if the verb takes several transactions. Its function then takes `on_change`, for the record of the action."""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -189,21 +194,51 @@ class Verb:
         return self.name.replace("-", "_")
 
     def do(
-        self, store: Store, target: Target, *, by: str = "", reason: str = "", using: object = None, **values: Any
+        self, store: Store, target: Target, *, operator: Operator, reason: str = "", using: object = None, **values: Any
     ) -> Outcome:
-        """Carry out the verb. `by` names the person and the front end, and is recorded in the history with the reason.
+        """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
+        operator too.
 
         Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition,
         DuplicateTask
         and InvalidArgument.
         """
-        why = f"{reason} ({by})" if reason and by else reason or by
-        predicate, record, *answer = self.act(store, target, why, using, **values)
+        why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
+        action = self.action(operator, target=str(target), details=given, reason=reason)
+        if self.is_long:
+            on_change = store.actions.adding(action)
+            predicate, record, *answer = self.act(store, target, why, using, on_change=on_change, **values)
+        else:
+
+            def change(transaction: Transaction) -> Result:
+                return self.act(store, target, why, transaction, **values)
+
+            predicate, record, *answer = store.actions.record(action, change, number=_number_of, using=using)
         return Outcome(subject=self.noun.of(target), predicate=predicate, record=record, answer="".join(answer))
+
+    def action(
+        self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
+    ) -> NewAction:
+        """Return the action of this verb on a target, or (None) on everything that matches the filters in `details`.
+        Values that were not given are left out.
+        """
+        unset = {one.name: one.default for one in self.fields}
+        given = {
+            name: value
+            for name, value in details.items()
+            if value is not unset.get(name) and (value is not False or name == _ORDER.name)
+        }
+        return NewAction(operator=operator, action=" ".join(self.words), target=target, details=given, reason=reason)
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of a form, keyed by field name. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
+
+
+def _number_of(result: Result) -> int:
+    """Return the number of changes that a function of a verb has made."""
+    record = result[1]
+    return int(record.get("changed", 1)) if isinstance(record, Mapping) else 1
 
 
 def verbs_of(noun: Noun) -> tuple[Verb, ...]:
@@ -239,7 +274,8 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
     return made(read=read, default=..., empty=NONE)
 
 
-REASON = Field(name="reason", option="--reason", help="Reason for the history.", label="Reason", read=str, default="")
+REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
+_PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
 TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
 CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
@@ -271,7 +307,13 @@ _LIMITS = (
 )
 
 
-@_verb(Noun.TASK, "run-now", Right.RETRY, offered=lambda state: state.status is TaskStatus.READY and state.is_delayed)
+@_verb(
+    Noun.TASK,
+    "run-now",
+    Right.RETRY,
+    offered=lambda state: state.status is TaskStatus.READY and state.is_delayed,
+    fields=(REASON,),
+)
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     """Make a delayed or waiting task due now."""
     changed = store.run_now(task, reason=why, using=using)
@@ -284,7 +326,7 @@ def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     Right.RETRY,
     label="Set the priority",
     offered=_in_status(TaskStatus.READY),
-    fields=(_PRIORITY,),
+    fields=(_PRIORITY, REASON),
 )
 def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Result:
     """Set the priority of a waiting task, from -100 to 100.
@@ -301,12 +343,12 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     "reschedule",
     Right.RETRY,
     offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
-    fields=(_AT, _IN, replace(TAKE_KEY_BACK, inputs=())),
+    fields=(_AT, _IN, REASON, replace(TAKE_KEY_BACK, inputs=())),
 )
 def RESCHEDULE(
     store: Store,
     task: UUID,
-    _why: str,
+    why: str,
     using: object,
     *,
     at: datetime | None = None,
@@ -322,7 +364,7 @@ def RESCHEDULE(
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
     due = at if at is not None else store.now() + (delay or timedelta(0))
-    store.reschedule(task, due, take_key_back=take_key_back, using=using)
+    store.reschedule(task, due, take_key_back=take_key_back, reason=why, using=using)
     return f"is now due at {short(due)} UTC", {"id": task, "due_at": due}
 
 
@@ -401,17 +443,17 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
     return {"id": task, "status": status}
 
 
-@_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(CREATE,))
-def PAUSE_QUEUE(store: Store, queue: str, _why: str, using: object, *, create: bool = False) -> Result:
+@_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(_PAUSE_REASON, CREATE))
+def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Result:
     """Stop starting tasks of a queue until it is resumed.
 
     Tasks that are already running go on.
     """
-    settings = store.queues.pause(queue, create=create, using=using)
+    settings = store.queues.pause(queue, reason=why, create=create, using=using)
     return "is paused: its tasks are not started, but running tasks go on", settings
 
 
-@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
+@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,))
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     """Resume a paused queue."""
     return "is resumed", store.queues.resume(queue, using=using)
@@ -422,7 +464,7 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     "limit",
     Right.CHANGE,
     label="Set the limits",
-    fields=(*_LIMITS, CREATE),
+    fields=(*_LIMITS, REASON, CREATE),
     hint="An empty field removes its limit. Running tasks are not stopped.",
 )
 def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Result:
@@ -435,7 +477,7 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     return "has the new limits", store.queues.limit(queue, create=create, using=using, **limits)
 
 
-@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(_ORDER, CREATE))
+@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(_ORDER, REASON, CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
     """Choose how the partition keys of a queue share it.
 
@@ -446,7 +488,14 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     return words, store.queues.order(queue, fair=fair, create=create, using=using)
 
 
-@_verb(Noun.QUEUE, "forget", Right.CHANGE, label="Forget its settings", offered=lambda state: state.is_unused)
+@_verb(
+    Noun.QUEUE,
+    "forget",
+    Right.CHANGE,
+    label="Forget its settings",
+    offered=lambda state: state.is_unused,
+    fields=(REASON,),
+)
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     """Delete the settings of a queue without tasks, and print them.
 
@@ -456,7 +505,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     return "has lost its settings", store.queues.forget(queue, using=using)
 
 
-@_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(REASON,))
+@_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(_PAUSE_REASON,))
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
     """Stop planting the ticks of a schedule until it is resumed.
 
@@ -466,7 +515,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
     return "is paused; its planted ticks that were not due yet are cancelled", found
 
 
-@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused)
+@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,))
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 
@@ -476,13 +525,13 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Re
     return "is resumed; its catch-up policy decides which missed ticks still run", found
 
 
-@_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
+@_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     """Enqueue a task of a schedule now, and print its id.
 
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
-    task = store.schedules.trigger(schedule, by=why or "outboxq schedule trigger", using=using).id
+    task = store.schedules.trigger(schedule, by=why, using=using).id
     return f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
 
 
@@ -490,6 +539,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     Noun.SCHEDULE,
     "remove",
     Right.CHANGE,
+    fields=(REASON,),
     is_final=True,
     hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker.",
 )
@@ -511,15 +561,18 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
     offered=lambda state: not state.has_ended,
     fields=(REASON, FORCE),
     is_final=True,
+    is_long=True,
     hint="Its tasks that have not ended are cancelled or asked to stop. This cannot be undone.",
 )
-def CANCEL_BATCH(store: Store, batch: UUID, why: str, using: object, *, force: bool = False) -> Result:
+def CANCEL_BATCH(
+    store: Store, batch: UUID, why: str, using: object, *, on_change: OnChange, force: bool = False
+) -> Result:
     """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
 
     A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch accepts no more
     tasks, so tasks that were added after the count are cancelled too.
     """
-    number = store.batches.cancel(batch, reason=why, force=force, using=using)
+    number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
     return f"is cancelled: {words}, and no task follows it", {"id": batch, "changed": number}
 

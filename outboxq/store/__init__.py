@@ -9,6 +9,7 @@ from ..model.unknown_options import Answering
 # `as` makes a name public to type checkers.
 from . import retention
 from . import verify as checks
+from .actions import Actions
 from .arguments import queue_names as queue_names
 from .claims import due, ends, recovery, units_of_work
 from .claims import workers as live_workers
@@ -218,6 +219,7 @@ class Store(Answering, Claiming):
     prune = retention.prune
 
     # By noun
+    actions = cached_property(Actions)
     subscriptions = cached_property(Subscriptions)
     dead_letters = cached_property(DeadLetters)
     queues = cached_property(Queues)

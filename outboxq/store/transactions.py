@@ -195,7 +195,8 @@ class Transactions:
         our own transaction, after it.
         """
         if using is not None:
-            joined = self.join(using, enqueues)
+            # A target is the transaction of an enclosing call, which has checked it.
+            joined = using if isinstance(using, Target) else self.join(using, enqueues)
             try:
                 return work(joined)
             except Exception as error:

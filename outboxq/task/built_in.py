@@ -20,6 +20,7 @@ from ..model.options import is_span
 from ..model.schedules import NewSchedule, Overlap
 from ..retry import RetryPolicy
 from ..store import Count, Snapshot, Store
+from ..store.tasks.operations import OnChange
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
 
@@ -106,14 +107,18 @@ class Selection:
         reason: str,
         limit: int | None = None,
         stop: Callable[[], bool] | None = None,
+        on_change: OnChange | None = None,
     ) -> int:
         """Run the action in transactions of 500 tasks each, and return the number of changed tasks. `stop` is called
-        between transactions, and ends the run by returning True.
+        between transactions, and ends the run by returning True. `on_change` is called in each transaction with the
+        number of tasks that it changes.
         """
+        given: dict[str, Any] = {"reason": reason, "snapshot": self.snapshot, "limit": limit}
+        given |= {"stop": stop, "on_change": on_change}
         if self.action is BulkAction.CANCEL:
-            return store.cancel_all(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_tasks())
+            return store.cancel_all(**given, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
-        return act(reason=reason, snapshot=self.snapshot, limit=limit, stop=stop, **self._of_dead_letters())
+        return act(**given, **self._of_dead_letters())
 
     def _of_tasks(self) -> dict[str, Any]:
         names = ("queue", "task", "key", "topic", "since", "until", "status")
@@ -137,13 +142,15 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
     """Redrive, discard or cancel the matching tasks, and return how many tasks this run has changed.
 
-    The changes are committed in batches of 500. If the worker stops, the next run makes the remaining changes.
+    The changes are committed in batches of 500, each together with the number of changes in the record of the action,
+    whose id is the id of this task. If the worker stops, the next run makes the remaining changes.
     """
     outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
-    changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop)
+    on_change = outbox.store.actions.adding_to(ctx.task_id)
+    changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop, on_change=on_change)
     ctx.checkpoint()
     return changed
 

@@ -28,6 +28,7 @@ NAVIGATION: Final = (
     ("batches", "Batches"),
     ("workers", "Workers"),
     ("schedules", "Schedules"),
+    ("actions", "Actions"),
     ("system", "System"),
 )
 """The navigation entries: the name of each route, and its label."""

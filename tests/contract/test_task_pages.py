@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from outboxq.errors import InvalidArgument
-from outboxq.model import EventType, Outcome, TaskStatus
+from outboxq.model import EventType, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import TaskPage
@@ -184,3 +184,45 @@ def test_an_id_that_is_of_no_batch_is_refused(database):
     with pytest.raises(InvalidArgument, match="is not the id of a batch or a chain"):
         database.frozen.tasks(batch=task_id)
     assert database.frozen.tasks(batch=new_batch_id()) == []
+
+
+@pytest.mark.parametrize("queue", [None, "mail"])
+@pytest.mark.parametrize("batch", [False, True])
+def test_ready_tasks_are_due_delayed_or_retrying(database, queue, batch):
+    store, found = database.frozen, {}
+    group = NewBatch(id=new_batch_id())
+    store.batches.create(group)
+    of = {"queue": "mail", **({"pipeline_execution_id": group.id} if batch else {})}
+    for kind in ("due", "retrying", "retried"):
+        found[kind] = database.add(**of).id
+    first, second, third = database.claim(limit=3)
+    assert first.id == found["due"]
+    store.release(first)
+    store.schedule_retry(second.id, database.clock() + timedelta(hours=2), 2)
+    store.schedule_retry(third.id, database.clock() + timedelta(minutes=1), 2)
+    found["delayed"] = database.add(**of, delay=timedelta(hours=1)).id
+    store.batches.close(group.id)
+    database.add(queue="other", delay=timedelta(hours=1))
+    database.clock.advance(timedelta(minutes=2))
+    wanted = {"queue": queue, "batch": group.id if batch else None}
+
+    def listed(waiting, **more):
+        page = store.task_page(status=TaskStatus.READY, waiting=waiting, **wanted, **more)
+        return [one.id for one in page.tasks]
+
+    everywhere = queue is None and not batch
+    assert listed(Waiting.DUE) == [found["retried"], found["due"]]
+    assert listed(Waiting.RETRYING) == [found["retrying"]]
+    assert listed(Waiting.DELAYED)[-1:] == [found["delayed"]]
+    assert len(listed(Waiting.DELAYED)) == (2 if everywhere else 1)
+    assert listed(Waiting.DUE, limit=1) == [found["retried"]]
+    assert listed(Waiting.DUE, before=found["retried"]) == [found["due"]]
+    assert len(listed(None)) == (5 if everywhere else 4)
+
+
+def test_only_ready_tasks_are_due_delayed_or_retrying(database):
+    for status in (None, TaskStatus.RUNNING):
+        with pytest.raises(InvalidArgument, match="only Ready tasks are retrying"):
+            database.frozen.task_page(status=status, waiting=Waiting.RETRYING)
+    with pytest.raises(InvalidArgument, match="waiting takes a Waiting, not 'due'"):
+        database.frozen.task_page(status=TaskStatus.READY, waiting="due")

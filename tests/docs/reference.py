@@ -245,6 +245,9 @@ def environment() -> str:
         also = f", and read by {OF_THE_LIBRARY}" if variable == "OUTBOXQ_DATABASE_URL" else ""
         lines.append(f"| `{variable}` | {known}{also} | {markdown(said)} |")
     lines.append(
+        "| `OUTBOXQ_OPERATOR` | the name that `outboxq actions` shows for your changes | Your name. Default: the login name. |"
+    )
+    lines.append(
         "| `OUTBOXQ_STATEMENT_TIMEOUT` | the limit of a statement that reads whole tables or upgrades them | 1h by default; 0s: none. |"
     )
     lines.append(

@@ -21,6 +21,7 @@ from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Role
 from outboxq.errors import DuplicateTask, TaskFailed
 from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.histograms import AttemptCounts
 from outboxq.model.schedules import NewSchedule, Overlap
@@ -513,6 +514,7 @@ def looks(stage: Stage) -> None:
     store.task_detail(claim.id)
     store.tasks()
     store.dead_letters.list()
+    store.actions.list()
     stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, HOUR), create=True)
     assert store.queues.settings()[0].concurrency_per_key == 2, "what limits each key is seen"
     assert store.explain(stage.owner.enqueue(new(concurrency_key="k")).id)
@@ -596,6 +598,18 @@ def looks_after_queues(stage: Stage) -> None:
     stage.store.queues.order("default", fair=True, create=True)
     stage.store.subscriptions.replace([subscription()])
     stage.store.subscriptions.replace([], tasks=["tests.work"])
+
+
+def records_what_people_change(stage: Stage) -> None:
+    actions = stage.store.actions
+    action = NewAction(operator=Operator(interface=Interface.COMMAND_LINE), action="task cancel")
+    for _ in range(2):
+        stage.owner.enqueue(new())
+        stage.store.cancel_all(on_change=actions.adding(action))
+    stage.owner.enqueue(new())
+    stage.store.cancel_all(on_change=actions.adding_to(action.id))
+    actions.record(NewAction(operator=action.operator, action="work"), lambda _: None)
+    assert [one.changed for one in actions.list()] == [1, 3]
 
 
 def prunes(stage: Stage) -> None:
@@ -691,6 +705,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         verifies,
         looks_after_tasks,
         looks_after_queues,
+        records_what_people_change,
         prunes,
         repairs,
         keeps_schedules,

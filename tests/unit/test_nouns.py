@@ -57,6 +57,7 @@ def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
 def test_what_is_not_about_tasks_stands_by_its_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
+        "actions": ["record", "adding", "adding_to", "begin", "list", "prune"],
         "batches": [
             "create",
             "close",

@@ -515,3 +515,27 @@ def test_a_policy_cannot_be_changed_but_can_be_pickled():
     with pytest.raises(AttributeError):
         policy.max_attempts = 5
     assert ask(pickle.loads(pickle.dumps(policy))) == 3
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        (RetryPolicy(), "up to 10 attempts, random waits that grow from at most 2 s to at most 1 h"),
+        (RetryPolicy.never(), "one attempt"),
+        (RetryPolicy(max_attempts=None, wait=1.5), "attempts without a limit, 1.5 s apart"),
+        (RetryPolicy(max_attempts=3, wait=0), "up to 3 attempts, without a wait"),
+        (
+            RetryPolicy(max_attempts=None, stop=stop_after_delay(60), wait=wait_exponential(multiplier=1, max=600)),
+            "attempts until its stop= ends them, waits that grow from 1 s to at most 10 min",
+        ),
+        (
+            RetryPolicy(wait=wait_incrementing(start=1, increment=2, max=30), retry=ValueError),
+            "up to 10 attempts, waits that grow from 1 s by 2 s to at most 30 s, only after errors that its retry= allows",
+        ),
+        (RetryPolicy(wait=tenacity.wait_random(1, 2)), "up to 10 attempts, random waits of 1 s to 2 s"),
+        (RetryPolicy(wait=wait_exponential_jitter()), "up to 10 attempts, waits of wait_exponential_jitter"),
+        (RetryPolicy(wait=wait_exponential()), "up to 10 attempts, waits that grow from 1 s"),
+    ],
+)
+def test_a_policy_is_described_in_words(policy, words):
+    assert policy.words == words

@@ -86,7 +86,7 @@ def test_the_sentence_about_many_has_the_verb_in_its_plural():
 
 
 def test_a_form_is_read_as_the_options_of_the_command_are():
-    empty = dict.fromkeys(("concurrency", "rate", "concurrency_per_key", "rate_per_key"), None)
+    empty = {**dict.fromkeys(("concurrency", "rate", "concurrency_per_key", "rate_per_key"), None), "reason": ""}
     assert LIMIT.of_form({}) == empty
     given = LIMIT.of_form({"concurrency": " 5 ", "starts": "100", "seconds": "60", "key_concurrency": "none"})
     assert given == {**empty, "concurrency": read_limit("5"), "rate": read_rate("100/1m")}

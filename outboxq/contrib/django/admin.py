@@ -26,6 +26,7 @@ from django.utils.html import format_html
 
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model import TaskStatus
+from ...model.actions import Interface, Operator
 from ...model.display import HIDDEN, redacted
 from ...model.rules import sentence_of, stands_ahead
 from ...model.wording import plain_text, plural, sentence
@@ -224,9 +225,10 @@ class OutboxAdmin(admin.ModelAdmin):
 
     def _act(self, request: Any, verb: Verb, row: Any) -> Outcome:
         """Change the row and write to Django's log, in the request's transaction or in a separate one."""
-        outbox, by = outboxes[self.alias], f"by {request.user.get_username()} in the admin"
+        outbox = outboxes[self.alias]
+        operator = Operator(interface=Interface.ADMIN, name=request.user.get_username())
         with outbox.integration.transaction() as transaction:
-            outcome = verb.do(outbox.store, row.pk, by=by, using=transaction)
+            outcome = verb.do(outbox.store, row.pk, operator=operator, using=transaction)
             self.log_change(request, row, outcome.sentence)
         return outcome
 

@@ -293,6 +293,7 @@ task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptio
 class QueueSettingsColumns(TypedColumns):
     queue = Column(Text, primary_key=True)
     paused_at = Column(BoundedInstant)
+    pause_reason = Column(Text)  # who paused it, and why; NULL: it is not paused, or nobody said
     concurrency_limit = Column(Integer)
     rate_limit = Column(Integer)
     rate_seconds = Column(Seconds)

@@ -365,8 +365,16 @@ def _advice(batch: Batch) -> str:
     return f"redrive or discard it; discarding it {end}"
 
 
-SETTINGS = ("paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at", *LIMITS_OF_KEYS)
-"""Columns of a queue's settings that can keep tasks from being claimed."""
+SETTINGS = (
+    "paused_at",
+    "pause_reason",
+    "concurrency_limit",
+    "rate_limit",
+    "rate_seconds",
+    "rate_full_at",
+    *LIMITS_OF_KEYS,
+)
+"""Columns of a queue's settings that can keep tasks from being claimed, and the reason of its pause."""
 _FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
 """Columns of `waiting` that the rules read."""
 _entry: Any = task_outbox.c

@@ -135,7 +135,8 @@ def _not_yet(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
 def _paused(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
     if (since := row["paused_at"]) is None:
         return None
-    sentence = f"its queue has been paused since {written(since)}, for {span_of(facts.now - since)}; resume it"
+    why = f": {reason}" if (reason := row["pause_reason"]) else ""
+    sentence = f"its queue has been paused since {written(since)}, for {span_of(facts.now - since)}{why}; resume it"
     return Explanation(Reason.QUEUE_PAUSED, sentence, cure_of("resume it", "queue", "resume", task.queue))
 
 

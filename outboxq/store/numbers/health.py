@@ -125,8 +125,10 @@ def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits
 
 
 def _paused_for(seen: Present, one: Statistics) -> str:
-    since = seen.settings[one.queue].paused_at
-    return span_of(timedelta(0) if since is None else seen.live.now - since)
+    settings = seen.settings[one.queue]
+    since, reason = settings.paused_at, settings.pause_reason
+    span = span_of(timedelta(0) if since is None else seen.live.now - since)
+    return f"{span}: {reason}" if reason else span
 
 
 def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:

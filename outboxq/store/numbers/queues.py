@@ -21,6 +21,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
 from ...model.unknown_options import no_queue
+from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
 from ..tasks import tasks
@@ -41,6 +42,8 @@ class QueueSettings:
     queue: str
     paused_at: datetime | None = None
     """The time at which the queue was paused, after which no tasks are claimed from it; None if it is not paused."""
+    pause_reason: str | None = None
+    """The reason of the pause, with the person: "provider down (by ann in the dashboard)". None if it is unknown."""
     concurrency: int | None = None
     """The maximum number of tasks from this queue that run at once, on all machines together; None means no limit."""
     rate: tuple[int, timedelta] | None = None
@@ -72,16 +75,17 @@ class Queues:
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
-    def pause(self, queue: str, *, create: bool = False, using: object = None) -> QueueSettings:
+    def pause(self, queue: str, *, reason: str = "", create: bool = False, using: object = None) -> QueueSettings:
         """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and tasks can be
         enqueued.
 
-        Pausing a paused queue keeps its `paused_at`. Returns the settings of the queue, like the next three methods.
+        Pausing a paused queue keeps its `paused_at` and its reason. Returns the settings of the queue, like the next three methods.
         They raise QueueNotFound for a name that may be mistyped, because it is not used by any task, setting,
         subscription, schedule, live worker or declared task. With `create`, such a queue is set up before its first
         task.
         """
-        return self._say(queue, using, create=create, paused=True)
+        why = sanitize(reason) or None
+        return self._say(queue, using, create=create, paused=True, pause_reason=why)
 
     def resume(self, queue: str, *, using: object = None) -> QueueSettings:
         """End the pause, and wake sleeping workers."""
@@ -239,6 +243,7 @@ class Queues:
             "queue": queue,
             **{f"sets_{name}": name in settings for name in _COLUMNS},
             "paused": settings.get("paused", False),
+            "pause_reason": settings.get("pause_reason"),
             "concurrency_limit": settings.get("concurrency"),
             "key_concurrency": settings.get("concurrency_per_key"),
             "fair": settings.get("fair", True),
@@ -259,6 +264,7 @@ def settings_of(row: Row) -> QueueSettings:
     return QueueSettings(
         queue=row["queue"],
         paused_at=row["paused_at"],
+        pause_reason=row["pause_reason"],
         concurrency=row["concurrency_limit"],
         rate=_span(row["rate_limit"], row["rate_seconds"]),
         concurrency_per_key=row["key_concurrency"],
@@ -297,7 +303,7 @@ _limit, _most = parameters(sa.BigInteger, "limit", "most")
 _one: Any = sa.literal_column("1")
 _claim, _dead_letter = tables.partition_claims.c, tables.dead_letters.c
 _COLUMNS = {
-    "paused": ("paused_at",),
+    "paused": ("paused_at", "pause_reason"),
     "concurrency": ("concurrency_limit",),
     "rate": ("rate_limit", "rate_seconds"),
     "concurrency_per_key": ("key_concurrency",),
@@ -311,7 +317,8 @@ _sets = {name: sa.bindparam(f"sets_{name}", type_=sa.Boolean, required=True) for
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Change the settings of :queue, and return all of them. A repeated pause keeps the time of the first pause.
+    """Change the settings of :queue, and return all of them. A repeated pause keeps the time and the reason of the
+    first pause.
 
     If the rate limit changes, its bucket is full again.
     """
@@ -319,14 +326,17 @@ def change(g: Grammar) -> sa.Insert:
     written = {
         "queue": _queue,
         "paused_at": sa.case((_paused, g.now), else_=sa.null()),
+        "pause_reason": sa.bindparam("pause_reason", type_=sa.Text, required=True),
         **{column: sa.bindparam(column, type_=_setting[column].type, required=True) for column in columns},
         "updated_at": g.now,
     }
     new = g.insert(tables.queue_settings).from_select(list(written), sa.select(*written.values()))
     given = new.excluded
-    pause = sa.case((given.paused_at.is_(None), sa.null()), else_=sa.func.coalesce(_setting.paused_at, given.paused_at))
+    is_repeated = sa.and_(given.paused_at.is_not(None), _setting.paused_at.is_not(None))
     values: dict[str, Any] = {
-        column: sa.case((_sets[name], pause if name == "paused" else given[column]), else_=_setting[column])
+        column: sa.case((sa.and_(_sets[name], ~is_repeated), given[column]), else_=_setting[column])
+        if name == "paused"
+        else sa.case((_sets[name], given[column]), else_=_setting[column])
         for name, several in _COLUMNS.items()
         for column in several
     }

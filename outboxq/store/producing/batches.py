@@ -23,7 +23,7 @@ from ...model.options import bad_name, is_name
 from ..arguments import AnyId, identifier, positive
 from ..failure_log import sentence
 from ..task_rows import pack_ids
-from ..tasks.operations import change_all
+from ..tasks.operations import OnChange, change_all
 from ..tasks.results import ended as ended_tasks
 from ..transactions import Transactions
 from . import batches_sql
@@ -186,6 +186,7 @@ class Batches:
         runs_then: bool = False,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_change: OnChange | None = None,
         using: object = None,
     ) -> int:
         """Cancel the unfinished tasks of a batch; returns their number. The `then` tasks are not enqueued.
@@ -193,14 +194,18 @@ class Batches:
         A running task is asked to stop, or with `force` Cancelled at once. Dead letters that the batch is waiting for
         are discarded. With `runs_then`, the `then` tasks are enqueued when all tasks have ended. No more tasks can be
         added to the batch. With `limit`, this call cancels at most this number of tasks, and workers cancel the rest.
-        Tasks are cancelled in transactions of 500 (with `using`, all in the caller's). Raises BatchNotFound, and
-        InvalidTransition for a batch that has ended.
+        Tasks are cancelled in transactions of 500 (with `using`, all in the caller's). `on_change` is called in each
+        transaction with the number of tasks that it cancels, which is 0 in the first one, in which the batch is closed.
+        Raises BatchNotFound, and InvalidTransition for a batch that has ended.
         """
         most = None if limit is None else positive(limit)
         values = {"batch_id": identifier(batch_id), "runs_then": runs_then}
 
         def request(target: Target) -> builtins.list[Row]:
-            return target.run(batches_sql.request_cancel, self._store.values(target, **values))
+            rows = target.run(batches_sql.request_cancel, self._store.values(target, **values))
+            if rows and on_change is not None:
+                on_change(target, 0)
+            return rows
 
         def asked(target: Target) -> builtins.list[Row] | None:
             rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
@@ -208,7 +213,8 @@ class Batches:
 
         if not (found := self._store.run(request, using=using, done=asked)):
             raise already_ended(self.get(batch_id, using=using))
-        return self._cancel_members(found[0], reason, force=force, limit=most, on_progress=on_progress, using=using)
+        given: dict[str, Any] = {"on_progress": on_progress, "on_change": on_change, "using": using}
+        return self._cancel_members(found[0], reason, force=force, limit=most, **given)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled; returns their number. Every worker calls this at
@@ -252,6 +258,7 @@ class Batches:
         force: bool = False,
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
+        on_change: OnChange | None = None,
         shares: bool = False,
         using: object = None,
     ) -> int:
@@ -274,6 +281,7 @@ class Batches:
                         kind,
                         reason=reason,
                         asks=kind is EventType.CANCELLED and not force,
+                        on_change=on_change,
                         gives_up=self._store.is_locked_out if shares else None,
                         using=using,
                         from_ready=kind is EventType.CANCELLED,

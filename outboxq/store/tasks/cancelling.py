@@ -15,7 +15,7 @@ from ..arguments import positive
 from ..transactions import Transactions
 from . import task_pages
 from .event_log import Count, Snapshot, counted_to
-from .operations import change_all
+from .operations import OnChange, change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 BATCH = 500
@@ -75,6 +75,7 @@ def cancel_all(
     limit: int | None = None,
     on_progress: Callable[[int], None] | None = None,
     stop: Callable[[], bool] | None = None,
+    on_change: OnChange | None = None,
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
@@ -88,8 +89,8 @@ def cancel_all(
     With the `snapshot` of a count, tasks that have since been enqueued, been redriven or entered the requested status
     are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate transaction (with
     `using`, all are part of the caller's). Tasks that another session changes meanwhile are not counted. `on_progress`
-    is called after each batch with the number of tasks so far, and `stop` is called before each batch. Raises
-    InvalidArgument.
+    is called after each batch with the number of tasks so far, `stop` is called before each batch, and `on_change` in
+    each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
     statuses = _statuses(status)
     bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
@@ -102,6 +103,7 @@ def cancel_all(
         event_type=EventType.CANCELLED,
         reason=reason,
         asks=running and not force,
+        on_change=on_change,
         using=using,
         from_ready=TaskStatus.READY in statuses,
         from_running=running and force,

@@ -27,7 +27,7 @@ from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import change_all, futile_redrives
+from .operations import OnChange, change_all, futile_redrives
 
 log = logging.getLogger("outboxq.store")
 
@@ -208,6 +208,7 @@ class DeadLetters:
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        on_change: OnChange | None = None,
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
@@ -218,10 +219,11 @@ class DeadLetters:
         since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the beginning.
         Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters that
         another session changes in the meantime are not counted. `on_progress` is called after each batch with the
-        number of tasks so far, and `stop` is called before each batch.
+        number of tasks so far, `stop` is called before each batch, and `on_change` in each transaction with the number
+        of tasks that it changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
-        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
+        return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
 
     def discard_all(
         self,
@@ -231,12 +233,13 @@ class DeadLetters:
         limit: int | None = None,
         on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
+        on_change: OnChange | None = None,
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
         """Discard the matching dead letters in the same way; returns their number."""
         change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
-        return change(on_progress=on_progress, stop=stop, using=using, wanted=wanted)
+        return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
 
     def _change_all(
         self,
@@ -248,6 +251,7 @@ class DeadLetters:
         limit: int | None,
         on_progress: Callable[[int], None] | None,
         stop: Callable[[], bool] | None,
+        on_change: OnChange | None,
         using: object,
         wanted: Wanted,
     ) -> int:
@@ -277,6 +281,7 @@ class DeadLetters:
                 attempt=attempt,
                 reason=reason,
                 refused=refused,
+                on_change=on_change,
                 using=using,
                 from_ready=False,
                 from_running=False,

@@ -66,7 +66,13 @@ def schedule_retry(
 
 
 def reschedule(
-    store: Transactions, task_id: AnyId, at: datetime, *, take_key_back: bool = False, using: object = None
+    store: Transactions,
+    task_id: AnyId,
+    at: datetime,
+    *,
+    take_key_back: bool = False,
+    reason: str = "",
+    using: object = None,
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
 
@@ -76,9 +82,10 @@ def reschedule(
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
-        _move(store, task_id, EventType.REQUEUED, using, attempt=1, retry_at=at, take_key_back=take_key_back)
+        again: Change = {"attempt": 1, "retry_at": at, "reason": reason, "take_key_back": take_key_back}
+        _move(store, task_id, EventType.REQUEUED, using, **again)
     else:
-        _move(store, task_id, EventType.RESCHEDULED, using, retry_at=at)
+        _move(store, task_id, EventType.RESCHEDULED, using, retry_at=at, reason=reason)
 
 
 def cancel(
@@ -133,6 +140,10 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
     if type(priority) is not int or not -100 <= priority <= 100:
         raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
     return _reschedule(store, task_id, using, priority=priority, reason=reason)
+
+
+OnChange = Callable[[Target, int], object]
+"""Called in each transaction of a bulk change with the number of tasks that it changes."""
 
 
 class Change(TypedDict, total=False):
@@ -264,6 +275,7 @@ def change_all(
     reason: str = "",
     asks: bool = False,
     refused: Callable[[Target], Collection[UUID]] = lambda _: (),
+    on_change: OnChange | None = None,
     gives_up: Callable[[BaseException], bool] | None = None,
     using: object = None,
     **places: bool,
@@ -287,6 +299,8 @@ def change_all(
             gone = {row["id"] for row in moved}
             others = [(row[0], row[-1]) for row in given if row[0] not in gone] if asks else []
             asked = target.run(request_cancel, values, others) if others else []
+            if on_change is not None and (moved or asked):
+                on_change(target, len(moved) + len(asked))
         store.wake(target, freed(moved))
         return len(moved) + len(asked)
 

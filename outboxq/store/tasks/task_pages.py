@@ -20,11 +20,11 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ...database.dialects import Begin
-from ...database.grammar import Builder, Grammar, limit, sql_literal
+from ...database.grammar import Builder, Grammar, limit, sql_literal, text_literal
 from ...database.tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EventType, TaskExecution, TaskStatus
+from ...model import EventType, TaskExecution, TaskStatus, Waiting
 from ...model.batches import is_batch
 from ...model.periods import first_id
 from ..arguments import AnyId, aware, identifier, parameters, positive, storable
@@ -81,6 +81,8 @@ class PageFilters(TaskFilters, total=False):
     """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
     batch: AnyId | None
     """The batch or chain that the task belongs to or follows."""
+    waiting: Waiting | None
+    """Whether a Ready task is due, delayed, or waiting for its retry. Other tasks do not match."""
 
 
 def tasks(
@@ -140,6 +142,8 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
             f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(PageFilters.__annotations__)}"
         )
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
+    if (waiting := wanted.get("waiting")) is not None and not isinstance(waiting, Waiting):
+        raise InvalidArgument(f"waiting takes a Waiting, not {waiting!r}")
     return {
         "queue": storable(wanted.get("queue"), "queue"),
         "task_name": storable(wanted.get("task"), "task"),
@@ -149,6 +153,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
         "batch": None if batch is None else _batch_id(batch),
+        "waiting": waiting,
     }
 
 
@@ -189,7 +194,7 @@ def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> U
 
 def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
     """Return whether a search may exclude rows."""
-    named = ("queue", "task_name", "partition_key", "topic", "worker")
+    named = ("queue", "task_name", "partition_key", "topic", "worker", "waiting")
     return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
 
 
@@ -205,6 +210,8 @@ def _page(
 ) -> TaskPage:
     if status is not None and not isinstance(status, TaskStatus):
         raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
+    if values["waiting"] is not None and status is not TaskStatus.READY:
+        raise InvalidArgument(f"only Ready tasks are {values['waiting']}; use status=TaskStatus.READY with it")
     given = {**values, "status": status, "scan": max(limit, SCAN), "limit": limit + 1}
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))
@@ -241,6 +248,7 @@ _scan = sa.bindparam("scan", type_=sa.BigInteger, required=True)
 _from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
 """The smallest id, and the smallest id that is too large."""
 _worker, _batch = parameters(sa.Uuid, "worker", "batch")
+_waiting = sa.bindparam("waiting", type_=sa.Text, required=True)
 _SAME = {
     name: sa.bindparam(name, type_=sa.Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
@@ -266,8 +274,8 @@ def queue_is_longer(_: Grammar) -> sa.Select[Any]:
 def _entries(*, keyed: bool) -> sa.Select[Any]:
     """Select the entries of :queue with or without a key. Each kind has its own index."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
-    columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
-    return sa.select(*columns).where(_entry.queue == _SAME["queue"], has_key)
+    columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
+    return sa.select(_entry.task_execution_id.label("id"), *columns).where(_entry.queue == _SAME["queue"], has_key)
 
 
 def _members() -> sa.Select[Any]:
@@ -297,14 +305,12 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
     return table, ids, sa.true()
 
 
-def _ids(
-    source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]] | None = None
-) -> sa.Select[Any]:
+def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
     """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further
     condition.
     """
     rows, ids, counts = _source(source)
-    columns = [rows.c[name].label(name) for name in _SAME if name in rows.c]
+    columns = [rows.c[name].label(name) for name in (*_SAME, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # The limit makes this a look-up per task instead of one read of all tasks of the worker.
     worked = (
@@ -323,9 +329,12 @@ def _ids(
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
         same.append(sa.or_(_worker.is_(None), worked.is_not(None)))
-    if besides is not None:
-        same.append(besides(looked))
-    return sa.select(looked.c.id).where(*same).order_by(looked.c.id if up else looked.c.id.desc()).limit(limit)
+    return (
+        sa.select(looked.c.id)
+        .where(*same, besides(looked))
+        .order_by(looked.c.id if up else looked.c.id.desc())
+        .limit(limit)
+    )
 
 
 def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
@@ -339,8 +348,28 @@ def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
 
 def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the tasks, newest first, in whichever direction the search goes."""
-    (found,) = _ids(source, up=up).cte("page").prefix_with("MATERIALIZED").c
+    (found,) = _ids(source, up=up, besides=partial(_waits, g, source)).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
+
+
+def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return the condition that a Ready task is in the state :waiting; NULL matches any state. Only the executions of
+    entries that are not due are looked up.
+    """
+    if source not in {"entries", "queue", "batch"}:
+        return sa.true()
+    if source == "batch":
+        entry = task_outbox.alias("entry")
+        due = sa.select(entry.c.available_at).where(entry.c.task_execution_id == looked.c.id)
+        available_at: sa.ColumnElement[Any] = due.correlate(looked).scalar_subquery()
+    else:
+        available_at = looked.c.available_at
+    state = sa.case(
+        (available_at <= g.now, text_literal(Waiting.DUE)),
+        (_column(looked, "retry_at").is_(None), text_literal(Waiting.DELAYED)),
+        else_=text_literal(Waiting.RETRYING),
+    )
+    return sa.or_(_waiting.is_(None), state == _waiting)
 
 
 def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from ...operating.verbs import VERBS, Noun
 from ..request import PageRequest, Redirect, View
-from . import actions, batches, bulk, failures, schedules, task, tasks, watching
+from . import actions, audit, batches, bulk, failures, schedules, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +48,7 @@ PAGES: Final = (
     Route(name="batch", path="/batches/<uuid:batch_id>", answer=batches.one_page, section="batches"),
     Route(name="failures", path="/failures", answer=failures.page),
     Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
+    Route(name="actions", path="/actions", answer=audit.page),
     Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )

@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
+from ...model.actions import Interface, Operator
 from ...model.wording import sentence
 from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verb_of, verbs_of
 from ...store import Cure
@@ -62,7 +63,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         values = verb.of_form(request.form)
         if "reason" in values:
             values["reason"] = values["reason"][:_LONGEST_REASON]
-        outcome = verb.do(request.store, target, by=by(request), **values)
+        outcome = verb.do(request.store, target, operator=operator_of(request), **values)
         notice, is_warning = sentence(outcome.sentence), False
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on its page."
@@ -75,15 +76,14 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     return Redirect(url=_page_of(request, verb.noun, target), notice=f"{notice}.", is_warning=is_warning)
 
 
-def by(request: PageRequest) -> str:
-    """Return the words that the history records: the person's name, and that they used the dashboard."""
-    return f"by {request.viewer.name} in the dashboard" if request.viewer.name else "in the dashboard"
+def operator_of(request: PageRequest) -> Operator:
+    """Return the person who makes a change."""
+    return Operator(interface=Interface.DASHBOARD, name=request.viewer.name or "")
 
 
 def reason_of(request: PageRequest) -> str:
-    """Return the reason that the history of each changed task records: what the person typed, and their name."""
-    typed = request.form.get("reason", "").strip()[:_LONGEST_REASON]
-    return f"{typed} ({by(request)})" if typed else by(request)
+    """Return the reason that the person typed."""
+    return request.form.get("reason", "").strip()[:_LONGEST_REASON]
 
 
 def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
@@ -170,10 +170,31 @@ def _page_of_command(request: PageRequest, group: str, *words: str) -> str | Non
             return request.url("batch", batch_id=UUID(batch_id))
         case "queue" | "schedule" | "batch", _:
             return request.url(_LISTS[Noun(group)])
+        case "task" | "failed", ("list" | "summary", *options):
+            filters = _filters(options)
+            return None if filters is None else request.url("tasks" if group == "task" else "failures", **filters)
         case "task" | "failed", _:
             with suppress(ValueError, IndexError):
                 return request.url("task", task_id=UUID(words[1] if words[-1].startswith("-") else words[-1]))
-            if words[:1] == ("list",):
-                return request.url("tasks")
             return request.url("failures") if group == "failed" else None
     return None
+
+
+_FILTERS: Final = {
+    "-q": "queue",
+    "--status": "state",
+    "--state": "state",
+    **{
+        f"--{name}": name
+        for name in ("queue", "task", "key", "topic", "exception", "worker", "batch", "since", "until")
+    },
+}
+"""The options of the commands that list tasks and dead letters, and the filters of the pages in their place."""
+
+
+def _filters(options: Sequence[str]) -> dict[str, str] | None:
+    """Return the filters of a page that shows what a command with these options lists; None if a page cannot."""
+    names, values = [_FILTERS.get(one) for one in options[::2]], options[1::2]
+    if None in names or len(names) != len(values):
+        return None
+    return {str(name): value for name, value in zip(names, values, strict=True)}

@@ -5,17 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
+from uuid import UUID
 
+from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskStatus
+from ...model.actions import NewAction
 from ...model.wording import plural
-from ...operating.reading import read_utc
+from ...operating.reading import read_since, read_utc
+from ...operating.verbs import CANCEL, DISCARD, REDRIVE
 from ...store import Count, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..rendering import number
 from ..request import PageRequest, Redirect, View
-from .actions import reason_of, unfound
+from .actions import operator_of, reason_of, unfound
 
 _AT_ONCE = 500
 """The maximum number of tasks that a request changes itself, in one transaction. A larger number is
@@ -24,6 +29,7 @@ changed by a task.
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state"}
+_VERBS = {BulkAction.REDRIVE: REDRIVE, BulkAction.DISCARD: DISCARD, BulkAction.CANCEL: CANCEL}
 _DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
 _GONE = {
     **dict.fromkeys((BulkAction.REDRIVE, BulkAction.DISCARD), "been redriven or discarded"),
@@ -72,18 +78,28 @@ def start(request: PageRequest) -> Redirect | View:
             raise InvalidArgument("tick the box to confirm")
     except InvalidArgument as error:
         return _refused(error)
-    store, reason = request.store, reason_of(request)
+    store, operator, reason = request.store, operator_of(request), reason_of(request)
+    action = _VERBS[wanted.action].action(operator, details=wanted.filters, reason=reason)
     count = wanted.count(store)
     if count.at_least or count.number > _AT_ONCE:
-        bound = request.outbox.tasks.built_in[BULK].using(request.outbox, idempotency_key=wanted.digest)
-        handle = bound.enqueue(wanted.as_json, reason)
-        notice = f"The task {handle.id} makes the change. This page shows its progress."
-        return Redirect(url=request.url("task", task_id=handle.id), notice=notice)
-    changed = wanted.run(store, reason=reason, limit=_AT_ONCE)
+        task_id = store.run(partial(_enqueue, request, wanted, action))
+        notice = f"The task {task_id} makes the change. This page shows its progress."
+        return Redirect(url=request.url("task", task_id=task_id), notice=notice)
+    on_change = store.actions.adding(action)
+    changed = wanted.run(store, reason=operator.because(reason), limit=_AT_ONCE, on_change=on_change)
     counted = request.form.get("counted", "")  # the number in the question
     asked = max(count.number, int(counted) if re.fullmatch("[0-9]{1,9}", counted) else 0)
     notice = _outcome(wanted.action, changed, asked=asked, left=count.number - changed)
     return Redirect(url=_list_of(request, wanted, given), notice=notice, is_warning=changed < asked or not changed)
+
+
+def _enqueue(request: PageRequest, wanted: Selection, action: NewAction, target: Target) -> UUID:
+    """Enqueue the task that makes the change, and record the action under the task's id; returns that id."""
+    bound = request.outbox.tasks.built_in[BULK].using(target, idempotency_key=wanted.digest)
+    handle = bound.enqueue(wanted.as_json, action.operator.because(action.reason))
+    if handle.created:  # otherwise a first click has recorded it
+        request.store.actions.begin(replace(action, id=handle.id), using=target)
+    return handle.id
 
 
 def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
@@ -124,7 +140,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
     for name in found.keys() & {"since", "until"}:
-        found[name] = read_utc(found[name], name)
+        found[name] = read_since(found[name], name, at)
     is_cancel = action == BulkAction.CANCEL
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
         raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
 from ...errors import InvalidArgument
-from ...operating.reading import read_utc
+from ...model.wording import sentence
+from ...operating.reading import read_since, read_utc
 from ...store import DeadLetterGroup
+from ...store.tasks.dead_letters import DeadLetterGroups
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .actions import unfound
@@ -23,20 +26,51 @@ request, or if a group is not found otherwise.
 
 
 def page(request: PageRequest) -> View:
-    """Show the groups, latest failure first."""
-    filters: dict[str, Any] = {name: value for name in ("queue", "task") if (value := request.query.get(name, ""))}
-    most = _MANY if request.query.get("look") == "far" else _FEW
-    found = request.store.dead_letters.groups(limit=_GROUPS, most=most, **filters)
-    groups = sorted(found.groups, key=lambda one: one.last_failed_at, reverse=True)
+    """Show the groups that match the filters, in the chosen order."""
+    given = {name: value for name in _FILTERS if (value := request.query.get(name, ""))}
+    order = request.query.get("sort", "last")
+    far = {"look": "far"} if request.query.get("look") == "far" else {}
+    now, found, problem = request.store.now(), DeadLetterGroups(groups=[], looked_at=0, is_complete=True), ""
+    try:
+        if order not in _ORDERS:
+            raise InvalidArgument(f"there is no order {order!r}: write {', '.join(_ORDERS)}")
+        found = request.store.dead_letters.groups(limit=_GROUPS, most=_MANY if far else _FEW, **_wanted(given, now))
+    except InvalidArgument as error:
+        problem = f"{sentence(str(error))}."
+    groups = sorted(found.groups, key=_ORDERS.get(order, _ORDERS["last"]))
+    farther = {**given, "sort": order, "look": "far"}
     values = {
-        "groups": [(one, {**selection_of(one), **filters}) for one in groups],
+        "groups": [(one, {**selection_of(one), **given}) for one in groups],
         "total": sum(one.count for one in groups),
         "looked_at": None if found.is_complete else found.looked_at,
-        "farther": request.url("failures", **filters, look="far") if not found.is_complete and most == _FEW else None,
-        "filters": filters,
-        "now": request.store.now(),
+        "farther": None if found.is_complete or far else request.url("failures", **farther),
+        "filters": dict.fromkeys(_FILTERS, "") | given,
+        "given": given,
+        "problem": problem,
+        "orders": {name: request.url("failures", **given, **far, sort=name) for name in _ORDERS},
+        "order": order,
+        "now": now,
     }
     return View(template="failures.html", title="Failures", values=values, data=found)
+
+
+_NAMES: Final = ("queue", "task", "key", "topic", "exception")
+_FILTERS: Final = (*_NAMES, "since", "until")
+_ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup], Any]]] = {
+    "last": lambda one: (-one.last_failed_at.timestamp(), one.id),
+    "first": lambda one: (one.first_failed_at, one.id),
+    "number": lambda one: (-one.count, one.id),
+    "task": lambda one: (one.task_name, one.exception or "", one.id),
+}
+"""The orders of the groups. Only "last" changes while tasks keep failing in the same way."""
+
+
+def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """Return the filters for the store. Raises InvalidArgument."""
+    return {
+        "partition_key" if name == "key" else name: value if name in _NAMES else read_since(value, name, now)
+        for name, value in given.items()
+    }
 
 
 def group(request: PageRequest) -> View:

@@ -110,6 +110,7 @@ def page(request: PageRequest) -> View:
         "next_due": _next_due(detail),
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
+        "most_attempts": most_attempts(request, task),
         "attempts": attempts,
         "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
@@ -225,8 +226,18 @@ def _retry_wait(detail: TaskDetail) -> timedelta | None:
 def _policy(request: PageRequest, task: TaskExecution) -> str:
     """Return the retry policy of the task in words; "" if this process does not know the task."""
     with suppress(UnknownTask):
-        return repr(request.outbox.tasks.get(task.task_name).retry_policy)
+        return request.outbox.tasks.get(task.task_name).retry_policy.words
     return ""
+
+
+def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
+    """Return the maximum number of attempts: of the task itself, or otherwise of its retry policy. None if there is no
+    maximum, or if this process does not know the task.
+    """
+    if task.max_attempts is None:
+        with suppress(UnknownTask):
+            return request.outbox.tasks.get(task.task_name).retry.max_attempts
+    return task.max_attempts
 
 
 def _origin(task: TaskExecution) -> tuple[str | None, datetime | None]:

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from ...model import TaskStatus
+from ...model import TaskExecution
 from ...model.wording import sentence
-from ...operating.reading import read_utc
+from ...operating.reading import read_since
+from ...operating.states import read_state, state_of
 from ...store import Reason, TaskPage
+from ...store.explain.explain import Outlook
+from ..rendering import number
 from ..request import PAYLOAD, PageRequest, View, without
+from .task import most_attempts
 
 _ROWS: Final = 50
-_STATES: Final[Mapping[str, TaskStatus]] = {status.lower(): status for status in TaskStatus}
+_WINDOW: Final = timedelta(minutes=1)
+"""The window of statistics whose counts of ended tasks the page does not show."""
+_TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", "cancelled")
+_COUNTED: Final[Mapping[str, str]] = {
+    "due": "ready",
+    **{name: name for name in ("delayed", "retrying", "running", "failed")},
+}
+"""The states that are counted, and the numbers of `Statistics`. Ended tasks are not counted, because the table may have
+millions.
+"""
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that do not add anything to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic")
@@ -45,11 +59,14 @@ def page(request: PageRequest) -> View:
         )
     except (InvalidArgument, TaskNotFound) as error:
         problem = f"{sentence(str(error))}."
+    outlooks, now = request.store.outlooks(found.tasks), request.store.now()
     of_state = {"state": state} if state else {}
     here = {**given, **of_state}
-    tabs = [("All", request.url("tasks", **given), None, state not in _STATES)]
+    counts = _counts(request, given) if not problem else {}
+    tabs: list[tuple[str, str, str | None, bool]] = [("All", request.url("tasks", **given), None, state not in _TABS)]
     tabs += [
-        (str(one), request.url("tasks", state=name, **given), None, name == state) for name, one in _STATES.items()
+        (name.capitalize(), request.url("tasks", state=name, **given), counts.get(name), name == state)
+        for name in _TABS
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any.
     may_cancel = request.viewer.may_act and not (filters["worker"] or filters["batch"])
@@ -64,8 +81,10 @@ def page(request: PageRequest) -> View:
         "problem": problem,
         "several": several,
         "tasks": found.tasks,
-        "outlooks": request.store.outlooks(found.tasks),
-        "now": request.store.now(),
+        "outlooks": outlooks,
+        "states": {one.id: state_of(one, _due(outlooks, one), now) for one in found.tasks},
+        "most_attempts": {one.id: most_attempts(request, one) for one in found.tasks},
+        "now": now,
         "calm": _CALM,
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
@@ -73,23 +92,41 @@ def page(request: PageRequest) -> View:
         "clear": request.url("tasks", **of_state),
         "cancel_all": request.url("bulk", action="cancel", **here) if may_cancel else None,
     }
-    shown = [without(one, *PAYLOAD) for one in found.tasks]
+    shown = [{**without(one, *PAYLOAD), "state": state_of(one, _due(outlooks, one), now)} for one in found.tasks]
     data = {"tasks": shown, "older": found.older, "newer": found.newer, "problem": problem or None}
     return View(template="tasks.html", title="Tasks", values=values, data=data)
 
 
 def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskPage:
     """Return the page of tasks that the URL specifies. Raises InvalidArgument."""
-    if state and state not in _STATES:
-        raise InvalidArgument(f"there is no state {state!r}: write {', '.join(_STATES)}")
+    status, waiting = read_state(state) if state else (None, None)
     beside = {name: request.query[name] for name in ("before", "after") if request.query.get(name)}
     wanted: dict[str, Any] = {**given, **beside}
     for name, text in wanted.items():
         if name in _MOMENTS:
-            wanted[name] = read_utc(text, name)
+            wanted[name] = read_since(text, name, request.store.now())
         elif name not in _NAMES:
             try:
                 wanted[name] = UUID(text)
             except ValueError:
                 raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
-    return request.store.task_page(status=_STATES.get(state), **wanted, limit=_ROWS)
+    return request.store.task_page(status=status, waiting=waiting, **wanted, limit=_ROWS)
+
+
+def _counts(request: PageRequest, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the numbers of tasks in each counted state; none if there are filters besides the queue and the task."""
+    if given.keys() - {"queue", "task"}:
+        return {}
+    queues, name = ([given["queue"]] if "queue" in given else None), given.get("task")
+    found = request.store.stats(queues=queues, by="queue" if name is None else "task", window=_WINDOW)
+    mine = [one for one in found if name is None or one.task_name == name]
+    counts = {}
+    for state, of in _COUNTED.items():
+        total = sum(getattr(one, of) for one in mine)
+        counts[state] = f"{number(total)}{'+' if any(getattr(one, f'{of}_at_least', False) for one in mine) else ''}"
+    return counts
+
+
+def _due(outlooks: Mapping[UUID, Outlook], task: TaskExecution) -> datetime | None:
+    outlook = outlooks.get(task.id)
+    return None if outlook is None else outlook.due_at

@@ -61,6 +61,7 @@ SELECT
     entry.owner AS entry_owner,
     entry.held AS entry_held,
     entry.paused_at AS entry_paused_at,
+    entry.pause_reason AS entry_pause_reason,
     entry.concurrency_limit AS entry_concurrency_limit,
     entry.rate_limit AS entry_rate_limit,
     entry.rate_seconds AS entry_rate_seconds,
@@ -120,6 +121,7 @@ LEFT OUTER JOIN (
             WHERE claim.queue = page.queue AND claim.partition_key = page.partition_key
         ) AS held,
         set_up.paused_at AS paused_at,
+        set_up.pause_reason AS pause_reason,
         set_up.concurrency_limit AS concurrency_limit,
         set_up.rate_limit AS rate_limit,
         set_up.rate_seconds AS rate_seconds,

@@ -4,6 +4,7 @@ WITH clock AS MATERIALIZED (
 INSERT INTO queue_settings (
     queue,
     paused_at,
+    pause_reason,
     concurrency_limit,
     rate_limit,
     rate_seconds,
@@ -19,20 +20,21 @@ SELECT
         WHEN %(paused)s THEN (SELECT clock.now FROM clock)
         ELSE NULL
     END AS anon_2,
-    %(concurrency_limit)s::INTEGER AS anon_3,
-    %(rate_limit)s::INTEGER AS anon_4,
-    %(rate_seconds)s AS anon_5,
-    %(key_concurrency)s::INTEGER AS anon_6,
-    %(key_rate_limit)s::INTEGER AS anon_7,
-    %(key_rate_seconds)s AS anon_8,
-    %(fair)s AS anon_9,
-    (SELECT clock.now FROM clock) AS anon_10
+    %(pause_reason)s::VARCHAR AS anon_3,
+    %(concurrency_limit)s::INTEGER AS anon_4,
+    %(rate_limit)s::INTEGER AS anon_5,
+    %(rate_seconds)s AS anon_6,
+    %(key_concurrency)s::INTEGER AS anon_7,
+    %(key_rate_limit)s::INTEGER AS anon_8,
+    %(key_rate_seconds)s AS anon_9,
+    %(fair)s AS anon_10,
+    (SELECT clock.now FROM clock) AS anon_11
 ON CONFLICT (queue) DO UPDATE SET paused_at = CASE
-    WHEN %(sets_paused)s THEN CASE
-    WHEN (excluded.paused_at IS NULL) THEN NULL
-    ELSE coalesce(queue_settings.paused_at, excluded.paused_at)
-END
+    WHEN (%(sets_paused)s AND NOT (excluded.paused_at IS NOT NULL AND queue_settings.paused_at IS NOT NULL)) THEN excluded.paused_at
     ELSE queue_settings.paused_at
+END, pause_reason = CASE
+    WHEN (%(sets_paused)s AND NOT (excluded.paused_at IS NOT NULL AND queue_settings.paused_at IS NOT NULL)) THEN excluded.pause_reason
+    ELSE queue_settings.pause_reason
 END, concurrency_limit = CASE
     WHEN %(sets_concurrency)s THEN excluded.concurrency_limit
     ELSE queue_settings.concurrency_limit
@@ -67,6 +69,7 @@ END, updated_at = (SELECT clock.now FROM clock)
 RETURNING
     queue_settings.queue,
     queue_settings.paused_at,
+    queue_settings.pause_reason,
     queue_settings.concurrency_limit,
     queue_settings.rate_limit,
     queue_settings.rate_seconds,

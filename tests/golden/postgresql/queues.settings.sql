@@ -1,6 +1,7 @@
 SELECT
     queue_settings.queue,
     queue_settings.paused_at,
+    queue_settings.pause_reason,
     queue_settings.concurrency_limit,
     queue_settings.rate_limit,
     queue_settings.rate_seconds,

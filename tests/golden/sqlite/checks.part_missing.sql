@@ -17,6 +17,8 @@ FROM (
         UNION ALL
         SELECT 'key_rates' AS "table", 'ix_key_rates_full_at' AS name, false AS is_unique
         UNION ALL
+        SELECT 'operator_actions' AS "table", 'ix_operator_actions_target' AS name, false AS is_unique
+        UNION ALL
         SELECT 'schedule_ticks' AS "table", 'ix_schedule_ticks_task_execution_id' AS name, false AS is_unique
         UNION ALL
         SELECT 'sleeping_workers' AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique

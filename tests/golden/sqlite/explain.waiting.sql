@@ -48,6 +48,7 @@ SELECT
         WHERE claim.queue = page.queue AND claim.partition_key = page.partition_key
     ) AS held,
     set_up.paused_at,
+    set_up.pause_reason,
     set_up.concurrency_limit,
     set_up.rate_limit,
     set_up.rate_seconds,

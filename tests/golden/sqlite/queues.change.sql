@@ -1,6 +1,7 @@
 INSERT INTO queue_settings (
     queue,
     paused_at,
+    pause_reason,
     concurrency_limit,
     rate_limit,
     rate_seconds,
@@ -13,20 +14,21 @@ INSERT INTO queue_settings (
 SELECT
     :queue AS anon_1,
     CASE WHEN :paused THEN :now ELSE NULL END AS anon_2,
-    :concurrency_limit AS anon_3,
-    :rate_limit AS anon_4,
-    :rate_seconds AS anon_5,
-    :key_concurrency AS anon_6,
-    :key_rate_limit AS anon_7,
-    :key_rate_seconds AS anon_8,
-    :fair AS anon_9,
-    :now AS anon_10
+    :pause_reason AS anon_3,
+    :concurrency_limit AS anon_4,
+    :rate_limit AS anon_5,
+    :rate_seconds AS anon_6,
+    :key_concurrency AS anon_7,
+    :key_rate_limit AS anon_8,
+    :key_rate_seconds AS anon_9,
+    :fair AS anon_10,
+    :now AS anon_11
 ON CONFLICT (queue) DO UPDATE SET paused_at = CASE
-    WHEN :sets_paused THEN CASE
-    WHEN (excluded.paused_at IS NULL) THEN NULL
-    ELSE coalesce(queue_settings.paused_at, excluded.paused_at)
-END
+    WHEN (:sets_paused = 1 AND NOT (excluded.paused_at IS NOT NULL AND queue_settings.paused_at IS NOT NULL)) THEN excluded.paused_at
     ELSE queue_settings.paused_at
+END, pause_reason = CASE
+    WHEN (:sets_paused = 1 AND NOT (excluded.paused_at IS NOT NULL AND queue_settings.paused_at IS NOT NULL)) THEN excluded.pause_reason
+    ELSE queue_settings.pause_reason
 END, concurrency_limit = CASE
     WHEN :sets_concurrency THEN excluded.concurrency_limit
     ELSE queue_settings.concurrency_limit
@@ -61,6 +63,7 @@ END, updated_at = :now
 RETURNING
     queue,
     paused_at,
+    pause_reason,
     concurrency_limit,
     rate_limit,
     rate_seconds,

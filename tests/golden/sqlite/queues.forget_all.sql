@@ -3,6 +3,7 @@ WHERE queue_settings.queue = :queue
 RETURNING
     queue,
     paused_at,
+    pause_reason,
     concurrency_limit,
     rate_limit,
     rate_seconds,

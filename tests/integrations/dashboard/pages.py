@@ -56,6 +56,7 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
     "schedules": {"": lambda _: {}},
     "schedule": {"": lambda _: {"name": "shop.sweep"}, "paused": lambda _: {"name": "stock: recount"}},
     "system": {"": lambda _: {}},
+    "actions": {"": lambda _: {}},
 }
 """What the address of each page is made from, by the name of its route; more than one where it differs much."""
 

@@ -289,7 +289,7 @@ def test_a_change_that_has_lost_its_filter_is_refused(stage, lost):
 def test_a_group_of_a_filtered_list_is_changed_in_that_queue_only(stage):
     mine, others = failed(stage, 2, queue="mail"), failed(stage, 1, queue="news")
     stage.visitor.go("/failures?queue=mail")
-    assert "Only dead letters of the queue mail are shown." in stage.visitor.text
+    assert "Filter: queue mail" in stage.visitor.text
     stage.visitor.follow("Discard …").press("Discard 2", tick=True)
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert statuses(stage, others) == {TaskStatus.FAILED}

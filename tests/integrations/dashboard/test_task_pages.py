@@ -57,7 +57,7 @@ def test_the_filters_stand_in_the_url_and_stay_from_page_to_page(stage):
     assert listed(stage, "/tasks?queue=mail&key=a+b%26c") == mine[:0:-1]
     stage.visitor.follow("Older →")
     assert listed(stage, stage.visitor.path) == mine[:1]
-    stage.visitor.follow("Ready")
+    stage.visitor.follow("Due")
     assert "Filter: queue mail, key a b&c" in stage.visitor.text
 
 

@@ -1,6 +1,7 @@
 SELECT
     queue_settings.queue AS queue,
     queue_settings.paused_at AS paused_at,
+    queue_settings.pause_reason AS pause_reason,
     queue_settings.concurrency_limit AS concurrency_limit,
     queue_settings.rate_limit AS rate_limit,
     queue_settings.rate_seconds AS rate_seconds,

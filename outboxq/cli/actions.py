@@ -1,0 +1,48 @@
+"""`outboxq actions`: list what people changed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from ..model.display import as_json
+from .console import show
+from .database import database_options
+from .parameters import MOMENT, number_option
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+
+@click.command()
+@click.option("--operator", help="Only changes by this person.")
+@click.option("--action", help='Only this action, in the words of its command, such as "queue pause".')
+@click.option("--target", help="Only changes to this queue or schedule, or to the task or batch with this id.")
+@click.option("--since", type=MOMENT, help="Only changes within this time span, e.g. 2h, or since this time.")
+@number_option("--limit", help="Maximum number of changes.", most=10_000, default=50)
+@database_options
+def actions(
+    store: Store,
+    *,
+    operator: str | None,
+    action: str | None,
+    target: str | None,
+    since: timedelta | datetime | None,
+    limit: int,
+) -> None:
+    """List what people changed: who, what, and why.
+
+    The newest change comes first. Each change by a command, in the dashboard or in Django's admin is recorded in its own transaction. The name of the
+    person is the value of OUTBOXQ_OPERATOR, or the login name.
+    """
+    start = store.now() - since if isinstance(since, timedelta) else since
+    found = store.actions.list(operator=operator, action=action, target=target, since=start, limit=limit)
+    rows = []
+    for one in found:
+        details = ", ".join(f"{name}={value}" for name, value in as_json(one.details).items())
+        on = one.target if one.target is not None else "all that matched"
+        rows.append((one.at, one.operator, one.interface, one.action, on, one.changed, one.reason, details))
+    head = ("at", "who", "with", "action", "on", "changes", "reason", "details")
+    show(head, rows, records=found, spare=("details", "with", "changes"))

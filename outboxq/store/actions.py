@@ -1,0 +1,195 @@
+"""Record what people change: each record is written in the transaction of its change."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from ..database.column_types import Instant
+from ..database.dialects import Begin
+from ..database.grammar import Grammar, Statement, limit
+from ..database.tables import operator_actions
+from ..database.target import Target
+from ..model.actions import NewAction, OperatorAction
+from ..model.display import as_json
+from ..payload.parameters import sanitize
+from .arguments import aware, identifier, parameters, positive, storable
+from .transactions import Transactions
+
+T = TypeVar("T")
+KEPT = timedelta(days=90)
+"""Minimum time for which a record is kept, so that a person cannot delete the records of recent changes."""
+_AT_ONCE = 1_000
+_LONGEST = 1_000
+"""Maximum number of bytes of a name or a reason."""
+
+
+class Actions:
+    """The changes that people have made."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def record(
+        self,
+        action: NewAction,
+        change: Callable[[Target], T],
+        *,
+        number: Callable[[T], int] = lambda _: 1,
+        using: object = None,
+    ) -> T:
+        """Make a change and record it, in one transaction; returns what `change` returns.
+
+        `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
+        `number` returns the number of changes that the record states. If `change` raises an error, nothing is written.
+        """
+        made: builtins.list[T] = []
+
+        def work(target: Target) -> T:
+            with target.atomic(savepoint=not target.own):  # a refused change leaves the caller's transaction usable
+                made[:] = [change(target)]
+                self._add(action, target, number(made[0]))
+            return made[0]
+
+        def done(target: Target) -> T | None:
+            return made[0] if made and target.run(is_written, {"id": action.id}) else None
+
+        return self._store.run(work, using=using, done=done)
+
+    def adding(self, action: NewAction) -> Callable[[Target, int], None]:
+        """Return the `on_change` of a bulk change: in each of its transactions, the number of tasks is added to the
+        record.
+        """
+        return partial(self._add, action)
+
+    def adding_to(self, action_id: UUID) -> Callable[[Target, int], None]:
+        """Return the `on_change` of a bulk change that another process has recorded; see `begin`."""
+
+        def add(target: Target, number: int) -> None:
+            target.run(count_up, {"id": action_id, "changed": number})
+
+        return add
+
+    def begin(self, action: NewAction, *, using: object) -> None:
+        """Record a bulk change that another process makes. It adds the numbers of its transactions to this record."""
+        self._store.run(partial(self._add, action, number=0), using=using)
+
+    def list(
+        self,
+        *,
+        action: str | None = None,
+        operator: str | None = None,
+        target: str | None = None,
+        since: datetime | None = None,
+        before: UUID | None = None,
+        limit: int = 100,
+        using: object = None,
+    ) -> builtins.list[OperatorAction]:
+        """Return up to `limit` changes by people, newest first. `before` is the id of the last change on the previous
+        page. Raises InvalidArgument.
+        """
+        values: dict[str, Any] = {
+            "action": storable(action, "action"),
+            "operator": storable(operator, "operator"),
+            "named_target": storable(target, "target"),
+            "since": None if since is None else aware(since, "since"),
+            "before": _LAST if before is None else identifier(before),
+            "limit": positive(limit),
+        }
+        builder = newest if target is None else newest_of_target
+        rows = self._store.run_one(builder, using=using, **values)
+        return [OperatorAction(**{**row, "details": json.loads(row["details"])}) for row in rows]
+
+    def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
+        """Delete the records from before this time, except those of the last 90 days."""
+        values = {"older": before, "least": -KEPT.total_seconds(), "limit": _AT_ONCE}
+        gone = _AT_ONCE
+        while gone == _AT_ONCE and not stop():
+            gone = len(self._store.run_one(prune, using=using, begin=Begin.WRITE, **values))
+
+    def _add(self, action: NewAction, target: Target, number: int) -> None:
+        values = {
+            "id": identifier(action.id),
+            "operator": sanitize(action.operator.name, limit=_LONGEST) or None,
+            "interface": action.operator.interface.value,
+            "action": action.action,
+            "named_target": None if action.target is None else sanitize(action.target, limit=_LONGEST),
+            "details": json.dumps(as_json(action.details)),
+            "reason": sanitize(action.reason, limit=_LONGEST) or None,
+            "changed": number,
+        }
+        target.run(add, self._store.values(target, **values))
+
+
+_LAST = UUID(int=2**128 - 1)
+_action = operator_actions.c
+_written: dict[str, Any] = {
+    name: sa.bindparam("named_target" if name == "target" else name, type_=_action[name].type, required=True)
+    for name in ("id", "operator", "interface", "action", "target", "details", "reason", "changed")
+}
+_wanted_action, _wanted_operator = parameters(sa.Text, "action", "operator")
+_since = sa.bindparam("since", type_=Instant, required=True)
+_older = sa.bindparam("older", type_=Instant, required=True)
+_least = sa.bindparam("least", type_=sa.Double, required=True)
+_before = sa.bindparam("before", type_=sa.Uuid, required=True)
+
+
+def add(g: Grammar) -> sa.Insert:
+    """Write the record, or add :changed to the record that another transaction of the same change has written."""
+    values = {**_written, "at": g.now}
+    new = g.insert(operator_actions).from_select(list(values), sa.select(*values.values()))
+    total = _action.changed + new.excluded.changed
+    return new.on_conflict_do_update(index_elements=[_action.id], set_={"changed": total})  # type: ignore[no-any-return]
+
+
+def count_up(_: Grammar) -> sa.Update:
+    """Add :changed to the record :id. A record that was pruned meanwhile is not written again."""
+    return (
+        sa.update(operator_actions)
+        .where(_action.id == _written["id"])
+        .values(changed=_action.changed + _written["changed"])
+        .returning(_action.id)
+    )
+
+
+def is_written(_: Grammar) -> sa.Select[Any]:
+    """Select one row if the record is written."""
+    return sa.select(_action.id).where(_action.id == _written["id"])
+
+
+def newest(_: Grammar) -> sa.Select[Any]:
+    """Select a page of the records that match, newest first."""
+    return _page()
+
+
+def newest_of_target(_: Grammar) -> sa.Select[Any]:
+    """Select a page of the records of :target that match, newest first."""
+    return _page().where(_action.target == _written["target"])
+
+
+def prune(g: Grammar) -> Statement:
+    """Delete up to :limit records from before :older that are older than :least seconds."""
+    is_old = sa.and_(_action.at < _older, _action.at < g.later(g.now, _least))
+    some = sa.select(_action.id).where(is_old).limit(limit)
+    return sa.delete(operator_actions).where(_action.id.in_(some)).returning(_action.id)
+
+
+def _page() -> sa.Select[Any]:
+    return (
+        sa.select(operator_actions)
+        .where(
+            _action.id < _before,
+            sa.or_(_wanted_action.is_(None), _action.action == _wanted_action),
+            sa.or_(_wanted_operator.is_(None), _action.operator == _wanted_operator),
+            sa.or_(_since.is_(None), _action.at >= _since),
+        )
+        .order_by(_action.id.desc())
+        .limit(limit)
+    )

@@ -1,0 +1,305 @@
+"""What people change is recorded in the transaction of the change: who, with which front end, what, why, and how many."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from functools import partial
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine
+
+from outboxq import Outbox
+from outboxq.errors import InvalidTransition, QueueNotFound, TaskNotFound
+from outboxq.model import EventType, TaskStatus
+from outboxq.model.actions import Interface, NewAction, Operator
+from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.schedules import NewSchedule
+from outboxq.operating.verbs import VERBS, Noun, State, Verb, verbs_of
+from outboxq.store import Rule
+from outboxq.store.actions import KEPT
+from tests.contract import helpers
+from tests.contract.test_cli_operators import outboxq
+
+ANN = Operator(interface=Interface.DASHBOARD, name="ann")
+VALUES = {
+    "priority": {"priority": 5},
+    "reschedule": {"delay": timedelta(hours=1)},
+    "limit": {"concurrency": 3, "rate": ..., "rate_per_key": ..., "concurrency_per_key": None},
+    "order": {"fair": False},
+}
+"""The values of the verbs that need some."""
+
+
+def failed(database, **fields):
+    handle = database.add(**fields)
+    database.frozen.fail(database.claim()[0], "E")
+    return handle
+
+
+def target_for(database, verb: Verb):
+    """Something to which the verb may be applied."""
+    store = database.frozen
+    match verb.noun:
+        case Noun.TASK if verb.offered(State(status=TaskStatus.FAILED)) and verb.name != "reschedule":
+            return failed(database).id
+        case Noun.TASK if verb.name == "cancel-now":
+            task_id = database.add().id
+            database.claim()
+            return task_id
+        case Noun.TASK:
+            return database.add(delay=timedelta(hours=2)).id
+        case Noun.QUEUE:
+            store.queues.pause("mail", create=True)
+            if verb.name == "pause":
+                store.queues.resume("mail")
+                database.add(queue="mail")
+            return "mail"
+        case Noun.SCHEDULE:
+            new = NewSchedule(name="nightly", task_name="tests.work", rule="every 3600", tz="UTC", args="{}")
+            return store.schedules.put(new).name
+        case Noun.BATCH:
+            return filled_batch(database, 1)
+    raise AssertionError(verb)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
+def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
+    target, store = target_for(database, verb), database.frozen
+    values = VALUES.get(verb.name, {})
+    verb.do(store, target, operator=ANN, reason="provider down", **values)
+    [found] = store.actions.list()
+    assert (found.operator, found.interface, found.reason) == ("ann", "dashboard", "provider down")
+    assert (found.action, found.target, found.changed) == (" ".join(verb.words), str(target), 1)
+    assert found.at == database.clock()
+    assert found.details == {
+        "priority": {"priority": 5},
+        "reschedule": {"delay": 3600.0},
+        "limit": {"concurrency": 3, "concurrency_per_key": None},
+        "order": {"fair": False},
+    }.get(verb.name, {})
+
+
+def test_a_refused_change_leaves_no_record(database):
+    task, store = database.add(), database.frozen
+    for verb in verbs_of(Noun.TASK):
+        if verb.name in {"redrive", "discard"}:
+            with pytest.raises(InvalidTransition):
+                verb.do(store, task.id, operator=ANN)
+        with pytest.raises(TaskNotFound):
+            verb.do(store, uuid4(), operator=ANN, **VALUES.get(verb.name, {}))
+    [pause, *_] = verbs_of(Noun.QUEUE)
+    with pytest.raises(QueueNotFound):
+        pause.do(store, "nosuchqueue", operator=ANN)
+    assert store.actions.list() == []
+
+
+def test_the_record_is_rolled_back_with_the_callers_transaction(database):
+    store, [pause, *_] = database.store, verbs_of(Noun.QUEUE)
+    with helpers.transaction(database) as connection:
+        pause.do(store, "default", operator=ANN, using=connection)
+        assert [one.action for one in store.actions.list(using=connection)] == ["queue pause"]
+        connection.rollback()
+    assert store.actions.list() == []
+    assert store.queues.settings() == []
+
+
+def test_a_refused_change_leaves_the_callers_transaction_usable(database):
+    task, store = database.add(database.store), database.store
+    redrive = next(one for one in verbs_of(Noun.TASK) if one.name == "redrive")
+    with helpers.transaction(database) as connection:
+        with pytest.raises(InvalidTransition):
+            redrive.do(store, task.id, operator=ANN, using=connection)
+        store.cancel(task.id, using=connection)
+        connection.commit()
+    assert store.get(task.id).status is TaskStatus.CANCELLED
+    assert store.actions.list() == []
+
+
+def test_a_change_whose_commit_was_not_answered_is_made_and_recorded_once(database, monkeypatch):
+    handle = failed(database)
+    redrive = next(one for one in verbs_of(Noun.TASK) if one.name == "redrive")
+    outcome = redrive.do(helpers.lossy(database, monkeypatch), handle.id, operator=ANN)
+    assert outcome.predicate == "was redriven, to run now from the first attempt"
+    assert [event.event_type for event in database.frozen.history(handle.id)].count(EventType.REQUEUED) == 1
+    assert [one.changed for one in database.frozen.actions.list()] == [1]
+
+
+def test_a_bulk_change_is_counted_in_each_of_its_transactions(database, monkeypatch):
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
+    store = database.frozen
+    for _ in range(5):
+        database.add(queue="mail")
+    action, seen = NewAction(operator=ANN, action="task cancel", details={"queue": "mail"}), []
+
+    def on_progress(number: int) -> None:
+        seen.append((number, store.actions.list()[0].changed))
+
+    store.cancel_all(queue="mail", on_progress=on_progress, on_change=store.actions.adding(action))
+    assert seen == [(2, 2), (4, 4), (5, 5)]
+    [found] = store.actions.list()
+    assert (found.id, found.target, found.details, found.changed) == (action.id, None, {"queue": "mail"}, 5)
+
+
+def test_a_bulk_change_that_another_process_makes_adds_to_its_record(database):
+    store = database.frozen
+    handles = [failed(database) for _ in range(3)]
+    action = NewAction(operator=ANN, action="failed discard")
+    store.run(partial(begin, store, action))
+    assert store.actions.list()[0].changed == 0
+    store.dead_letters.discard_all(on_change=store.actions.adding_to(action.id))
+    assert store.actions.list()[0].changed == len(handles)
+
+
+def begin(store, action, target):
+    store.actions.begin(action, using=target)
+
+
+def test_a_batch_is_cancelled_with_a_record_of_its_tasks(database):
+    store, batch_id = database.frozen, filled_batch(database, 3)
+    [cancel] = verbs_of(Noun.BATCH)
+    cancel.do(store, batch_id, operator=ANN, reason="wrong file")
+    [found] = store.actions.list()
+    assert (found.action, found.target, found.changed) == ("batch cancel", str(batch_id), 3)
+
+
+def filled_batch(database, size):
+    batch = NewBatch(id=new_batch_id())
+    database.frozen.batches.create(batch)
+    for _ in range(size):
+        database.add(pipeline_execution_id=batch.id)
+    database.frozen.batches.close(batch.id)
+    return batch.id
+
+
+def test_records_are_listed_newest_first_by_person_action_and_target(database):
+    store = database.frozen
+    ben = Operator(interface=Interface.COMMAND_LINE)
+    pause, resume = verbs_of(Noun.QUEUE)[:2]
+    for queue, verb, operator in (("a", pause, ANN), ("b", pause, ben), ("a", resume, ben)):
+        verb.do(store, queue, operator=operator, **({"create": True} if verb is pause else {}))
+        database.clock.advance(timedelta(hours=1))
+    listed = store.actions.list()
+    assert [(one.target, one.action) for one in listed] == [
+        ("a", "queue resume"),
+        ("b", "queue pause"),
+        ("a", "queue pause"),
+    ]
+    assert listed[0].operator is None
+    assert store.actions.list(target="a") == [listed[0], listed[2]]
+    assert store.actions.list(operator="ann") == [listed[2]]
+    assert store.actions.list(action="queue pause", target="b") == [listed[1]]
+    assert store.actions.list(limit=1) == listed[:1]
+    assert store.actions.list(before=listed[0].id, limit=1) == [listed[1]]
+    assert store.actions.list(since=listed[1].at) == listed[:2]
+
+
+def test_texts_that_a_database_cannot_store_are_mended(database):
+    store, [pause, *_] = database.frozen, verbs_of(Noun.QUEUE)
+    pause.do(
+        store, "default", operator=Operator(interface=Interface.ADMIN, name="a\0b"), reason="no\ud800!" + "x" * 9_000
+    )
+    [found] = store.actions.list()
+    assert found.operator == "a\ufffdb"
+    assert found.reason is not None
+    assert found.reason.startswith("no\ufffd!x")
+    assert len(found.reason) < 1_200
+
+
+def test_retention_keeps_the_records_of_90_days(database):
+    store, [pause, *_] = database.frozen, verbs_of(Noun.QUEUE)
+    pause.do(store, "default", operator=ANN)
+    database.clock.advance(KEPT)
+    store.prune(timedelta(0))
+    assert len(store.actions.list()) == 1
+    database.clock.advance(timedelta(seconds=1))
+    store.prune(timedelta(days=365))
+    assert len(store.actions.list()) == 1
+    store.prune(timedelta(0))
+    assert store.actions.list() == []
+
+
+def test_a_paused_queue_says_who_paused_it_and_why(database):
+    store, [pause, resume, *_] = database.frozen, verbs_of(Noun.QUEUE)
+    task = database.add()
+    pause.do(store, "default", operator=ANN, reason="provider down")
+    pause.do(store, "default", operator=Operator(interface=Interface.ADMIN), reason="again")
+    [settings] = store.queues.settings()
+    assert settings.pause_reason == "provider down (by ann in the dashboard)"
+    database.clock.advance(timedelta(minutes=43))
+    assert ", for 43 min: provider down (by ann in the dashboard); resume it" in store.explain(task.id).sentence
+    [problem] = [one for one in store.health() if one.rule is Rule.OLDEST]
+    assert problem.sentence.endswith("the queue has been paused for 43 min: provider down (by ann in the dashboard)")
+    store.queues.limit("default", concurrency=3)
+    resume.do(store, "default", operator=ANN)
+    [settings] = store.queues.settings()
+    assert (settings.paused_at, settings.pause_reason) == (None, None)
+
+
+# The command line
+
+
+def test_a_command_is_recorded_under_the_operators_name_or_the_login(database, monkeypatch):
+    outbox = Outbox(create_engine(database.url))
+    database.add(database.store)
+    monkeypatch.setattr("getpass.getuser", lambda: "root")
+    outboxq(database, "queue", "pause", "default", "--reason", "provider down")
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
+    outboxq(database, "queue", "resume", "default")
+    rows = [line.split("\t") for line in outboxq(database, "actions").stdout.splitlines()]
+    assert rows[0] == ["at", "who", "with", "action", "on", "changes", "reason", "details"]
+    assert [row[1:] for row in rows[1:]] == [
+        ["ann", "command line", "queue resume", "default", "1", "", ""],
+        ["root", "command line", "queue pause", "default", "1", "provider down", ""],
+    ]
+    found = json.loads(outboxq(database, "actions", "--operator", "ann", "--since", "1h", "--json").stdout)
+    assert [(one["action"], one["target"]) for one in found] == [("queue resume", "default")]
+    outbox.store.bound_engine.dispose()
+
+
+def test_a_login_without_a_name_is_unknown(database, monkeypatch):
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 10001")
+
+    monkeypatch.delenv("OUTBOXQ_OPERATOR", raising=False)
+    monkeypatch.setattr("getpass.getuser", nobody)
+    task = database.add(database.store)
+    outboxq(database, "task", "cancel", task.id)
+    [found] = database.store.actions.list()
+    assert (found.operator, found.target) == (None, str(task.id))
+    assert database.store.history(task.id)[-1].event_data["reason"] == "on the command line"
+
+
+def test_bulk_commands_are_recorded_with_their_filters(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
+    for _ in range(3):
+        database.add(database.store, queue="mail")
+    outboxq(database, "task", "cancel", "-q", "mail", "--limit", 2, "--yes", "--reason", "spam")
+    [found] = database.store.actions.list()
+    assert (found.action, found.target, found.changed) == ("task cancel", None, 2)
+    assert found.details == {"queue": "mail", "limit": 2}
+    cancelled = database.store.tasks(status=TaskStatus.CANCELLED)
+    assert {database.store.history(one.id)[-1].event_data["reason"] for one in cancelled} == {
+        "spam (by ann on the command line)"
+    }
+
+
+def test_several_ids_are_recorded_one_by_one(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
+    tasks = [failed(database) for _ in range(2)]
+    outboxq(database, "failed", "redrive", *(one.id for one in tasks), "--yes")
+    assert {(one.action, one.target) for one in database.store.actions.list()} == {
+        ("failed redrive", str(one.id)) for one in tasks
+    }
+
+
+def test_a_stored_schedule_and_a_backfill_are_recorded(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
+    outboxq(database, "schedule", "add", "nightly", "tests.work", "every 1h")
+    outboxq(
+        database, "schedule", "backfill", "nightly", "--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--yes"
+    )
+    backfill, add = database.store.actions.list()
+    assert (backfill.action, backfill.target, backfill.changed) == ("schedule backfill", "nightly", 3)
+    assert (add.action, add.target, add.details["rule"]) == ("schedule add", "nightly", "every 3600")

@@ -1,0 +1,19 @@
+SELECT
+    operator_actions.id,
+    operator_actions.at,
+    operator_actions.operator,
+    operator_actions.interface,
+    operator_actions.action,
+    operator_actions.target,
+    operator_actions.details,
+    operator_actions.reason,
+    operator_actions.changed
+FROM operator_actions
+WHERE
+    operator_actions.id < :before
+    AND (:action IS NULL OR operator_actions.action = :action)
+    AND (:operator IS NULL OR operator_actions.operator = :operator)
+    AND (:since IS NULL OR operator_actions.at >= :since)
+ORDER BY operator_actions.id DESC
+LIMIT :limit
+OFFSET :param_1

@@ -1,0 +1,118 @@
+"""The link of each cure leads to a page with each filter of its command."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
+
+import pytest
+from werkzeug.routing import Map, Rule
+
+import outboxq
+from outboxq import Outbox
+from outboxq.web import application
+from outboxq.web.pages import ROUTES
+from outboxq.web.pages.actions import _page_of_command
+from tests.integrations.dashboard.test_watch_pages import Reader, fail
+
+TEXT, ID = "mail & more", str(uuid4())
+OPTIONS = {"-q": "queue", "--status": "state", "--state": "state"}
+"""The filters whose names differ from those of the options."""
+
+
+def cures() -> list[tuple[str, ...]]:
+    """The commands of all cures in the code, with a text or an id in place of each value."""
+    found: set[tuple[str, ...]] = set()
+    for path in Path(outboxq.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+                continue
+            if node.func.id == "Cure" and isinstance(node.args[1], ast.Tuple):
+                found.add(tuple(map(word, node.args[1].elts)))
+            elif node.func.id == "cure_of":
+                found.add(tuple(map(word, node.args[1:])))
+    return sorted(found)
+
+
+def word(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    return ID if ast.unparse(node).endswith("id") else TEXT
+
+
+def address(command: tuple[str, ...]) -> str | None:
+    urls = Map([Rule(one.path, endpoint=one.name) for one in ROUTES if not one.is_action]).bind("")
+    request = SimpleNamespace(url=lambda route, /, **values: urls.build(route, values))
+    return _page_of_command(request, *command)  # type: ignore[arg-type]
+
+
+def test_the_cures_are_found():
+    assert len(cures()) > 12
+    assert ("failed", "redrive", ID) in cures()
+    assert any(one[:2] == ("failed", "list") for one in cures())
+
+
+@pytest.mark.parametrize("command", cures(), ids=" ".join)
+def test_a_link_has_the_target_or_each_filter_of_its_command(command):
+    href, (group, *words) = address(command), command
+    if group in {"worker", "verify"}:
+        assert href is None  # a person must type it
+        return
+    assert href is not None
+    parts = urlsplit(href)
+    if words[0] in {"list", "summary"}:
+        wanted = {
+            OPTIONS.get(name, name.lstrip("-")): value for name, value in zip(words[1::2], words[2::2], strict=True)
+        }
+        assert (parts.path, dict(parse_qsl(parts.query))) == ("/tasks" if group == "task" else "/failures", wanted)
+    else:
+        [target] = [one for one in words[1:] if not one.startswith("-")]
+        assert target in {parts.path.rpartition("/")[2], *dict(parse_qsl(parts.query)).values()}
+
+
+@pytest.mark.parametrize("option", ["-q", "--task", "--key", "--topic", "--exception", "--since", "--until"])
+def test_each_filter_of_dead_letters_has_its_place_in_the_link(option):
+    value = "1h" if option in {"--since", "--until"} else TEXT
+    href = address(("failed", "list", option, value))
+    assert href is not None
+    assert dict(parse_qsl(urlsplit(href).query)) == {OPTIONS.get(option, option[2:]): value}
+
+
+def test_an_option_that_no_page_has_gives_no_link():
+    assert address(("failed", "list", "--limit", "5")) is None
+    assert address(("task", "list", "--open")) is None
+
+
+def test_see_why_shows_the_failures_of_that_queue_alone(database):
+    reader = Reader(application(Outbox(database.engine)))
+    fail(database, queue="billing", task_name="billing.charge")
+    fail(database, queue="mail", task_name="mail.send")
+    overview = reader.words("/")
+    assert "billing" in overview
+    page = reader.words("/failures", queue="billing", since="1h")
+    assert "billing.charge" in page
+    assert "mail.send" not in page
+    assert "No dead letter matches" in reader.words("/failures", queue="billing", until="1h")
+    assert "Since is not a time" in reader.words("/failures", since="yesterday")
+
+
+def test_the_groups_of_failures_are_sorted_by_choice(database):
+    reader = Reader(application(Outbox(database.engine)))
+    fail(database, queue="a", task_name="first.task")
+    fail(database, queue="a", task_name="many.task")
+    fail(database, queue="a", task_name="many.task")
+    fail(database, queue="a", task_name="last.task")
+    orders = {
+        "last": ["last.task", "many.task", "first.task"],
+        "first": ["first.task", "many.task", "last.task"],
+        "number": ["many.task"],
+        "task": ["first.task", "last.task", "many.task"],
+    }
+    for order, names in orders.items():
+        words = reader.words("/failures", sort=order)
+        places = [words.index(name) for name in names]
+        assert places == sorted(places), order
+    assert "There is no order 'size'" in reader.words("/failures", sort="size")

@@ -1,0 +1,91 @@
+"""The pages show tasks in the states that people think in: due, delayed, retrying, with their numbers."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from outboxq.model import EventType
+from tests.contract.test_cli_operators import outboxq
+from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
+
+pytestmark = pytest.mark.in_turn
+
+
+@pytest.fixture
+def stage(database):
+    return Stage(database)
+
+
+def tabs(page) -> dict[str, str]:
+    """The number of each tab, by its word; "" for a tab without a number."""
+    names = ("All", "Due", "Delayed", "Retrying", "Running", "Failed", "Completed", "Cancelled")
+    found = {}
+    for text, _ in page.links:
+        word, _, number = text.partition(" ")
+        if word in names:
+            found.setdefault(word, number)
+    return found
+
+
+def in_each_state(stage):
+    """A task in each state, two of them delayed; all but one in the queue `mail`."""
+    found = {"failed": stage.add(queue="mail")}
+    stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
+    found["retrying"] = stage.add(queue="mail")
+    stage.claim()
+    stage.store.schedule_retry(found["retrying"], stage.store.now() + timedelta(seconds=40), 2)
+    found["running"] = stage.add(queue="mail")
+    stage.claim()
+    found["due"] = stage.add(queue="mail")
+    found["delayed"] = stage.add(queue="mail", delay=HOUR)
+    found["other"] = stage.add(queue="other", delay=HOUR)
+    return found
+
+
+def test_each_tab_has_the_number_of_its_tasks_and_lists_them(stage):
+    found = in_each_state(stage)
+    stage.visitor.go("/tasks?queue=mail")
+    counted = {"All": "", "Due": "1", "Delayed": "1", "Retrying": "1", "Running": "1", "Failed": "1"}
+    assert tabs(stage.visitor.page) == {**counted, "Completed": "", "Cancelled": ""}
+    for state in ("due", "delayed", "retrying", "running", "failed"):
+        stage.visitor.go(f"/tasks?queue=mail&state={state}")
+        listed = [href for text, href in stage.visitor.page.links if text == WORK]
+        assert listed == [f"/tasks/{found[state]}"]
+        assert state.capitalize() in stage.visitor.text
+    assert tabs(stage.visitor.go("/tasks").page)["Delayed"] == "2"
+    assert tabs(stage.visitor.go(f"/tasks?task={WORK}").page)["Retrying"] == "1"
+    assert set(tabs(stage.visitor.go("/tasks?key=k").page).values()) == {""}
+
+
+def test_a_task_that_waits_for_its_retry_says_which_attempt_is_next_and_when(stage):
+    task = stage.add()
+    stage.claim()
+    stage.store.schedule_retry(task, stage.store.now() + timedelta(hours=2), 2)
+    text = stage.page(task).text
+    assert "Attempt 2 of 1, next in 1 h 59 min" in text or "Attempt 2 of 1, next in 2 h" in text
+    assert "Retries One attempt" in text
+    assert "2 of 1 next in " in stage.visitor.go("/tasks?state=retrying").text
+
+
+def test_the_tiles_of_the_overview_lead_to_the_lists_of_their_states(stage):
+    links = dict(stage.visitor.go("/").page.links)
+    [due] = [href for text, href in links.items() if text.startswith("Ready")]
+    [delayed] = [href for text, href in links.items() if text.startswith("Delayed")]
+    assert (due, delayed) == ("/tasks?state=due", "/tasks?state=delayed")
+
+
+def test_an_unknown_state_is_refused_with_those_that_exist(stage):
+    assert "There is no state 'late': write due, delayed, retrying, ready" in stage.visitor.go("/tasks?state=late").text
+
+
+def test_the_command_lists_tasks_by_state_and_names_it(stage, database):
+    found = in_each_state(stage)
+    for state in ("due", "delayed", "retrying", "running", "failed"):
+        [one] = json.loads(outboxq(database, "task", "list", "-q", "mail", "--status", state, "--json").stdout)
+        assert (one["id"], one["state"]) == (str(found[state]), state)
+    page = outboxq(database, "task", "list", "--status", "delayed", "--limit", 1)
+    assert "--status=delayed" in page.stderr
+    assert "--waiting" not in page.stderr
