@@ -236,7 +236,7 @@ def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:
     """
     if task.max_attempts is None:
         with suppress(UnknownTask):
-            return request.outbox.tasks.get(task.task_name).retry.max_attempts
+            return request.outbox.tasks.get(task.task_name).retry_policy.max_attempts
     return task.max_attempts
 
 
