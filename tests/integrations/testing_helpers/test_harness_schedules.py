@@ -114,13 +114,12 @@ def test_a_tick_executes_few_statements(tmp_path):
     outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
     outbox.upgrade()
     outbox.periodic(every=10)(outbox.task(name="report")(lambda: None))
-    with configure_sqlite(create_engine(f"sqlite:///{tmp_path}/shop.db")).connect() as connection, connection.begin():
-        with Harness(outbox, using=connection) as harness:
-            harness.advance(100)
-            statements: list[str] = []
-            connection.connection.driver_connection.set_trace_callback(statements.append)
-            assert len(harness.advance(500)) == 50
-            connection.connection.driver_connection.set_trace_callback(None)
+    engine, statements = configure_sqlite(create_engine(f"sqlite:///{tmp_path}/shop.db")), []
+    with engine.connect() as connection, connection.begin(), Harness(outbox, using=connection) as harness:
+        harness.advance(100)
+        connection.connection.driver_connection.set_trace_callback(statements.append)
+        assert len(harness.advance(500)) == 50
+        connection.connection.driver_connection.set_trace_callback(None)
     assert 20 < len(statements) / 50 < 30
 
 
