@@ -58,6 +58,12 @@ class Integration:
         """Return whether `task.enqueue()` finds the current transaction here, so that messages do not name a session."""
         return False
 
+    def is_in_a_test(self) -> bool:
+        """Return whether this thread has a transaction around everything that it does, as in a test. A worker in this
+        thread's process would not see its tasks.
+        """
+        return False
+
     def transaction(self) -> AbstractContextManager[object | None]:
         """Yield the current transaction in the form that `using()` accepts. None if it is unknown."""
         return nullcontext()

@@ -41,6 +41,13 @@ class SessionIntegration(Integration):
     def knows_transaction(self) -> bool:
         return True
 
+    def is_in_a_test(self) -> bool:
+        """Return whether the current Session has joined a transaction on a Connection, which ends after it."""
+        if isinstance(self.session, scoped_session) and not self.session.registry.has():
+            return False
+        bind = getattr(self.session(), "bind", None)
+        return isinstance(bind, Connection) and bind.in_transaction()
+
     @contextmanager
     def transaction(self) -> Iterator[object | None]:
         session = self.session()

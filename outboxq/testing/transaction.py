@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -228,7 +229,7 @@ class TransactionBoundStore(ObservingStore):
         super().__init__(None, schema=schema, clock=clock)
         self._within = within
 
-    @property
+    @cached_property
     def dialect(self) -> Dialect:
         return self._within.target().dialect
 

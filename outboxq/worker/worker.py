@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack
 from uuid import UUID, uuid4
 
 from ..database.privileges import Role
-from ..errors import ConfigurationError, FileUnusable, OutcomesRefused
+from ..errors import ConfigurationError, FileUnusable, InvalidTarget, OutcomesRefused
 from ..integration import Integration
 from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
@@ -94,8 +94,9 @@ class Worker:
         self._ending = Ending()
         self._has_begun = False
         self._metrics: MetricsServer | None = None
+        self._integration = integration or Integration()
         self._parts = Parts(
-            Application(store=store, tasks=tasks, integration=integration or Integration(), hooks=hooks),
+            Application(store=store, tasks=tasks, integration=self._integration, hooks=hooks),
             settings,
             WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope),
             stopping=self._stopping,
@@ -210,10 +211,16 @@ class Worker:
         """Begin to work, in threads of this process.
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was
-        created before a fork, and for a standby server.
+        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, as far
+        as the integration knows it.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")
+        if self._integration.is_in_a_test():
+            raise InvalidTarget(
+                "a transaction is open in this thread, such as that of a test, and a worker does not see the tasks in it; in a test, "
+                "run them with `with Harness(outbox) as harness: harness.drain()`, or let the test commit (TransactionTestCase)"
+            )
         self._parts.claim_loop.keep_tasks()
         children = self._parts.children
         try:

@@ -49,6 +49,10 @@ class DjangoIntegration(Integration):
     def knows_transaction(self) -> bool:
         return True
 
+    def is_in_a_test(self) -> bool:
+        """Return whether an `atomic()` block is open, such as that of a TestCase."""
+        return bool(connections[self.alias].in_atomic_block)
+
     def transaction(self) -> AbstractContextManager[object]:
         return present_transaction(self.alias)
 

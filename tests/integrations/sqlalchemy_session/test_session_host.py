@@ -205,6 +205,21 @@ def test_the_thread_gets_back_the_session_that_it_had(engine, database):
     assert notes(database) == ["mine"]
 
 
+def test_a_worker_beside_the_open_transaction_of_a_test_is_refused(engine, database):
+    session = scoped_session(sessionmaker(engine))
+    worker = outbox_of(session, engine).worker()
+    session.execute(select(1))
+    assert not worker._integration.is_in_a_test(), "a request of its own may have read something"
+    session.remove()
+    with engine.connect() as connection, connection.begin():
+        session.configure(bind=connection, join_transaction_mode="create_savepoint")
+        session()
+        with pytest.raises(InvalidTarget, match="a worker does not see the tasks in it; in a test, run them with"):
+            worker.run(burst=True)
+        session.remove()
+    assert not worker._integration.is_in_a_test()
+
+
 # In a transactional task.
 
 FACTORIES = {

@@ -26,7 +26,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
 
-from outboxq import RetryPolicy, TaskNotFound
+from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, TaskNotFound
 from outboxq.contrib.django import outbox
 from outboxq.testing import OutboxTests
 
@@ -117,6 +117,15 @@ class Common(OutboxTests):
         assert outbox.store.verify() == []
 
 
+class WithoutAHarness(TestCase):
+    def test_a_worker_beside_the_tests_transaction_is_refused(self):
+        plain.enqueue("unseen")
+        in_memory = connection.vendor == "sqlite" and connection.is_in_memory_db()
+        refusal = (ConfigurationError, "in-memory") if in_memory else (InvalidTarget, "run them with `with Harness")
+        with self.assertRaisesRegex(*refusal):
+            outbox.worker().run(burst=True)
+
+
 class InATestCase(Common, TestCase):
     pass
 
@@ -130,7 +139,7 @@ runner.setup_test_environment()
 databases = runner.setup_databases()
 try:
     suite = unittest.TestSuite(
-        map(unittest.defaultTestLoader.loadTestsFromTestCase, [InATestCase, InATransactionTestCase])
+        map(unittest.defaultTestLoader.loadTestsFromTestCase, [WithoutAHarness, InATestCase, InATransactionTestCase])
     )
     result = unittest.TextTestRunner(verbosity=0).run(suite)
     with connection.cursor() as cursor:

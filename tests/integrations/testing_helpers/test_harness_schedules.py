@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import create_engine
 
-from outboxq import InvalidArgument, Outbox, TaskContext
-from outboxq.testing import Harness
+from outboxq import InvalidArgument, Outbox, TaskContext, TaskStatus, configure_sqlite
+from outboxq.testing import EndlessDrain, Harness
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -82,6 +83,72 @@ def test_no_tick_comes_by_itself(harness, monkeypatch):
     assert harness.drain() == []
     assert harness.clock() < NOON + MINUTE
     assert len(harness.advance(MINUTE)) == 1
+
+
+def test_ticks_do_not_count_as_runs_of_an_endless_drain(harness, connection):
+    harness.app.periodic(every=10)(harness.report)
+    harness.max_runs = 3
+    assert len(harness.advance(200)) == len(harness.ran) == 20
+
+    @harness.app.task(name="again")
+    def again() -> None:
+        again.using(harness.app).enqueue()
+
+    again.using(connection).enqueue()
+    with pytest.raises(EndlessDrain, match=r"again is still due. It ran: again \(3 times\)"):
+        harness.advance(200)
+
+    @harness.app.task(name="once a second")
+    def slowly() -> None:
+        slowly.using(harness.app, delay=1).enqueue()
+
+    harness.store.cancel_all(queue="default")
+    harness.app.schedules.put("other", harness.report, every=HOUR, using=harness.app)
+    slowly.using(connection).enqueue()
+    with pytest.raises(EndlessDrain, match="ran 3 tasks, and once a second"):
+        harness.drain(until=4)
+
+
+def test_a_tick_executes_few_statements(tmp_path):
+    """27 on SQLite, where they can be counted, with planting ahead; 45 without."""
+    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
+    outbox.upgrade()
+    outbox.periodic(every=10)(outbox.task(name="report")(lambda: None))
+    engine, statements = configure_sqlite(create_engine(f"sqlite:///{tmp_path}/shop.db")), []
+    with engine.connect() as connection, connection.begin(), Harness(outbox, using=connection) as harness:
+        harness.advance(100)
+        connection.connection.driver_connection.set_trace_callback(statements.append)
+        assert len(harness.advance(500)) == 50
+        connection.connection.driver_connection.set_trace_callback(None)
+    assert 20 < len(statements) / 50 < 30
+
+
+def test_ticks_are_planted_together(shop, connection):
+    """At most an hour of them. What is left of a schedule that a handler changes is planted anew, and a limit plants none ahead."""
+    outbox = Outbox()
+    with Harness(outbox, using=connection) as harness:
+        harness.clock.set(NOON)
+        planted, seen = [], []
+
+        @outbox.task(name="tick")
+        def tick(ctx: TaskContext) -> None:
+            seen.append(ctx.tick - NOON)
+            if ctx.tick == NOON + 80 * MINUTE:
+                outbox.schedules.put("ticking", tick, every=20 * MINUTE, using=outbox)
+            if ctx.tick == NOON + 140 * MINUTE:
+                outbox.schedules.pause("ticking", using=outbox)
+
+        outbox.schedules.put("ticking", tick, every=10 * MINUTE, using=outbox)
+        real = harness.store.schedules.plant
+        harness.store.schedules.plant = lambda **options: planted.append(real(**options))
+        assert len(harness.drain(until=20 * MINUTE, limit=2)) == 2
+        assert [one for one in planted if one] == [1, 1]
+        assert harness.advance(2 * MINUTE) == []
+        planted.clear()
+        harness.advance(4 * HOUR)
+        assert [one // MINUTE for one in seen] == [10, 20, 30, 40, 50, 60, 70, 80, 100, 120, 140]
+        assert max(planted) == 6
+        assert len(harness.store.tasks(status=TaskStatus.READY)) == 0
 
 
 def test_advance_goes_forward_only(harness):
