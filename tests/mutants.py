@@ -829,6 +829,24 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_links_of_cures.py",),
     ),
     Mutant(
+        "a worker that has ended counts as live",
+        "outboxq/store/claims/workers.py",
+        (("return workers.c.ended_at.is_(None)", "return workers.c.id.is_not(None)"),),
+        ("tests/contract/test_registry.py",),
+    ),
+    Mutant(
+        "each run of a bulk change takes the whole limit again",
+        "outboxq/task/built_in.py",
+        (("            limit=left,", "            limit=wanted.limit,"),),
+        ("tests/integrations/dashboard/test_bulk.py",),
+    ),
+    Mutant(
+        "a list of retrying tasks contains those that are due",
+        "outboxq/store/tasks/task_pages.py",
+        (("(available_at <= g.now, text_literal(Waiting.DUE)),\n", ""),),
+        ("tests/contract/test_task_pages.py",),
+    ),
+    Mutant(
         "a second click starts a second task that changes many",
         "outboxq/web/pages/bulk.py",
         (("using(target, idempotency_key=wanted.digest)", "using(target)"),),

@@ -460,6 +460,7 @@ def _workers() -> None:
         sa.Column("unknown_tasks", sa.Text()),
         sa.Column("started_at", instant, nullable=False),
         sa.Column("last_seen_at", instant, nullable=False),
+        sa.Column("ended_at", instant),
         sa.Column("host", sa.Text()),
         sa.Column("pid", sa.Integer()),
         sa.Column("version", sa.Text()),
@@ -468,6 +469,7 @@ def _workers() -> None:
         sa.Column("isolation", sa.Text()),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
+    _partial_index("ix_workers_present", "workers", ["id"], "ended_at IS NULL")
     op.create_table(
         "sleeping_workers",
         sa.Column("worker_id", sa.Uuid(), nullable=False),

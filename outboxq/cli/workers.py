@@ -30,7 +30,9 @@ def workers() -> None:
 
 @workers.command("list")
 @click.option("-q", "--queue", help="Only workers that serve this queue.")
-@click.option("--all", "with_silent", is_flag=True, help="Include workers killed or cut off in the last day.")
+@click.option(
+    "--all", "with_silent", is_flag=True, help="Include workers of the last week that ended, were killed or cut off."
+)
 @database_options
 def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, oldest first.
@@ -39,13 +41,13 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     number of child processes for a worker that runs with --isolation process. It also marks workers whose application
     version or outboxq release differs from the most recently started worker's. With --all, it says how many tasks other
     workers took back from a worker that is not live, and how many tasks are still leased to it. Workers that stopped
-    normally are not listed.
+    normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
-    presence = store.workers.presence(KEPT if with_silent else LIVE_WITHIN)
+    presence = store.workers.presence(KEPT if with_silent else LIVE_WITHIN, with_ended=with_silent)
     now = presence.at
-    every = [one for one in presence.workers if one.last_seen_at >= now - LIVE_WITHIN]
+    every = [one for one in presence.workers if one.ended_at is None and one.last_seen_at >= now - LIVE_WITHIN]
     found = [one for one in presence.workers if queue is None or one.works_on(queue)]
     rows, records = [], []
     for one in found:
@@ -54,7 +56,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         if one.isolation == "process":
             notes.append(f"{one.concurrency} child {plural(one.concurrency, 'process', 'processes')}")
         notes += differs
-        if one not in every:
+        if one.ended_at is not None:
+            busy = None
+            notes.append("ended")
+        elif one not in every:
             busy, held = None, len(store.tasks(status=TaskStatus.RUNNING, worker=one.id, limit=_MOST_TASKS))
             taken = store.workers.taken_back(one.id)
             back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} taken back"
@@ -76,23 +81,23 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 def show_(store: Store, worker_id: UUID) -> None:
     """Show a worker and the tasks that it is running.
 
-    If the worker was killed or cut off in the last day, the command shows the tasks that are still leased to it, and
+    If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
     the tasks that other workers took back from it. `worker list --all` prints the worker ids.
     """
-    from ..store.claims.workers import KEPT, LIVE_WITHIN, TakenBack
+    from ..store.claims.workers import LIVE_WITHIN, TakenBack
 
-    presence = store.workers.presence(KEPT)
-    found = next((one for one in presence.workers if one.id == worker_id), None)
+    found, now = store.workers.get(worker_id), store.now()
     if found is None:
-        fate = "a stopped worker is forgotten immediately, and a killed one after a day"
-        fail(f"there is no worker {worker_id}: {fate}", EXIT_NOT_FOUND)
-    is_live = found.last_seen_at >= presence.at - LIVE_WITHIN
+        fail(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen", EXIT_NOT_FOUND)
+    has_ended = found.ended_at is not None
+    is_live = not has_ended and found.last_seen_at >= now - LIVE_WITHIN
     running = store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_MOST_TASKS)
-    taken = TakenBack(tasks=[], is_complete=True) if is_live else store.workers.taken_back(worker_id)
+    taken = TakenBack(tasks=[], is_complete=True) if is_live or has_ended else store.workers.taken_back(worker_id)
     if wants_json():
         tasks = [merged(one, without=PAYLOAD) for one in running]
         write_json(merged(found, {"is_live": is_live, "running": tasks, "taken_back": taken}))
         return
+    fate = "" if is_live else ": it stopped normally" if has_ended else ": killed, cut off, or frozen"
     lines: dict[str, object] = {
         "id": found.id,
         "host": found.host or found.label,
@@ -102,10 +107,10 @@ def show_(store: Store, worker_id: UUID) -> None:
         "queues": _queues(found),
         "threads": found.concurrency,
         "started": f"{short(found.started_at)} UTC",
-        "seen": f"{brief(presence.at - found.last_seen_at)} ago" + ("" if is_live else ": killed, cut off, or frozen"),
+        "seen": f"{brief(now - found.last_seen_at)} ago{fate}",
         "runs" if is_live else "holds": _tasks(len(running), more=len(running) == _MOST_TASKS),
     }
-    if not is_live:
+    if not (is_live or has_ended):
         lines["taken back"] = _tasks(len(taken.tasks), more=not taken.is_complete)
     table(("worker", found.label), [(name, value) for name, value in lines.items() if value is not None])
     if running:

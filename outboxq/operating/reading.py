@@ -71,6 +71,13 @@ def read_since(text: str, name: str, now: datetime) -> datetime:
         ) from None
 
 
+def read_number(text: str, name: str) -> int:
+    """Return the whole number of at least 1 that the field with this name contains."""
+    if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
+        raise InvalidArgument(f"{name} is not a whole number from 1 to 999999999: {text[:40]!r}")
+    return int(text)
+
+
 def read_limit(text: str) -> int | None:
     """Return a limit on a number; None for `none`, which removes the limit."""
     if text == NONE:

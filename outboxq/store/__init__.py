@@ -61,6 +61,7 @@ from .producing.schedules import check_schedule as check_schedule
 from .retention import TimePartitions
 from .tasks import cancelling, operations, results, task_pages
 from .tasks import tasks as reading
+from .tasks.cancelling import Part as Part
 from .tasks.dead_letters import DeadLetter as DeadLetter
 from .tasks.dead_letters import DeadLetterGroup as DeadLetterGroup
 from .tasks.dead_letters import DeadLetters
@@ -195,6 +196,7 @@ class Store(Answering, Claiming):
     attempts = reading.attempts
     find = reading.find
     count_tasks = cancelling.count_tasks
+    parts = cancelling.parts
     task_page = task_pages.task_page
     tasks = task_pages.tasks
     explain = explaining.explain

@@ -13,7 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ..database.column_types import Instant
-from ..database.dialects import Begin
+from ..database.dialects import Begin, Row
 from ..database.grammar import Grammar, Statement, limit
 from ..database.tables import operator_actions
 from ..database.target import Target
@@ -81,6 +81,11 @@ class Actions:
         """Record a bulk change that another process makes. It adds the numbers of its transactions to this record."""
         self._store.run(partial(self._add, action, number=0), using=using)
 
+    def get(self, action_id: UUID, *, using: object = None) -> OperatorAction | None:
+        """Return the record with this id; None if there is none."""
+        rows = self._store.run_one(one, using=using, id=identifier(action_id))
+        return _action_of(rows[0]) if rows else None
+
     def list(
         self,
         *,
@@ -105,7 +110,7 @@ class Actions:
         }
         builder = newest if target is None else newest_of_target
         rows = self._store.run_one(builder, using=using, **values)
-        return [OperatorAction(**{**row, "details": json.loads(row["details"])}) for row in rows]
+        return [_action_of(row) for row in rows]
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
         """Delete the records from before this time, except those of the last 90 days."""
@@ -126,6 +131,10 @@ class Actions:
             "changed": number,
         }
         target.run(add, self._store.values(target, **values))
+
+
+def _action_of(row: Row) -> OperatorAction:
+    return OperatorAction(**{**row, "details": json.loads(row["details"])})
 
 
 _LAST = UUID(int=2**128 - 1)
@@ -162,6 +171,11 @@ def count_up(_: Grammar) -> sa.Update:
 def is_written(_: Grammar) -> sa.Select[Any]:
     """Select one row if the record is written."""
     return sa.select(_action.id).where(_action.id == _written["id"])
+
+
+def one(_: Grammar) -> sa.Select[Any]:
+    """Select the record :id."""
+    return sa.select(operator_actions).where(_action.id == _written["id"])
 
 
 def newest(_: Grammar) -> sa.Select[Any]:

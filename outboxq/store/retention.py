@@ -26,6 +26,7 @@ from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id, periods
 from .actions import Actions
 from .arguments import aware, parameters, positive
+from .claims.workers import Workers
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -116,6 +117,7 @@ def prune(
         deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
+    Workers(store).forget(using=using)
     return deleted
 
 

@@ -9,17 +9,19 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Final
+from uuid import UUID
 
 import tenacity
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.ambient import OutboxRef
-from ..model import TaskOptions, TaskStatus, duration
+from ..model import TaskExecution, TaskOptions, TaskStatus, duration
 from ..model.options import is_span
 from ..model.schedules import NewSchedule, Overlap
+from ..model.wording import grouped
 from ..retry import RetryPolicy
-from ..store import Count, Snapshot, Store
+from ..store import Count, DeadLetter, Part, Snapshot, Store
 from ..store.tasks.operations import OnChange
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
@@ -68,6 +70,8 @@ class Selection:
     """The time before which the task failed or was enqueued."""
     status: TaskStatus | None = None
     """Status of the tasks to cancel: READY or RUNNING."""
+    limit: int | None = None
+    """Maximum number of tasks to change, oldest first."""
 
     @property
     def filters(self) -> dict[str, Any]:
@@ -100,12 +104,29 @@ class Selection:
             return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
+    def parts(self, store: Store) -> list[Part]:
+        """Return the tasks of the `snapshot` by task, queue and status. Up to 10,000 of each status are read."""
+        assert self.snapshot is not None, "the tasks were counted"
+        if self.action is BulkAction.CANCEL:
+            return store.parts(snapshot=self.snapshot, **self._of_tasks())
+        return store.dead_letters.parts(snapshot=self.snapshot, **self._of_dead_letters())
+
+    def oldest(self, store: Store, *, limit: int) -> list[TaskExecution | DeadLetter]:
+        """Return the matching tasks that change first."""
+        if self.action is not BulkAction.CANCEL:
+            return [*store.dead_letters.oldest(limit=limit, **self._of_dead_letters())]
+        statuses = (TaskStatus.RUNNING, TaskStatus.READY) if self.status is None else (self.status,)
+        wanted = {**self._of_tasks(), "after": UUID(int=0), "limit": limit}
+        found = [one for status in statuses for one in store.tasks(**{**wanted, "status": status})]
+        return [*sorted(found, key=lambda one: one.id)[:limit]]
+
     def run(
         self,
         store: Store,
         *,
         reason: str,
         limit: int | None = None,
+        on_progress: Callable[[int], None] | None = None,
         stop: Callable[[], bool] | None = None,
         on_change: OnChange | None = None,
     ) -> int:
@@ -114,7 +135,7 @@ class Selection:
         number of tasks that it changes.
         """
         given: dict[str, Any] = {"reason": reason, "snapshot": self.snapshot, "limit": limit}
-        given |= {"stop": stop, "on_change": on_change}
+        given |= {"stop": stop, "on_change": on_change, "on_progress": on_progress}
         if self.action is BulkAction.CANCEL:
             return store.cancel_all(**given, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
@@ -129,18 +150,20 @@ class Selection:
         return {**{name: getattr(self, name) for name in names}, "partition_key": self.key}
 
 
-_NO_FILTERS = frozenset({"action", "at", "snapshot"})
+_NO_FILTERS = frozenset({"action", "at", "snapshot", "limit"})
 _NAMES = frozenset(one.name for one in fields(Selection))
 _READ: Mapping[str, Callable[[str], Any]] = {
     "action": BulkAction,
     "status": TaskStatus,
     "snapshot": Snapshot.parse,
+    "limit": int,
     **dict.fromkeys(("at", "since", "until"), datetime.fromisoformat),
 }
 
 
-def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
-    """Redrive, discard or cancel the matching tasks, and return how many tasks this run has changed.
+def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int) -> int:
+    """Redrive, discard or cancel the matching tasks, and return how many tasks this run has changed. `counted` is the
+    number of tasks in the question.
 
     The changes are committed in batches of 500, each together with the number of changes in the record of the action,
     whose id is the id of this task. If the worker stops, the next run makes the remaining changes.
@@ -149,8 +172,25 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str) -> int:
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
-    on_change = outbox.store.actions.adding_to(ctx.task_id)
-    changed = wanted.run(outbox.store, reason=reason, stop=lambda: ctx.should_stop, on_change=on_change)
+    store, before = outbox.store, 0
+    if (recorded := store.actions.get(ctx.task_id)) is not None:
+        before = recorded.changed  # by earlier runs of this task
+    left = None if wanted.limit is None else wanted.limit - before
+
+    def on_progress(number: int) -> None:
+        done = before + number
+        ctx.progress(min(1.0, done / max(counted, 1)), f"{grouped(done)} of {grouped(counted)}")
+
+    changed = 0
+    if left is None or left > 0:
+        changed = wanted.run(
+            store,
+            reason=reason,
+            limit=left,
+            on_progress=on_progress,
+            stop=lambda: ctx.should_stop,
+            on_change=store.actions.adding_to(ctx.task_id),
+        )
     ctx.checkpoint()
     return changed
 

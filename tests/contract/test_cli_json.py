@@ -105,6 +105,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "batch show": ("{batch}",),
     "batch cancel": ("{batch}", "--yes"),
     "schedule list": (),
+    "actions": (),
     "schedule show": ("nightly", "--show-args"),
     "schedule next": ("every 15m", "-n", "2"),
     "schedule add": ("added", "tests.work", "every 15m"),

@@ -83,12 +83,12 @@ def test_tasks_are_listed_by_status_queue_and_name_newest_first(database):
     options = ("--status", "ready", "-q", "other", "--task", "tests.send", "--limit", 3)
     assert ids(outboxq(database, "task", "list", *options), 0) == [found["other"]]
     (head, row) = cells(outboxq(database, "task", "list", "--status", "Failed"))
-    assert head == ["id", "task", "queue", "status", "reason", "attempt", "created", "due", "last error"]
-    assert (row[1:6], row[7:]) == (["tests.work", "mail", "Failed", "", "1"], ["", "ValueError: no"])
+    assert head == ["id", "task", "queue", "state", "reason", "attempt", "created", "due", "last error"]
+    assert (row[1:6], row[7:]) == (["tests.work", "mail", "failed", "", "1"], ["", "ValueError: no"])
     (_, late) = cells(outboxq(database, "task", "list", "--status", "ready", "-q", "mail"))
-    assert (late[3:5], late[7] > late[6]) == (["Ready", "delayed"], True)
+    assert (late[3:5], late[7] > late[6]) == (["delayed", "delayed"], True)
     (_, running) = cells(outboxq(database, "task", "list", "--status", "running"))
-    assert (running[3:5], running[7]) == (["Running", "its worker is silent"], "")
+    assert (running[3:5], running[7]) == (["running", "its worker is silent"], "")
     outboxq(database, "task", "list", "--status", "Late", exit_code=2)
 
 
@@ -260,12 +260,13 @@ def test_dead_letters_are_dealt_with_by_id_by_filter_or_all(database, command, s
     outboxq(database, "failed", command, uuid4(), exit_code=3)
 
 
-def test_a_reason_is_kept(database):
+def test_a_reason_is_kept_with_the_person(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     letters = [failed(database), failed(database)]
     outboxq(database, "failed", "discard", letters[0], "--reason", "obsolete")
     outboxq(database, "failed", "discard", "--all", "--reason", "obsolete", "--yes")
     for one in letters:
-        assert database.store.history(UUID(one))[-1].event_data["reason"] == "obsolete"
+        assert database.store.history(UUID(one))[-1].event_data["reason"] == "obsolete (by ann on the command line)"
 
 
 @pytest.mark.parametrize("command", ["redrive", "discard"])

@@ -220,12 +220,13 @@ def test_show_prints_the_next_ticks_and_what_became_of_the_last(database):
 
 
 @pytest.mark.in_turn
-def test_show_says_why_it_is_paused_and_no_next_tick(database):
+def test_show_says_why_it_is_paused_and_no_next_tick(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     add(database)
     (_, row) = cells(outboxq(database, "pause", "nightly", "--reason", "stock-taking"))
     assert (row[3], row[4] > "2026") == ("", True)
     text = outboxq(database, "show", "nightly").stdout
-    assert "paused because\tstock-taking\n" in text
+    assert "paused because\tstock-taking (by ann on the command line)\n" in text
     assert "in UTC" not in text
     (_, row) = cells(outboxq(database, "resume", "nightly"))
     assert (row[3] > "2026", row[4]) == (True, "")

@@ -12,10 +12,12 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import InvalidArgument
+from outboxq.store.claims.workers import with_unknown_tasks
 from tests.contract import helpers
 from tests.waiting import until
 
 DAY = timedelta(days=1)
+WEEK = timedelta(days=7)
 
 
 def register(database, worker_id=None, **said):
@@ -62,9 +64,12 @@ def test_who_ends_is_gone_though_what_it_did_not_know_is_kept(database):
     assert database.rows("SELECT unknown_tasks FROM workers WHERE unknown_tasks IS NOT NULL") == [
         ('[["mail", "mail.unheard"]]',)
     ]
+    assert len(database.frozen.run_one(with_unknown_tasks)) == 1
     database.clock.advance(DAY + timedelta(microseconds=1))
+    assert database.frozen.run_one(with_unknown_tasks) == []
+    database.clock.advance(WEEK - DAY)
     database.frozen.workers.unregister(other)
-    assert database.rows("SELECT count(*) FROM workers") == [(0,)]
+    assert database.frozen.workers.get(one) is None
 
 
 def test_a_worker_is_live_while_it_is_seen(database):
@@ -96,15 +101,35 @@ def test_to_register_again_replaces_what_was_said_and_keeps_the_beginning(databa
     assert (found.started_at, found.last_seen_at) == (began, now)
 
 
-def test_a_worker_that_ends_takes_those_along_that_were_not_seen_for_a_day(database):
+def test_a_worker_that_has_ended_is_remembered_for_a_week(database):
+    store = database.frozen.workers
     long_gone = register(database)
     database.clock.advance(timedelta(microseconds=1))
-    a_day_ago, ending = register(database), register(database)
-    database.clock.advance(DAY)
-    database.frozen.workers.unregister(ending)
-    assert ids(database, 2 * DAY) == [a_day_ago]
-    assert long_gone not in ids(database, 2 * DAY)
-    database.frozen.workers.unregister(uuid4())
+    killed, ending = register(database), register(database)
+    store.unregister(ending)
+    ended_at = database.clock.now
+    database.clock.advance(WEEK)
+    store.unregister(uuid4())
+    assert ids(database, 2 * WEEK) == [killed]
+    assert store.get(long_gone) is None
+    listed = {one.id: one.ended_at for one in store.presence(2 * WEEK, with_ended=True).workers}
+    assert listed == {killed: None, ending: ended_at}
+    assert store.get(ending) is not None
+    database.clock.advance(timedelta(microseconds=1))
+    database.frozen.prune(timedelta(days=365))
+    assert (store.get(killed), store.get(ending)) == (None, None)
+
+
+def test_a_worker_that_has_ended_is_not_seen_but_may_register_again(database):
+    worker_id = register(database)
+    database.frozen.workers.unregister(worker_id)
+    assert database.frozen.workers.seen(worker_id) is False
+    assert ids(database) == []
+    register(database, worker_id)
+    assert ids(database) == [worker_id]
+    found = database.frozen.workers.get(worker_id)
+    assert found is not None
+    assert found.ended_at is None
 
 
 def test_it_all_happens_in_the_callers_transaction_if_asked(database):

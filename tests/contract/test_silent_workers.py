@@ -31,19 +31,22 @@ def registered(store, worker_id) -> None:
 
 
 @pytest.mark.parametrize("met", [True, False])
-def test_a_worker_that_stops_is_gone_although_it_met_an_unknown_task(database, met):
+def test_a_worker_that_stops_is_kept_as_one_that_has_ended(database, met):
     store, worker = database.store, uuid4()
     unknown = [("default", "tests.later")] if met else []
     store.workers.register(worker, label="web-1:7", concurrency=2, task_names=["tests.work"], unknown_tasks=unknown)
     before = store.change_mark()
     store.workers.unregister(worker, met_unknown=met)
     assert store.workers.list(DAY) == []
-    assert json.loads(outboxq(database, "worker", "list", "--all", "--json").stdout) == []
-    assert "stopped worker is forgotten immediately" in outboxq(database, "worker", "show", worker, code=3).stderr
+    assert json.loads(outboxq(database, "worker", "list", "--json").stdout) == []
+    [ended] = json.loads(outboxq(database, "worker", "list", "--all", "--json").stdout)
+    assert (ended["id"], ended["is_live"], ended["ended_at"]) == (str(worker), False, ended["last_seen_at"])
+    assert "it stopped normally" in outboxq(database, "worker", "show", worker).stdout
+    assert "a worker is forgotten a week after" in outboxq(database, "worker", "show", uuid4(), code=3).stderr
     assert store.change_mark() != before
     assert not store.stats(queues=["default"]) or store.stats(queues=["default"])[0].live_workers == 0
-    kept = database.rows("SELECT started_at <= last_seen_at FROM workers")
-    assert [bool(one) for (one,) in kept] == [True] * met
+    kept = database.rows("SELECT started_at <= last_seen_at, unknown_tasks IS NOT NULL FROM workers")
+    assert [(bool(order), bool(unknown)) for order, unknown in kept] == [(True, met)]
 
 
 def test_a_killed_worker_shows_what_it_holds_and_what_was_taken_back(database):

@@ -57,7 +57,7 @@ def test_a_store_has_its_verbs_by_name_and_not_by_inheritance():
 def test_what_is_not_about_tasks_stands_by_its_noun():
     nouns = {name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property)}
     assert {name: [verb for verb in vars(noun) if not verb.startswith("_")] for name, noun in nouns.items()} == {
-        "actions": ["record", "adding", "adding_to", "begin", "list", "prune"],
+        "actions": ["record", "adding", "adding_to", "begin", "get", "list", "prune"],
         "batches": [
             "create",
             "close",
@@ -71,7 +71,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "continue_cancelling",
             "prune",
         ],
-        "dead_letters": ["list", "oldest", "groups", "count", "redrive_all", "discard_all"],
+        "dead_letters": ["list", "oldest", "groups", "count", "parts", "redrive_all", "discard_all"],
         "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
         "metrics": ["record", "series", "sum_up"],
@@ -95,5 +95,5 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
-        "workers": ["register", "seen", "describe", "unregister", "list", "presence", "taken_back"],
+        "workers": ["register", "seen", "describe", "unregister", "forget", "get", "list", "presence", "taken_back"],
     }

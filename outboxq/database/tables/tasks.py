@@ -338,6 +338,7 @@ class WorkersColumns(TypedColumns):
     unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown names that it met lately; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
+    ended_at = Column(BoundedInstant)  # it stopped by itself; NULL: it is live, or was killed or cut off
     # NULL in the next six: `register` alone wrote the row.
     host = Column(Text)
     pid = Column(Integer)
@@ -348,6 +349,8 @@ class WorkersColumns(TypedColumns):
 
 
 workers = typed_table("workers", metadata, WorkersColumns)
+# Finds the live workers among those that have ended. It does not contain what changes while a worker lives (HOT).
+_partial_index("ix_workers_present", workers.c.id, where=workers.c.ended_at.is_(None))
 
 
 class SleepingWorkersColumns(TypedColumns):

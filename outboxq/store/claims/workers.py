@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Builder, Columns, Grammar, limit, sql_literal, worker_id
+from ...database.grammar import Builder, Columns, Grammar, Statement, limit, sql_literal, worker_id
 from ...database.tables import execution_events, task_executions, task_outbox, workers
 from ...database.target import Target
 from ...errors import InvalidArgument
@@ -34,13 +34,15 @@ LOOKED_AT = 100_000
 """Maximum number of events after a worker was last seen that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every 30 seconds."""
-KEPT = timedelta(days=1)
-"""Time for which a killed worker stays registered."""
+KEPT = timedelta(days=7)
+"""Time for which a worker that has ended or was killed is kept, so that histories can name it."""
+UNKNOWN_KEPT = timedelta(days=1)
+"""Time for which the unknown tasks that a worker has come across are kept after it was last seen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A live worker, as it registered itself."""
+    """A worker, as it registered itself."""
 
     id: UUID
     label: str
@@ -69,6 +71,8 @@ class LiveWorker:
     """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
     """The isolation of handlers: ``thread`` or ``process``."""
+    ended_at: datetime | None = None
+    """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -182,25 +186,44 @@ class Workers:
         return bool(self._tell(describe, values, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
-        """Remove the worker from the registry, and all workers that have not been seen for a day.
+        """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
 
         With `met_unknown`, the unknown tasks that it came across are kept for a day, so that a worker that knows them
-        finds them. The worker itself is no longer listed.
+        finds them. The worker itself is listed only as one that has ended.
         """
-        leave = mark_leaving if met_unknown else unregister
-        self._tell(leave, {"worker_id": identifier(worker_id)}, using)
+        values = {"worker_id": identifier(worker_id), "met_unknown": met_unknown}
+
+        def work(target: Target) -> None:
+            given = self._store.values(target, **values)
+            target.run(end, given)
+            target.run(forget, given)
+
+        self._store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
+
+    def forget(self, *, using: object = None) -> int:
+        """Forget the workers that ended or were last seen more than a week ago; returns their number."""
+        return len(self._tell(forget, {}, using))
+
+    def get(self, worker_id: UUID, *, using: object = None) -> LiveWorker | None:
+        """Return a worker, whether it is live or not; None if it was never registered, or is forgotten."""
+        identifier(worker_id)
+        return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
         """Return the workers that were seen within this time, oldest first."""
         return self.presence(live_within, using=using).workers
 
-    def presence(self, within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> Presence:
-        """Return the workers that were seen within this time, oldest first, and the time of the database."""
+    def presence(
+        self, within: timedelta | float = LIVE_WITHIN, *, with_ended: bool = False, using: object = None
+    ) -> Presence:
+        """Return the workers that were seen within this time, oldest first, and the time of the database. `with_ended`
+        includes workers that stopped normally.
+        """
         span = duration(within, "live_within")
 
         def work(target: Target) -> Presence:
             now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
-            return Presence(at=now, workers=live_workers(target, now, span))
+            return Presence(at=now, workers=live_workers(target, now, span, with_ended=with_ended))
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -208,7 +231,7 @@ class Workers:
         """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
 
         The search reads 100,000 events, from when the worker was last seen, which takes about 20 ms. No tasks are
-        returned for a worker without a row. The row is deleted when the worker stops, or a day after it was last seen.
+        returned for a worker without a row. The row is deleted a week after the worker was last seen.
         """
         asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
 
@@ -231,13 +254,15 @@ class Workers:
         return self._store.run_one(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
 
 
-def live_workers(target: Target, now: datetime, within: timedelta = LIVE_WITHIN) -> list[LiveWorker]:
+def live_workers(
+    target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
+) -> list[LiveWorker]:
     """Return the workers that were seen within this time, the oldest first."""
     try:
         since = now - within
     except OverflowError:
         raise InvalidArgument(f"live_within={within!r} reaches back beyond the first year") from None
-    rows = target.run(live, {"live_since": since})
+    rows = target.run(recent if with_ended else live, {"live_since": since})
     return [_worker(row) for row in rows]
 
 
@@ -298,7 +323,9 @@ _given = {
     for name in (*_REGISTERED, *_DESCRIBED)
 }
 """The parameters of the columns that a worker writes about itself."""
-_a_day_ago = sa.bindparam("a_day_ago", -86400.0, type_=sa.Double)
+_forgotten = sa.bindparam("forgotten", -KEPT.total_seconds(), type_=sa.Double)
+_a_day_ago = sa.bindparam("a_day_ago", -UNKNOWN_KEPT.total_seconds(), type_=sa.Double)
+_met_unknown = sa.bindparam("met_unknown", type_=sa.Boolean, required=True)
 _event = execution_events.c
 _first, _most = (sa.bindparam(name, type_=sa.BigInteger, required=True) for name in ("first", "most"))
 _live_since = sa.bindparam("live_since", type_=Instant, required=True)
@@ -309,7 +336,7 @@ def register(g: Grammar) -> sa.Insert:
     written = {name: _given[name] for name in _REGISTERED}
     values: dict[str, Any] = {"id": worker_id, **written, "started_at": g.now, "last_seen_at": g.now}
     new = g.insert(workers).from_select(list(values), sa.select(*values.values()))
-    renewed = {name: new.excluded[name] for name in (*_REGISTERED, "last_seen_at")}
+    renewed = {**{name: new.excluded[name] for name in (*_REGISTERED, "last_seen_at")}, "ended_at": sa.null()}
     return new.on_conflict_do_update(index_elements=[workers.c.id], set_=renewed)  # type: ignore[no-any-return]
 
 
@@ -318,30 +345,26 @@ def seen(g: Grammar) -> sa.Update:
     registered.
     """
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
-    touched = sa.update(workers).where(workers.c.id == worker_id).values(report)
+    touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
     return touched.returning(workers.c.id)
 
 
-def unregister(g: Grammar) -> sa.Delete:
-    """Delete the worker, and all workers that have not been seen for a day."""
-    gone = workers.c.last_seen_at < g.later(g.now, _a_day_ago)
-    return sa.delete(workers).where((workers.c.id == worker_id) | gone)
+def end(g: Grammar) -> sa.Update:
+    """Record that the worker has ended. With :met_unknown, the unknown tasks that it came across are kept."""
+    unknown = sa.case((_met_unknown, workers.c.unknown_tasks))
+    mine = sa.update(workers).where(workers.c.id == worker_id, is_registered())
+    return mine.values(ended_at=g.now, last_seen_at=g.now, unknown_tasks=unknown)
 
 
-def mark_leaving(g: Grammar) -> sa.Update:
-    """Record that the worker has stopped, but keep the unknown tasks that it came across. Its concurrency becomes 0."""
-    return (
-        sa.update(workers)
-        .where(workers.c.id == worker_id)
-        .values(last_seen_at=g.now, concurrency=sa.literal_column("0"))
-    )
+def forget(g: Grammar) -> Statement:
+    """Delete the workers that were last seen more than a week ago."""
+    old = workers.c.last_seen_at < g.later(g.now, _forgotten)
+    return sa.delete(workers).where(old).returning(workers.c.id)
 
 
 def is_registered() -> sa.ColumnElement[bool]:
-    """Return the condition that a row belongs to a worker that has not stopped. `mark_leaving` writes a concurrency of
-    0, which no worker has.
-    """
-    return workers.c.concurrency > sa.literal_column("0")
+    """Return the condition that a row belongs to a worker that has not ended."""
+    return workers.c.ended_at.is_(None)
 
 
 def taken_back(_: Grammar) -> sa.Select[Any]:
@@ -399,9 +422,15 @@ def live(_: Grammar) -> sa.Select[Any]:
     )
 
 
-def with_unknown_tasks(_: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks of all workers, including workers that have ended."""
-    return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None))
+def recent(_: Grammar) -> sa.Select[Any]:
+    """Select the workers that were seen since :live_since, including workers that have ended."""
+    return sa.select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+
+
+def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
+    """Select the unknown tasks of the workers of the last day, including workers that have ended."""
+    is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
+    return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 
 
 def one(_: Grammar) -> sa.Select[Any]:
@@ -464,7 +493,7 @@ def make_known_due(
     names = frozenset(task_names)
 
     def look(target: Target) -> tuple[list[int], int | None]:
-        met = target.run(with_unknown_tasks)
+        met = target.run(with_unknown_tasks, store.values(target))
         pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
         wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
         if not wanted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 from uuid import UUID
@@ -18,6 +19,8 @@ from .event_log import Count, Snapshot, counted_to
 from .operations import OnChange, change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
+PARTED = 10_000
+"""Maximum number of tasks of each status whose names are looked up for `parts`."""
 BATCH = 500
 """Number of tasks changed in each transaction."""
 LOOKED_AT = 200_000
@@ -63,6 +66,47 @@ def count_tasks(
         return counted_to(most, found, cut=cut, snapshot=now)
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """Some of the tasks that a bulk change takes."""
+
+    task_name: str
+    queue: str
+    status: TaskStatus
+    number: int
+    exception: str | None = None
+    """Class of the exception, for dead letters."""
+
+
+def parts(
+    store: Transactions,
+    *,
+    snapshot: Snapshot,
+    status: TaskStatus | None = None,
+    most: int = PARTED,
+    using: object = None,
+    **wanted: Unpack[TaskFilters],
+) -> list[Part]:
+    """Return the tasks that `count_tasks` has counted in this snapshot by status, task and queue, the largest number
+    first. Of each status, only `most` matching tasks are read.
+    """
+    statuses, queue = _statuses(status), wanted.get("queue")
+    values = {**filter_values(wanted), **_bound(snapshot, status), "asked_too": False}
+    values |= {"scan": LOOKED_AT, "limit": positive(most, "most")}
+    waiting = task_pages.waiting_by_task if queue is None else task_pages.waiting_of_queue_by_task
+    builders = {TaskStatus.RUNNING: task_pages.running_by_task, TaskStatus.READY: waiting}
+
+    def work(target: Target) -> list[Part]:
+        found = [
+            Part(task_name=row["task_name"], queue=row["queue"], status=one, number=row["number"])
+            for one in builders.keys() & statuses
+            for row in target.run(builders[one], values)
+        ]
+        return sorted(found, key=lambda part: (-part.number, part.task_name, part.queue, part.status))
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def cancel_all(

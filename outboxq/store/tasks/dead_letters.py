@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,11 +21,12 @@ from ...database.grammar import Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
-from ...model import EventType
+from ...model import EventType, TaskStatus
 from ...model.display import HEAD, group_of, message_of
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
+from .cancelling import Part
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
 from .operations import OnChange, change_all, futile_redrives
@@ -199,6 +201,29 @@ class DeadLetters:
             return counted_to(most, found, cut=len(rows) > most, snapshot=now)
 
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+    def parts(
+        self, *, snapshot: Snapshot, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
+    ) -> builtins.list[Part]:
+        """Return the dead letters that `count` has counted in this snapshot by task, queue and exception, the largest
+        number first. With `group`, the newest `most` are read, otherwise `most` of them.
+        """
+        group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
+        if group is None:
+            rows = self._store.run_one(count_by_task, **values, using=using)
+            found = {(row["task_name"], row["queue"], row["exception"]): row["number"] for row in rows}
+        else:
+            letters = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
+            found = Counter(
+                (row["task_name"], row["queue"], row["exception"])
+                for row, mine in with_groups(letters)
+                if mine == group
+            )
+        made = (
+            Part(task_name=name, queue=queue, status=TaskStatus.FAILED, number=number, exception=exception)
+            for (name, queue, exception), number in found.items()
+        )
+        return sorted(made, key=lambda part: (-part.number, part.task_name, part.queue, part.exception or ""))
 
     def redrive_all(
         self,
@@ -503,6 +528,13 @@ def count(g: Grammar) -> sa.Select[Any]:
     """Count the matching dead letters of the snapshot :head, :open, up to :limit."""
     some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
+
+
+def count_by_task(g: Grammar) -> sa.Select[Any]:
+    """Count :limit matching dead letters of the snapshot :head, :open by task, queue and exception."""
+    some = sa.select(*(_dead_letter[name] for name in _ALIKE)).where(_matches(), _counted(g)).limit(limit)
+    found = some.subquery("some")
+    return sa.select(*found.c, sa.func.count().label("number")).group_by(*found.c)
 
 
 def _head(dead_letter: Any) -> sa.ColumnElement[str]:

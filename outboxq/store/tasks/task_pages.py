@@ -393,41 +393,82 @@ def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
 
 def count_waiting(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries."""
-    looked = (
-        sa.select(_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
-        .where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
-        .limit(_scan)
-        .subquery("looked")
-    )
-    return _count(g, looked)
+    return _count(g, _some_entries())
+
+
+def _some_entries() -> sa.FromClause:
+    columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
+    some = sa.select(*columns).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
+    return some.limit(_scan).subquery("looked")
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries of :queue without a key and :scan entries with one."""
+    return _count(g, _some_entries_of_queue())
+
+
+def _some_entries_of_queue() -> sa.FromClause:
     parts = []
     for keyed in (False, True):
         mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
         parts.append(sa.select(mine.limit(_scan).subquery()))
-    return _count(g, parts[0].union_all(parts[1]).subquery("looked"))
+    return parts[0].union_all(parts[1]).subquery("looked")
 
 
 def count_running(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching running tasks; unless :asked_too, only tasks that were not asked to stop."""
+    looked = _some_leases()
+    return _count(g, looked, _is_to_ask(looked))
+
+
+def _some_leases() -> sa.FromClause:
     mine = (
         _lease.task_execution_id >= _from_id,
         _lease.task_execution_id < _to_id,
         _same(_lease.queue, _SAME["queue"]),
     )
-    looked = sa.select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+    return sa.select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
+
+
+def _is_to_ask(looked: sa.FromClause) -> sa.ColumnElement[bool]:
     asked = sa.bindparam("asked_too", type_=sa.Boolean, required=True)
-    return _count(g, looked, sa.or_(asked, _column(looked, "cancel_requested_at").is_(None)))
+    return sa.or_(asked, _column(looked, "cancel_requested_at").is_(None))
+
+
+def waiting_by_task(g: Grammar) -> sa.Select[Any]:
+    """Count the matching tasks among :scan entries by task and queue."""
+    return _by_task(g, _some_entries())
+
+
+def waiting_of_queue_by_task(g: Grammar) -> sa.Select[Any]:
+    """Count the matching tasks among :scan entries of :queue without a key and :scan entries with one, by task."""
+    return _by_task(g, _some_entries_of_queue())
+
+
+def running_by_task(g: Grammar) -> sa.Select[Any]:
+    """Count the matching running tasks by task and queue, in the same way as `count_running`."""
+    looked = _some_leases()
+    return _by_task(g, looked, _is_to_ask(looked))
+
+
+def _by_task(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    columns = (looked.c.queue, _column(looked, "task_name").label("task_name"))
+    found = sa.select(*columns).where(*_counted(g, looked), *also).limit(limit).subquery("some")
+    number = sa.func.count()
+    counted = sa.select(found.c.queue, found.c.task_name, number.label("number"))
+    return counted.group_by(found.c.queue, found.c.task_name).order_by(number.desc(), *found.c)
 
 
 def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
-    same += [was_unfinished(g, looked, looked.c.id), *also]
-    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(looked).where(*same).limit(limit)
+    where = (*_counted(g, looked), *also)
+    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(looked).where(*where).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
+
+
+def _counted(g: Grammar, looked: sa.FromClause) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions that a task matches the filters and existed at the snapshot."""
+    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
+    return [*same, was_unfinished(g, looked, looked.c.id)]
 
 
 def _same(column: Any, wanted: Any) -> sa.ColumnElement[bool]:

@@ -117,8 +117,8 @@ class Offer:
 
 
 def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
-    """Return the offers for these cures. A cure that cannot be undone is a button only `with_final`; otherwise it is a
-    link.
+    """Return the offers for these cures. A cure that cannot be undone by another button is a button only `with_final`;
+    otherwise it is a link. A redrive runs the handler again, so it is one of these.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None
@@ -126,7 +126,7 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
         verb, href = verb_of(cure.command), _page_of_command(request, *cure.command)
         action: str | None = None
         is_final = verb is not None and verb.is_final
-        may = request.viewer.may_act and (with_final or not is_final)
+        may = request.viewer.may_act and (with_final or not (is_final or (verb is not None and verb.noun is Noun.TASK)))
         # A batch has its own page for its verbs, so there is no button.
         if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
             action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])

@@ -13,8 +13,8 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskStatus
 from ...model.actions import NewAction
-from ...model.wording import plural
-from ...operating.reading import read_since, read_utc
+from ...model.wording import grouped, plural
+from ...operating.reading import read_number, read_since, read_utc
 from ...operating.verbs import CANCEL, DISCARD, REDRIVE
 from ...store import Count, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
@@ -26,9 +26,12 @@ _AT_ONCE = 500
 """The maximum number of tasks that a request changes itself, in one transaction. A larger number is
 changed by a task.
 """
+_PARTS = 50
+_FEW = 5
+"""The maximum numbers of rows on a page: kinds of tasks, and oldest tasks."""
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin and end with spaces."""
-_FILTERS = _NAMES | {"group", "since", "until", "state"}
+_FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}
 _VERBS = {BulkAction.REDRIVE: REDRIVE, BulkAction.DISCARD: DISCARD, BulkAction.CANCEL: CANCEL}
 _DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
 _GONE = {
@@ -48,19 +51,27 @@ def page(request: PageRequest) -> View:
         return _refused(error)
     count = wanted.count(request.store)
     wanted = replace(wanted, snapshot=count.snapshot)
-    is_small = not count.at_least and count.number <= _AT_ONCE
+    filters = _without_limit(given)
+    to_change = _up_to(wanted.limit, count)
+    is_small = to_change <= _AT_ONCE and not (count.at_least and wanted.limit is None)
     values = {
         "selection": wanted,
         "given": given,
+        "number": to_change,
+        "is_limited": to_change < count.number or (count.at_least and wanted.limit is not None),
+        "parts": wanted.parts(request.store)[:_PARTS] if count.number else [],
+        "oldest": wanted.oldest(request.store, limit=_FEW) if count.number else [],
+        "unlimited": request.url("bulk", action=wanted.action, **filters),
         "what": in_words(wanted, in_number(count), _group_of(request, wanted)),
         "count": count,
         "is_small": is_small,
         "is_final": wanted.action is not BulkAction.REDRIVE,
         "worker": None if is_small or _has_worker(request) else request.typed("worker", "-q", BULK_QUEUE),
-        "back": _list_of(request, wanted, given),
+        "back": _list_of(request, wanted, filters),
     }
+    data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
     title = f"{wanted.action.capitalize()} many tasks"
-    return View(template="bulk.html", title=title, values=values, data={"count": count, "filters": wanted.filters})
+    return View(template="bulk.html", title=title, values=values, data=data)
 
 
 def start(request: PageRequest) -> Redirect | View:
@@ -79,24 +90,37 @@ def start(request: PageRequest) -> Redirect | View:
     except InvalidArgument as error:
         return _refused(error)
     store, operator, reason = request.store, operator_of(request), reason_of(request)
-    action = _VERBS[wanted.action].action(operator, details=wanted.filters, reason=reason)
+    details = {**wanted.filters, **({} if wanted.limit is None else {"limit": wanted.limit})}
+    action = _VERBS[wanted.action].action(operator, details=details, reason=reason)
     count = wanted.count(store)
-    if count.at_least or count.number > _AT_ONCE:
-        task_id = store.run(partial(_enqueue, request, wanted, action))
+    to_change = _up_to(wanted.limit, count)
+    if to_change > _AT_ONCE or (count.at_least and wanted.limit is None):
+        task_id = store.run(partial(_enqueue, request, wanted, action, to_change))
         notice = f"The task {task_id} makes the change. This page shows its progress."
         return Redirect(url=request.url("task", task_id=task_id), notice=notice)
     on_change = store.actions.adding(action)
-    changed = wanted.run(store, reason=operator.because(reason), limit=_AT_ONCE, on_change=on_change)
+    limit = _AT_ONCE if wanted.limit is None else min(_AT_ONCE, wanted.limit)
+    changed = wanted.run(store, reason=operator.because(reason), limit=limit, on_change=on_change)
     counted = request.form.get("counted", "")  # the number in the question
-    asked = max(count.number, int(counted) if re.fullmatch("[0-9]{1,9}", counted) else 0)
-    notice = _outcome(wanted.action, changed, asked=asked, left=count.number - changed)
-    return Redirect(url=_list_of(request, wanted, given), notice=notice, is_warning=changed < asked or not changed)
+    asked = max(to_change, int(counted) if re.fullmatch("[0-9]{1,9}", counted) else 0)
+    notice = _outcome(wanted.action, changed, asked=asked, left=to_change - changed)
+    filters = _without_limit(given)
+    return Redirect(url=_list_of(request, wanted, filters), notice=notice, is_warning=changed < asked or not changed)
 
 
-def _enqueue(request: PageRequest, wanted: Selection, action: NewAction, target: Target) -> UUID:
+def _without_limit(given: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in given.items() if name != "limit"}
+
+
+def _up_to(limit: int | None, count: Count) -> int:
+    """Return how many of the counted tasks a change with this limit takes."""
+    return count.number if limit is None else min(count.number, limit)
+
+
+def _enqueue(request: PageRequest, wanted: Selection, action: NewAction, counted: int, target: Target) -> UUID:
     """Enqueue the task that makes the change, and record the action under the task's id; returns that id."""
     bound = request.outbox.tasks.built_in[BULK].using(target, idempotency_key=wanted.digest)
-    handle = bound.enqueue(wanted.as_json, action.operator.because(action.reason))
+    handle = bound.enqueue(wanted.as_json, action.operator.because(action.reason), counted)
     if handle.created:  # otherwise a first click has recorded it
         request.store.actions.begin(replace(action, id=handle.id), using=target)
     return handle.id
@@ -141,6 +165,8 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
     for name in found.keys() & {"since", "until"}:
         found[name] = read_since(found[name], name, at)
+    if "limit" in found:
+        found["limit"] = read_number(found["limit"], "limit")
     is_cancel = action == BulkAction.CANCEL
     if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
         raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")
@@ -156,7 +182,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
 
 def in_number(count: Count) -> str:
     """Return a count in words: ``1 234``, or ``100 000 or more``."""
-    return number(count.number) + (" or more" if count.at_least else "")
+    return grouped(count.number) + (" or more" if count.at_least else "")
 
 
 def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:

@@ -14,13 +14,13 @@ from typing import Any, Final
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound, UnknownTask
-from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExecution
+from ...model import TERMINAL, UNKNOWN_TASK, EventType, ExecutionEvent, TaskExecution, TaskStatus
 from ...model.batches import is_batch, link_of
-from ...model.display import redacted
+from ...model.display import HEAD, group_of, message_of, redacted
 from ...model.history import summed_up
 from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
-from ...model.wording import span
+from ...model.wording import grouped, span
 from ...operating.verbs import REDRIVE, Noun, State, verb_of
 from ...store import Attempt, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
@@ -111,6 +111,7 @@ def page(request: PageRequest) -> View:
         "retry_wait": _retry_wait(detail),
         "policy": _policy(request, task),
         "most_attempts": most_attempts(request, task),
+        "group": _group(detail),
         "attempts": attempts,
         "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
@@ -198,8 +199,10 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
     except (InvalidArgument, ValueError, TypeError, LookupError):
         return None
     left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
-    words = f"{wanted.action.capitalize()} {in_words(wanted)}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
-    return {"words": words, "left": left, "result": task.result}
+    many = "all" if wanted.limit is None else f"the oldest {grouped(wanted.limit)}"
+    words = f"{wanted.action.capitalize()} {in_words(wanted, many)}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
+    recorded = request.store.actions.get(task.id)
+    return {"words": words, "left": left, "changed": None if recorded is None else grouped(recorded.changed)}
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
@@ -228,6 +231,14 @@ def _policy(request: PageRequest, task: TaskExecution) -> str:
     with suppress(UnknownTask):
         return request.outbox.tasks.get(task.task_name).retry_policy.words
     return ""
+
+
+def _group(detail: TaskDetail) -> str | None:
+    """Return the id of the group of a dead letter; None for any other task."""
+    task = detail.task
+    if task.status is not TaskStatus.FAILED:
+        return None
+    return group_of(task.task_name, detail.exception, message_of((task.last_error or "")[:HEAD]))
 
 
 def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:

@@ -70,7 +70,14 @@ def page(request: PageRequest) -> View:
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any.
     may_cancel = request.viewer.may_act and not (filters["worker"] or filters["batch"])
-    may_cancel = may_cancel and bool(given) and state in {"", "ready", "running"} and not problem and not searched
+    may_cancel = (
+        may_cancel
+        and bool(given)
+        and bool(found.tasks or found.is_cut)
+        and state in {"", "ready", "running"}
+        and not problem
+        and not searched
+    )
     values = {
         "tabs": tabs,
         "filters": filters,

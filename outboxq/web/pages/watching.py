@@ -30,6 +30,8 @@ _KEYS = 50
 """The maximum number of held keys on a page."""
 _RUNNING = 100
 """The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
+_ENDED = 100
+"""The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
 """The maximum number of silent workers for which the page of all workers shows their last tasks. They are the workers
 that started last.
@@ -148,15 +150,18 @@ def system(request: PageRequest) -> View:
 
 
 def workers(request: PageRequest) -> View:
-    """Show the live workers, and the workers that have fallen silent within the last day."""
-    presence = request.store.workers.presence(KEPT)
+    """Show the live workers, and the workers that have fallen silent or have ended within the last week."""
+    presence = request.store.workers.presence(KEPT, with_ended=True)
     live = [one for one in presence.workers if _is_live(one, presence.at)]
-    silent = [one for one in presence.workers if not _is_live(one, presence.at)]
+    silent = [one for one in presence.workers if one.ended_at is None and not _is_live(one, presence.at)]
+    ended = [one for one in presence.workers if one.ended_at is not None]
     values = {
         "now": presence.at,
         "live": live,
         "start": request.typed("worker"),
         "silent": silent,
+        "ended": sorted(ended, key=lambda one: one.last_seen_at, reverse=True)[:_ENDED],
+        "more_ended": max(0, len(ended) - _ENDED),
         "ran": {one.id: _ran(request, one.id) for one in silent[-_LOOKED_UP:]},
         "skews": _skews(live),
         "outdated": _outdated(live),
@@ -168,14 +173,14 @@ def workers(request: PageRequest) -> View:
 def worker(request: PageRequest) -> View:
     """Show one worker with the tasks that it is running. Raises NotFound."""
     worker_id = request.path["worker_id"]
-    presence = request.store.workers.presence(KEPT)
-    now, found = presence.at, next((one for one in presence.workers if one.id == worker_id), None)
+    presence = request.store.workers.presence()
+    now, found = presence.at, request.store.workers.get(worker_id)
     if found is None:
-        fate = "A worker that has stopped is forgotten at once, and a worker that was killed after a day."
+        fate = "A worker is forgotten a week after it was last seen."
         raise NotFound(f"There is no worker {worker_id}. {fate}")
     is_live = _is_live(found, now)
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
-    taken = None if is_live else request.store.workers.taken_back(worker_id, limit=_RUNNING)
+    taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
     values = {
         **data,
@@ -197,7 +202,7 @@ def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:
 
 
 def _is_live(worker: LiveWorker, now: datetime) -> bool:
-    return worker.last_seen_at >= now - LIVE_WITHIN
+    return worker.ended_at is None and worker.last_seen_at >= now - LIVE_WITHIN
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:

@@ -6,6 +6,8 @@
   if (!refresher) return;
   const period = Number(refresher.dataset.seconds) * 1000;
   const stale = document.getElementById("stale");
+  const changed = document.getElementById("changed");
+  let held = false;
   let etag = refresher.dataset.etag;
   let asked = Date.now();
 
@@ -27,6 +29,17 @@
     });
   }
 
+  // True while the pointer is on something to press, or the focus is on a button: it must not move just before the click.
+  // On a touch screen, the last thing that was touched counts as hovered for ever, so only the focus counts there.
+  function isAimed() {
+    const page = document.getElementById("page");
+    if (!page) return false;
+    const targets = "button, summary, form, a.button, tr:has(button, a.button)";
+    if (window.matchMedia("(hover: hover)").matches && page.querySelector(`:is(${targets}):hover`)) return true;
+    const focused = document.activeElement;
+    return Boolean(focused && page.contains(focused) && focused.matches("button, a.button"));
+  }
+
   function refresh() {
     if (document.hidden || isBusy()) return;
     asked = Date.now();
@@ -45,10 +58,16 @@
   });
   // What a person began while the answer was on its way is kept.
   refresher.addEventListener("htmx:before:swap", (event) => {
-    if (isBusy()) {
+    const aimed = isAimed();
+    if (aimed || isBusy()) {
       event.preventDefault();
       etag = null;
+      held = aimed;
     }
+  });
+  refresher.addEventListener("htmx:finally:request", () => {
+    if (changed) changed.hidden = !held;
+    held = false;
   });
   refresher.addEventListener("htmx:error", () => {
     if (stale) stale.hidden = false;

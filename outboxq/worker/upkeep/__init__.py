@@ -81,7 +81,7 @@ class WorkerRegistration:
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
-                self.store.workers.unregister(self.worker_id)  # also deletes workers that have not been seen for a day
+                self.store.workers.unregister(self.worker_id)  # also forgets workers of more than a week ago
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
             self._describe()

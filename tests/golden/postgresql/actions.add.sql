@@ -7,7 +7,7 @@ SELECT
     %(operator)s::VARCHAR AS anon_2,
     %(interface)s::VARCHAR AS anon_3,
     %(action)s::VARCHAR AS anon_4,
-    %(target)s::VARCHAR AS anon_5,
+    %(named_target)s::VARCHAR AS anon_5,
     %(details)s::VARCHAR AS anon_6,
     %(reason)s::VARCHAR AS anon_7,
     %(changed)s::BIGINT AS anon_8,

@@ -17,6 +17,6 @@ WHERE
         %(since)s::TIMESTAMP WITH TIME ZONE IS NULL
             OR operator_actions.at >= %(since)s::TIMESTAMP WITH TIME ZONE
     )
-    AND operator_actions.target = %(target)s::VARCHAR
+    AND operator_actions.target = %(named_target)s::VARCHAR
 ORDER BY operator_actions.id DESC
 LIMIT %(limit)s::BIGINT

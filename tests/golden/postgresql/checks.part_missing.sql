@@ -113,6 +113,8 @@ FROM (
         SELECT to_regclass(%(to_regclass_37)s) AS "table", 'pk_task_subscriptions' AS name, true AS is_unique
         UNION ALL
         SELECT to_regclass(%(to_regclass_38)s) AS "table", 'pk_workers' AS name, true AS is_unique
+        UNION ALL
+        SELECT to_regclass(%(to_regclass_39)s) AS "table", 'ix_workers_present' AS name, false AS is_unique
     ) AS expected
     WHERE
         expected."table" IS NOT NULL
@@ -135,7 +137,7 @@ FROM (
             SELECT pg_catalog.pg_trigger.tgname
             FROM pg_catalog.pg_trigger
             WHERE
-                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_39)s)
+                pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_40)s)
                 AND pg_catalog.pg_trigger.tgname = 'task_outbox_notify'
                 AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
         )
@@ -143,13 +145,13 @@ FROM (
     UNION ALL
     SELECT 'task_executions_batch'
     WHERE
-        to_regclass(%(to_regclass_40)s) IS NOT NULL
+        to_regclass(%(to_regclass_41)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_41)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_42)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_executions_batch'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )
@@ -157,13 +159,13 @@ FROM (
     UNION ALL
     SELECT 'task_batch_changes_count'
     WHERE
-        to_regclass(%(to_regclass_42)s) IS NOT NULL
+        to_regclass(%(to_regclass_43)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_43)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_44)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_batch_changes_count'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )
@@ -171,13 +173,13 @@ FROM (
     UNION ALL
     SELECT 'task_batches_advance'
     WHERE
-        to_regclass(%(to_regclass_44)s) IS NOT NULL
+        to_regclass(%(to_regclass_45)s) IS NOT NULL
         AND NOT (
             EXISTS (
                 SELECT pg_catalog.pg_trigger.tgname
                 FROM pg_catalog.pg_trigger
                 WHERE
-                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_45)s)
+                    pg_catalog.pg_trigger.tgrelid = to_regclass(%(to_regclass_46)s)
                     AND pg_catalog.pg_trigger.tgname = 'task_batches_advance'
                     AND pg_catalog.pg_trigger.tgenabled IN ('O', 'A')
             )

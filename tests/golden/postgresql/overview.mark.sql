@@ -26,7 +26,7 @@ FROM
         SELECT
             count(*) FILTER (
                 WHERE workers.last_seen_at >= (SELECT clock.now FROM clock) + %(live_since)s * interval '1 second'
-                    AND workers.concurrency > 0
+                    AND workers.ended_at IS NULL
             ) AS live,
             max(workers.started_at) AS started
         FROM workers

@@ -12,6 +12,9 @@ WITH
             task_executions.pipeline_execution_id = %(batch)s::UUID
             AND task_executions.pipeline_execution_id != task_executions.id
     ),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
     page AS MATERIALIZED (
         SELECT looked.id AS id
         FROM (
@@ -42,6 +45,26 @@ WITH
                             AND execution_events.worker_id = %(worker)s::UUID
                         LIMIT 1
                     ) IS NOT NULL
+            )
+            AND (
+                %(waiting)s::VARCHAR IS NULL
+                    OR CASE
+                        WHEN (
+                            (
+                                SELECT entry.available_at
+                                FROM task_outbox AS entry
+                                WHERE entry.task_execution_id = looked.id
+                            ) <= (SELECT clock.now FROM clock)
+                        ) THEN 'due'
+                        WHEN (
+                            (
+                                SELECT execution.retry_at
+                                FROM task_executions AS execution
+                                WHERE execution.id = looked.id
+                            ) IS NULL
+                        ) THEN 'delayed'
+                        ELSE 'retrying'
+                    END = %(waiting)s::VARCHAR
             )
         ORDER BY looked.id DESC
         LIMIT %(limit)s::BIGINT

@@ -1,5 +1,8 @@
 WITH
     mine AS MATERIALIZED (/* task_pages.mine-1 */),
+    clock AS MATERIALIZED (
+        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+    ),
     page AS MATERIALIZED (
         SELECT looked.id AS id
         FROM (
@@ -7,7 +10,8 @@ WITH
                 mine.id AS id,
                 mine.queue AS queue,
                 mine.partition_key AS partition_key,
-                mine.topic AS topic
+                mine.topic AS topic,
+                mine.available_at AS available_at
             FROM mine
             WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
         ) AS looked
@@ -34,6 +38,20 @@ WITH
                             AND execution_events.worker_id = %(worker)s::UUID
                         LIMIT 1
                     ) IS NOT NULL
+            )
+            AND (
+                %(waiting)s::VARCHAR IS NULL
+                    OR CASE
+                        WHEN (looked.available_at <= (SELECT clock.now FROM clock)) THEN 'due'
+                        WHEN (
+                            (
+                                SELECT execution.retry_at
+                                FROM task_executions AS execution
+                                WHERE execution.id = looked.id
+                            ) IS NULL
+                        ) THEN 'delayed'
+                        ELSE 'retrying'
+                    END = %(waiting)s::VARCHAR
             )
         ORDER BY looked.id DESC
         LIMIT %(limit)s::BIGINT

@@ -8,6 +8,7 @@ SELECT
     workers.unknown_tasks,
     workers.started_at,
     workers.last_seen_at,
+    workers.ended_at,
     workers.host,
     workers.pid,
     workers.version,

@@ -4,7 +4,7 @@ SELECT
     :operator AS anon_2,
     :interface AS anon_3,
     :action AS anon_4,
-    :target AS anon_5,
+    :named_target AS anon_5,
     :details AS anon_6,
     :reason AS anon_7,
     :changed AS anon_8,

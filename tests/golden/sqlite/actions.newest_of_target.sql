@@ -14,7 +14,7 @@ WHERE
     AND (:action IS NULL OR operator_actions.action = :action)
     AND (:operator IS NULL OR operator_actions.operator = :operator)
     AND (:since IS NULL OR operator_actions.at >= :since)
-    AND operator_actions.target = :target
+    AND operator_actions.target = :named_target
 ORDER BY operator_actions.id DESC
 LIMIT :limit
 OFFSET :param_1

@@ -36,6 +36,8 @@ FROM (
         SELECT 'task_outbox' AS "table", 'ix_task_outbox_key' AS name, false AS is_unique
         UNION ALL
         SELECT 'task_outbox' AS "table", 'ix_task_outbox_key_due' AS name, false AS is_unique
+        UNION ALL
+        SELECT 'workers' AS "table", 'ix_workers_present' AS name, false AS is_unique
     ) AS expected
     WHERE NOT (
         EXISTS (

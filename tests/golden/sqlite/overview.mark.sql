@@ -41,7 +41,7 @@ FROM
                         ) % 1000000
                     )
                 )
-                    AND workers.concurrency > 0
+                    AND workers.ended_at IS NULL
             ) AS live,
             max(workers.started_at) AS started
         FROM workers

@@ -1,49 +1,7 @@
 SELECT count(*) AS tasks
 FROM (
     SELECT 1 AS one
-    FROM (
-        SELECT
-            anon_1.id AS id,
-            anon_1.queue AS queue,
-            anon_1.partition_key AS partition_key,
-            anon_1.topic AS topic
-        FROM (
-            SELECT
-                task_outbox.task_execution_id AS id,
-                task_outbox.queue AS queue,
-                task_outbox.partition_key AS partition_key,
-                task_outbox.topic AS topic
-            FROM task_outbox
-            WHERE
-                task_outbox.queue = :queue
-                AND task_outbox.partition_key IS NULL
-                AND task_outbox.task_execution_id >= :from_id
-                AND task_outbox.task_execution_id < :to_id
-            LIMIT :scan
-            OFFSET :param_1
-        ) AS anon_1
-        UNION ALL
-        SELECT
-            anon_2.id AS id,
-            anon_2.queue AS queue,
-            anon_2.partition_key AS partition_key,
-            anon_2.topic AS topic
-        FROM (
-            SELECT
-                task_outbox.task_execution_id AS id,
-                task_outbox.queue AS queue,
-                task_outbox.partition_key AS partition_key,
-                task_outbox.topic AS topic
-            FROM task_outbox
-            WHERE
-                task_outbox.queue = :queue
-                AND task_outbox.partition_key IS NOT NULL
-                AND task_outbox.task_execution_id >= :from_id
-                AND task_outbox.task_execution_id < :to_id
-            LIMIT :scan
-            OFFSET :param_2
-        ) AS anon_2
-    ) AS looked
+    FROM (/* task_pages.looked-1: anon_1, param_1, anon_2, param_2 */) AS looked
     WHERE
         (:queue IS NULL OR looked.queue = :queue)
         AND (

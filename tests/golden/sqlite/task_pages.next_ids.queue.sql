@@ -1,7 +1,12 @@
 WITH mine AS MATERIALIZED (/* task_pages.mine-1 */)
 SELECT looked.id
 FROM (
-    SELECT mine.id AS id, mine.queue AS queue, mine.partition_key AS partition_key, mine.topic AS topic
+    SELECT
+        mine.id AS id,
+        mine.queue AS queue,
+        mine.partition_key AS partition_key,
+        mine.topic AS topic,
+        mine.available_at AS available_at
     FROM mine
     WHERE mine.id >= :from_id AND mine.id < :to_id
 ) AS looked

@@ -44,6 +44,26 @@ WITH
                         OFFSET :param_1
                     ) IS NOT NULL
             )
+            AND (
+                :waiting IS NULL
+                    OR CASE
+                        WHEN (
+                            (
+                                SELECT entry.available_at
+                                FROM task_outbox AS entry
+                                WHERE entry.task_execution_id = looked.id
+                            ) <= :now
+                        ) THEN 'due'
+                        WHEN (
+                            (
+                                SELECT execution.retry_at
+                                FROM task_executions AS execution
+                                WHERE execution.id = looked.id
+                            ) IS NULL
+                        ) THEN 'delayed'
+                        ELSE 'retrying'
+                    END = :waiting
+            )
         ORDER BY looked.id
         LIMIT :limit
         OFFSET :param_2

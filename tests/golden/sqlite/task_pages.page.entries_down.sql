@@ -5,7 +5,8 @@ WITH page AS MATERIALIZED (
             task_outbox.task_execution_id AS id,
             task_outbox.queue AS queue,
             task_outbox.partition_key AS partition_key,
-            task_outbox.topic AS topic
+            task_outbox.topic AS topic,
+            task_outbox.available_at AS available_at
         FROM task_outbox
         WHERE task_outbox.task_execution_id >= :from_id AND task_outbox.task_execution_id < :to_id
     ) AS looked
@@ -33,6 +34,20 @@ WITH page AS MATERIALIZED (
                     LIMIT 1
                     OFFSET :param_1
                 ) IS NOT NULL
+        )
+        AND (
+            :waiting IS NULL
+                OR CASE
+                    WHEN (looked.available_at <= :now) THEN 'due'
+                    WHEN (
+                        (
+                            SELECT execution.retry_at
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) IS NULL
+                    ) THEN 'delayed'
+                    ELSE 'retrying'
+                END = :waiting
         )
     ORDER BY looked.id DESC
     LIMIT :limit

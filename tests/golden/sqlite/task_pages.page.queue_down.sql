@@ -7,7 +7,8 @@ WITH
                 mine.id AS id,
                 mine.queue AS queue,
                 mine.partition_key AS partition_key,
-                mine.topic AS topic
+                mine.topic AS topic,
+                mine.available_at AS available_at
             FROM mine
             WHERE mine.id >= :from_id AND mine.id < :to_id
         ) AS looked
@@ -35,6 +36,20 @@ WITH
                         LIMIT 1
                         OFFSET :param_1
                     ) IS NOT NULL
+            )
+            AND (
+                :waiting IS NULL
+                    OR CASE
+                        WHEN (looked.available_at <= :now) THEN 'due'
+                        WHEN (
+                            (
+                                SELECT execution.retry_at
+                                FROM task_executions AS execution
+                                WHERE execution.id = looked.id
+                            ) IS NULL
+                        ) THEN 'delayed'
+                        ELSE 'retrying'
+                    END = :waiting
             )
         ORDER BY looked.id DESC
         LIMIT :limit

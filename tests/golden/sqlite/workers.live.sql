@@ -8,6 +8,7 @@ SELECT
     workers.unknown_tasks,
     workers.started_at,
     workers.last_seen_at,
+    workers.ended_at,
     workers.host,
     workers.pid,
     workers.version,
@@ -15,5 +16,5 @@ SELECT
     workers.busy,
     workers.isolation
 FROM workers
-WHERE workers.last_seen_at >= :live_since AND workers.concurrency > 0
+WHERE workers.last_seen_at >= :live_since AND workers.ended_at IS NULL
 ORDER BY workers.started_at, workers.id

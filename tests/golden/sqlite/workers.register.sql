@@ -19,4 +19,4 @@ SELECT
     :unknown_tasks_json AS anon_7,
     :now AS anon_8,
     :now AS anon_9
-ON CONFLICT (id) DO UPDATE SET label = excluded.label, queues = excluded.queues, topics = excluded.topics, concurrency = excluded.concurrency, task_names = excluded.task_names, unknown_tasks = excluded.unknown_tasks, last_seen_at = excluded.last_seen_at
+ON CONFLICT (id) DO UPDATE SET label = excluded.label, queues = excluded.queues, topics = excluded.topics, concurrency = excluded.concurrency, task_names = excluded.task_names, unknown_tasks = excluded.unknown_tasks, last_seen_at = excluded.last_seen_at, ended_at = NULL

@@ -19,10 +19,12 @@ from sqlalchemy import Engine
 from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.actions import Interface, Operator
 from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
 from outboxq.model.running import LogLine, Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.operating.verbs import PAUSE_QUEUE
 from outboxq.store import NewStep, Store
 from tests.integrations.dashboard.filled_statistics import fill_statistics
 from tests.integrations.dashboard.shop import BOOK, CHARGE, EXPORT, KNOWN, LETTER, PARCEL, RECEIPT, id_at
@@ -365,7 +367,8 @@ def _limits(writer: Writer) -> None:
     writer.name("rate_limited", webhook)
     writer.at(100 * MINUTE)
     (paused, *_) = writer.enqueue(LETTER, 12, queue="newsletter", args={"edition": 42})
-    writer.store.queues.pause("newsletter", create=True)
+    ann = Operator(interface=Interface.DASHBOARD, name="ann")
+    PAUSE_QUEUE.do(writer.store, "newsletter", operator=ann, reason="the provider limits us", create=True)
     writer.name("paused", paused)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from dataclasses import replace
 from urllib.parse import urlencode
 
 import pytest
@@ -182,7 +183,7 @@ def test_many_are_changed_by_a_task_and_its_page_says_how_far_it_is(stage, few):
     stage.work(queues=[BULK_QUEUE])
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert statuses(stage, later) == {TaskStatus.FAILED}
-    assert "Its last run changed 5." in stage.page(task.id).text
+    assert "5 were changed." in stage.page(task.id).text
     assert stage.store.history(mine[0])[-1].event_data["reason"] == "gone (in the dashboard)"
 
 
@@ -240,7 +241,7 @@ def test_no_one_starts_it_who_may_not_act(stage):
     stage.look(allow_actions=False)
     stage.visitor.go("/bulk?action=redrive")
     assert "read-only" in stage.visitor.text
-    assert stage.visitor.page.buttons() == []
+    assert stage.visitor.page.buttons() == ["Count again"]
     assert stage.visitor._client.post("/bulk/start?action=redrive", data={"confirm": "yes"}).status_code == 403
     assert statuses(stage, mine) == {TaskStatus.FAILED}
 
@@ -300,3 +301,77 @@ def test_a_filtered_list_without_failures_does_not_say_that_nothing_has_failed(s
     assert "Nothing has failed for good." not in stage.visitor.go("/failures?queue=news").text
     assert "No dead letter matches." in stage.visitor.text
     assert "Nothing has failed for good." not in stage.visitor.follow("Show all of them").text
+
+
+def test_the_question_shows_what_matches_and_the_oldest(stage):
+    first = stage.add(queue="mail")
+    claim = stage.claim(queues=["mail"])
+    assert claim.id == first
+    waiting = [stage.add(n, queue="mail", delay=HOUR) for n in range(6)]
+    stage.add(queue="other")
+    stage.visitor.go("/bulk?action=cancel&queue=mail")
+    text = stage.visitor.text
+    assert "What matches Task Queue State Tasks shop.work mail Ready 6 shop.work mail Running 1" in text
+    oldest = [href for _, href in stage.visitor.page.links if href.startswith("/tasks/")]
+    assert oldest == [f"/tasks/{one}" for one in (first, *waiting[:4])]
+    stage.end(claim, EventType.FAILED, error="ValueError: no", data={"exception": "builtins.ValueError"})
+    stage.visitor.go("/bulk?action=discard&queue=mail")
+    assert "shop.work mail Failed builtins.ValueError 1" in stage.visitor.text
+    assert "The oldest Task Id Last error shop.work" in stage.visitor.text
+
+
+def test_a_dead_letter_links_to_its_group(stage):
+    [mine] = failed(stage, 1, "SMTPError: code 451 for 7@example.com")
+    failed(stage, 2, "SMTPError: code 452 for 8@example.com")
+    failed(stage, 1, "ValueError: no")
+    stage.visitor.go(f"/tasks/{mine}").follow("Its group of dead letters")
+    assert "3 dead letters" in stage.visitor.text
+
+
+def test_a_large_number_is_written_without_escapes(stage, monkeypatch):
+    stage.add(queue="mail")
+    counted = Selection.count
+    monkeypatch.setattr(Selection, "count", lambda *given, **more: replace(counted(*given, **more), number=16_024))
+    stage.visitor.go("/bulk?action=cancel&queue=mail")
+    assert "16 024 waiting or running tasks in the queue 'mail'" in stage.visitor.text
+    assert "u202f" not in stage.visitor.text
+
+
+def test_a_limit_changes_the_oldest_alone(stage):
+    mine = failed(stage, 3)
+    stage.visitor.go("/bulk?action=discard&queue=default").press("Count again", limit="2")
+    assert "Discard 2 of 3 dead letters?" in stage.visitor.text
+    stage.visitor.press("Discard 2", tick=True)
+    assert "2 were discarded." in stage.visitor.text
+    assert [stage.status(one) for one in mine] == [TaskStatus.CANCELLED, TaskStatus.CANCELLED, TaskStatus.FAILED]
+    [found] = stage.store.actions.list()
+    assert (found.action, found.changed) == ("failed discard", 2)
+    assert found.details == {"queue": "default", "limit": 2}
+    assert "Limit is not a whole number" in stage.visitor.go("/bulk?action=redrive&limit=0").text.replace(
+        "limit", "Limit"
+    )
+
+
+def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
+    mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(6)]
+    stage.visitor.go("/bulk?action=cancel&queue=mail&limit=5").press("Cancel 5", tick=True, reason="spam")
+    (task,) = bulk_tasks(stage)
+    [begun] = stage.store.actions.list()
+    assert (begun.id, begun.changed, begun.reason) == (task.id, 0, "spam")
+    asked = iter([False, True])  # the process dies after the first batch
+    wanted = Selection.of_json(json.loads(stage.store.get(task.id).args)["selection"])
+    first = wanted.run(
+        stage.store,
+        reason="spam",
+        limit=wanted.limit,
+        stop=lambda: next(asked),
+        on_change=stage.store.actions.adding_to(task.id),
+    )
+    assert first == 2
+    assert "2 were changed so far." in stage.page(task.id).text
+    stage.work(queues=[BULK_QUEUE])
+    assert [stage.status(one) for one in mine] == [TaskStatus.CANCELLED] * 5 + [TaskStatus.READY]
+    assert [one.changed for one in stage.store.actions.list()] == [5]
+    assert "5 were changed." in stage.page(task.id).text
+    assert "Cancel the oldest 5 waiting or running tasks in the queue 'mail'" in stage.visitor.text

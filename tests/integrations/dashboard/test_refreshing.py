@@ -94,6 +94,30 @@ def test_a_refresh_waits_for_a_form_that_is_being_filled(open_tab, at, filling):
     until(lambda: passes(tab) or asked(tab) > before, every=0.1)
 
 
+@pytest.mark.parametrize("aim", ["pointer", "focus"])
+def test_nothing_moves_under_the_pointer_or_the_focus(at, filling, aim):
+    tab = at("queue")
+    button = tab.page.locator("main summary", has_text="Pause").first
+    if aim == "focus":
+        button = tab.page.locator("main button:visible").first
+        button.focus()
+    else:
+        button.hover()
+    place = button.bounding_box()
+    filling.outbox.store.queues.limit("ledger", concurrency=7, create=True)
+    changed = tab.page.locator("#changed")
+    until(lambda: passes(tab) or changed.is_visible(), every=0.1)
+    assert button.bounding_box() == place
+    assert "7 tasks, on all machines" not in tab.page.inner_text("main")
+    if aim == "focus":
+        tab.page.evaluate("document.activeElement.blur()")
+    else:
+        tab.page.locator("h1").hover()
+    shows(tab, "7 tasks, on all machines")
+    until(changed.is_hidden, every=0.1)
+    filling.outbox.store.queues.limit("ledger", concurrency=None)
+
+
 def test_a_site_that_is_gone_is_said(open_tab, at, site):
     tab = at("overview")
     assert not tab.page.get_by_role("alert").is_visible()

@@ -405,14 +405,27 @@ def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, rea
     assert [one["id"] for one in data["running"]] == [str(held.id)]
 
 
-def test_a_worker_that_stopped_is_shown_nowhere_although_it_met_an_unknown_task(database, reader):
+def test_a_worker_that_stopped_is_listed_as_ended_and_keeps_its_page(database, reader):
     stopped = worker(database, label="web-3:1", unknown_tasks=[("default", "tests.later")])
     assert "web-3:1" in reader.words("/workers")
     database.store.workers.unregister(stopped, met_unknown=True)
     words = reader.words("/workers")
-    assert "web-3:1" not in words
+    assert "No worker is live." in words
+    assert "Ended in the last week: 1 Worker Process Version Started Ended web-3:1" in words
     assert "Not seen lately" not in words
-    assert "A worker that has stopped is forgotten at once" in reader.words(f"/workers/{stopped}", status=404)
+    assert "It stopped normally" in reader.words(f"/workers/{stopped}")
+    assert "A worker is forgotten a week after it was last seen." in reader.words(f"/workers/{uuid4()}", status=404)
+
+
+def test_the_history_of_a_task_links_to_its_worker_after_that_has_ended(database, reader):
+    ended = worker(database, label="web-3:1")
+    handle = database.add(database.store)
+    (claim,) = database.store.claim_ready_task(1, worker_id=ended)
+    database.store.complete(claim)
+    database.store.workers.unregister(ended)
+    page = reader.words(f"/tasks/{handle.id}")
+    assert "web-3:1" in page
+    assert "web-3:1" in reader.words(f"/workers/{ended}")
 
 
 def nightly(database, **fields):

@@ -1,0 +1,20 @@
+DELETE FROM workers
+WHERE workers.last_seen_at < (
+    strftime(
+        :strftime_1,
+        (
+            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                substr(:now, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(round(:forgotten * :param_2) AS INTEGER)
+        ) / 1000000,
+        :strftime_3
+    ) || printf(
+        :printf_1,
+        (
+            CAST(strftime(:strftime_2, substr(:now, :substr_1, :substr_2)) AS INTEGER) * :param_1 + CAST(
+                substr(:now, :substr_3, :substr_4) AS INTEGER
+            ) + CAST(round(:forgotten * :param_2) AS INTEGER)
+        ) % 1000000
+    )
+)
+RETURNING id

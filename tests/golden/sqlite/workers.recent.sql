@@ -1,0 +1,20 @@
+SELECT
+    workers.id,
+    workers.label,
+    workers.queues,
+    workers.topics,
+    workers.concurrency,
+    workers.task_names,
+    workers.unknown_tasks,
+    workers.started_at,
+    workers.last_seen_at,
+    workers.ended_at,
+    workers.host,
+    workers.pid,
+    workers.version,
+    workers.release,
+    workers.busy,
+    workers.isolation
+FROM workers
+WHERE workers.last_seen_at >= :live_since
+ORDER BY workers.started_at, workers.id
