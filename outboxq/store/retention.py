@@ -25,6 +25,7 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id, periods
 from .arguments import aware, parameters, positive
+from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -113,6 +114,7 @@ def prune(
     for given in batches:
         deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
+    record_prune(store, using=using)
     return deleted
 
 

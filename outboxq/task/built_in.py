@@ -20,6 +20,7 @@ from ..model.options import is_span
 from ..model.schedules import NewSchedule, Overlap
 from ..retry import RetryPolicy
 from ..store import Count, Snapshot, Store
+from ..store.numbers.maintenance_jobs import PRUNE
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
 
@@ -159,8 +160,6 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-PRUNE: Final = "outboxq.prune"
-"""The name of the task."""
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100

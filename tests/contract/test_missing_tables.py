@@ -179,6 +179,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "cancel_all": ((), {}),
     "change_mark": ((), {}),
     "health": ((), {}),
+    "deletes_old_tasks": ((), {}),
     "overview": ((), {}),
     "count_tasks": ((), {}),
     "system": ((), {}),
