@@ -27,8 +27,8 @@ from .explain.explain import TaskDetail as TaskDetail
 from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
 from .explain.reasons import Reason as Reason
+from .numbers import dead_rows, statistics
 from .numbers import overview as overviews
-from .numbers import statistics
 from .numbers import system as systems
 from .numbers.maintenance_jobs import MaintenanceJobs
 from .numbers.metrics import MetricPoint as MetricPoint
@@ -150,6 +150,7 @@ class Store(Claiming):
     trends = overviews.trends
     overview = overviews.overview
     deletes_old_tasks = overviews.deletes_old_tasks
+    held_snapshots = dead_rows.held_snapshots_now
     table_sizes = systems.table_sizes
     why_locked = systems.why_locked
     tables_are_locked = systems.tables_are_locked

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...database import tables
-from ...database.dialects import Log
+from ...database.dialects import Begin, Log
 from ...database.dialects.catalogue import autovacuums, pg_class, snapshots, vacuumed
 from ...database.grammar import Grammar
 from ...database.table_locks import statement_shown
@@ -124,6 +124,11 @@ class DeadRows:
         if not target.dialect.measures_tables:
             return cls(log=target.dialect.log_of(store.bound_engine.url))
         return cls(snapshots=held_snapshots_in(target), tables=[HotTable(**row) for row in target.run(hot_tables)])
+
+
+def held_snapshots_now(store: Transactions) -> list[HeldSnapshot] | None:
+    """Return the snapshots that keep dead rows from being vacuumed, the oldest first; None on SQLite."""
+    return store.run(held_snapshots_in, begin=Begin.READ) if store.dialect.measures_tables else None
 
 
 def held_snapshots_in(target: Target) -> list[HeldSnapshot]:
