@@ -39,9 +39,10 @@ from .payload.parameters import dump_payload
 from .retry import RetryPolicy
 from .store import FOR_APPLICATIONS, Store
 from .store.arguments import storable
+from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
-from .task.built_in import BULK, PRUNE, bulk_task, prune_task, retention_schedule
+from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
 from .task.waiting import WaiterOfProcess

@@ -24,7 +24,15 @@ MODULES = [
     if ".verify." not in name
 ]
 """The modules that build statements. Those of `verify` are named by CHECKS, LOCKS and REPAIRS."""
-ONLY_POSTGRESQL = ("channel.", "granting.", "sleeping_workers.", "system.sizes", "table_locks.", "time_partitions.")
+ONLY_POSTGRESQL = (
+    "channel.",
+    "dead_rows.",
+    "granting.",
+    "sleeping_workers.",
+    "system.sizes",
+    "table_locks.",
+    "time_partitions.",
+)
 _BUILT = {"Select[Any]", "Insert", "Update", "Delete", "Statement", "Transition"}
 
 

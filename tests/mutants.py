@@ -745,10 +745,39 @@ MUTANTS = (
     Mutant(
         "queues with problems are not in the order of urgency",
         "outboxq/web/pages/watching.py",
-        (("rules.index(one.rule) for one", "0 for one"),),
+        (("worst.get(one.queue, len(problems)), ", ""),),
         (
             "tests/integrations/dashboard/test_watch_pages.py::test_queues_come_in_the_order_of_their_most_urgent_problem",
         ),
+    ),
+    Mutant(
+        "a problem of one task comes before one of many",
+        "outboxq/store/numbers/problem.py",
+        (("(-one.weight, _RANK", "(_RANK"),),
+        ("tests/contract/test_problems.py::test_the_problem_with_the_most_tasks_and_time_comes_first",),
+    ),
+    Mutant(
+        "a transaction that has written is not known to keep dead rows",
+        "outboxq/database/dialects/catalogue.py",
+        (
+            (
+                "sa.or_(session.backend_xid.is_not(None), session.backend_xmin.is_not(None))",
+                "session.backend_xmin.is_not(None)",
+            ),
+        ),
+        ("tests/dialects/test_dead_rows.py::test_a_transaction_that_has_written_holds_rows_without_a_snapshot",),
+    ),
+    Mutant(
+        "a batch whose other tasks are running is said to wait for its dead letter",
+        "outboxq/store/producing/batches_sql.py",
+        (("        ended >= first.c.size,\n", ""),),
+        ("tests/contract/test_problems.py::test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem",),
+    ),
+    Mutant(
+        "a dry run of a prune counts as a retention",
+        "outboxq/store/retention.py",
+        (("    if dry_run:\n", "    if dry_run:\n        record_prune(store, using=using)\n"),),
+        ("tests/contract/test_problems.py::test_a_history_that_nothing_deletes_is_a_problem_after_a_week",),
     ),
     Mutant(
         "a chart draws a line over the time of which nothing is known",

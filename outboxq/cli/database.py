@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL, Engine
 
     from ..outbox import Outbox
-    from ..store import Explanation, Problem, Store
+    from ..store import Cure, Explanation, Problem, Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -334,4 +334,9 @@ def front_end(own: str) -> FrontEnd:
 def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
     """Return a record in its JSON form, with each cure as a user would type it; `own` is as for `front_end`."""
     typed = front_end(own).typed
-    return merged(record, {"cures": [{"purpose": one.purpose, "command": typed(one.command)} for one in record.cures]})
+
+    def written(cures: Iterable[Cure]) -> list[dict[str, str]]:
+        return [{"purpose": one.purpose, "command": typed(one.command)} for one in cures]
+
+    parts = [merged(one, {"cures": written(one.cures)}) for one in getattr(record, "parts", ())]
+    return merged(record, {"cures": written(record.cures)}, {"parts": parts} if parts else {})

@@ -144,9 +144,9 @@ def sizes(store: Store) -> None:
     click.echo(f"{found.server}, schema {found.revision}{in_all}", err=True)
     if found.partitions:
         click.echo(f"the history has {len(found.partitions)} {plural(len(found.partitions), 'partition')}", err=True)
-    if found.oldest_snapshot is not None:
-        seconds = found.oldest_snapshot.total_seconds()
-        click.echo(f"the oldest transaction is {seconds:.0f} s old; newer dead rows cannot be vacuumed", err=True)
+    if found.snapshots:
+        oldest = found.snapshots[0]
+        click.echo(plain(f"rows that died in the last {oldest.since} cannot be vacuumed: {oldest}"), err=True)
 
 
 @click.command()

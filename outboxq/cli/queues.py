@@ -57,22 +57,20 @@ def show_(store: Store, name: str) -> None:
     The command also prints when the next task is due, which keys are held by dead letters, and what needs attention.
     """
     from ..store import QueueSettings, Statistics
-    from ..store.numbers.health import OF_SCHEDULES
 
-    found = store.overview()
+    found = store.overview(problems_of=[name])
     numbers = next((one for one in found.queues if one.queue == name), None)
     if numbers is None:
         if not store.queues.is_known(name):
             fail(no_queue(name, [one.queue for one in found.queues]), EXIT_NOT_FOUND)
         numbers = Statistics(queue=name)
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
-    problems = [one for one in found.problems if one.subject == name and one.rule not in OF_SCHEDULES]
     due = store.next_available_at([name])
     keys = store.queues.held_keys(name, limit=_MOST_KEYS)
     live = [one for one in found.workers if one.works_on(name)]
     typed = front_end("queue show").typed
     if wants_json():
-        sentences = [{"rule": one.rule, "sentence": one.sentence} for one in problems]
+        sentences = [{"rule": one.rule, "sentence": one.sentence} for one in found.problems]
         more = {"next_due_at": due, "held_keys": keys, "workers": live, "problems": sentences}
         write_json(merged(settings, counts(numbers), more))
         return
@@ -95,11 +93,13 @@ def show_(store: Store, name: str) -> None:
         head = ("worker", "pid", "version", "busy", "threads", "seen")
         cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
         table(head, [(one.host or one.label, *cells_of(one)) for one in live], spare=("version",))
-    for problem in problems:
+    for problem in found.problems:
         click.echo()
         click.echo(plain(problem.sentence))
         for cure in problem.cures:
             click.echo(plain(f"  to {cure.purpose}: {typed(cure.command)}"))
+        for part in problem.parts:
+            click.echo(plain(f"  {part.sentence}"))
 
 
 def cells(one: QueueSettings) -> tuple[object, ...]:

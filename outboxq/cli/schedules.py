@@ -176,7 +176,8 @@ def add_retention(store: Store, age: timedelta) -> None:
     queue `default` delete them. The schedule is called outboxq.retention; `remove` it to keep all tasks again.
     """
     from ..outbox import Outbox
-    from ..task.built_in import PRUNE, retention_schedule
+    from ..store.numbers.maintenance_jobs import PRUNE
+    from ..task.built_in import retention_schedule
 
     outbox = present_outbox() or Outbox()
     _print_one(store, _put(store, "schedule add-retention", retention_schedule(outbox.tasks.get(PRUNE), age)))

@@ -26,7 +26,7 @@ from .parameters import SPAN, Read, span_option
 from .queues import number, with_plus
 
 if TYPE_CHECKING:
-    from ..store import Statistics, Store
+    from ..store import Cure, Statistics, Store
     from ..store.numbers.overview import Overview
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
@@ -251,8 +251,8 @@ class View:
 
     def sorted(self, found: Iterable[Statistics], overview: Overview) -> list[Statistics]:
         """Return the queues sorted by urgency: queues with problems first, then by the number of due tasks."""
-        order = {one.subject: place for place, one in reversed([*enumerate(overview.problems)])}
-        last = len(order)
+        places = [(queue, place) for place, one in enumerate(overview.problems) for queue in one.subjects]
+        order, last = dict(reversed(places)), len(places)
         return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
 
     def head(self, overview: Overview, width: int) -> list[str]:
@@ -354,16 +354,46 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 )
 @click.option("--failed-within", type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
 @_limit(
+    "--max-retried",
+    "retried",
+    _read_number,
+    "PERCENT",
+    "Maximum share of a task's attempts in 10 minutes that are repeated. Default: 20. `none`: no limit.",
+)
+@_limit(
     "--max-lateness",
     "schedule_overdue",
     read_span,
     "SPAN",
     "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
 )
+@_limit(
+    "--max-snapshot",
+    "snapshot",
+    read_span,
+    "SPAN",
+    "Maximum age of a transaction that keeps dead rows. Default: 10m. `none`: no limit.",
+)
+@_limit(
+    "--max-dead-rows",
+    "dead_rows",
+    _read_number,
+    "NUMBER",
+    "Maximum number of dead rows in a table of the queue. Default: 100000. `none`: no limit.",
+)
+@_limit(
+    "--max-history",
+    "history",
+    read_span,
+    "SPAN",
+    "Maximum age of the history if nothing deletes it. Default: 7d. `none`: no limit.",
+)
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
 @_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
+@_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
 @_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")
+@_asks("waiting-batches", "batch_waits", "Check whether a batch or a chain waits for dead letters.")
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
 @click.option("-q", "--queue", "queues", multiple=True, help="Report only problems of this queue. May be repeated.")
@@ -371,27 +401,32 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
-    Each problem is printed on one line, with the commands that can help. The exit code is 0 if there is no problem, 3
-    if there is no queue with the given name, and 69, 77 or 4 if the database cannot be read.
+    Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
+    the longest time comes first, and its largest parts follow it, indented. The exit code is 0 if there is no problem,
+    3 if there is no queue with the given name, and 69, 77 or 4 if the database cannot be read.
     """
-    from ..store.numbers.health import OF_SCHEDULES, HealthLimits
+    from ..store import HealthLimits
 
     given = {rule: value for rule, value in limits.items() if value is not ...}
-    found = store.health(replace(HealthLimits(), **given))
-    if queues:
-        known = [one.queue for one in store.queues.list()]
-        for name in queues:
-            # A queue with a mistyped name would never have a problem.
-            if name not in known and not store.queues.is_known(name):
-                fail(no_queue(name, known), EXIT_NOT_FOUND)
-        found = [one for one in found if one.rule not in OF_SCHEDULES and one.subject in queues]
-    typed = front_end("check").typed
+    known = [one.queue for one in store.queues.list()] if queues else []
+    for name in queues:
+        # A queue with a mistyped name would never have a problem.
+        if name not in known and not store.queues.is_known(name):
+            fail(no_queue(name, known), EXIT_NOT_FOUND)
+    found = store.health(replace(HealthLimits(), **given), queues=queues or None)
     if wants_json():
         write_json([with_cures(one, "check") for one in found])
     else:
         for one in found:
-            cures = "; ".join(f"to {cure.purpose}: {typed(cure.command)}" for cure in one.cures)
-            click.echo(plain(f"{one.rule}: {one.sentence}{f' ({cures})' if cures else ''}"))
+            _tell(f"{one.rule}: {one.sentence}", one.cures)
+            for part in one.parts:
+                _tell(f"  {part.sentence}", part.cures)
         if not found:
             click.echo("all is well")
     sys.exit(EXIT_PROBLEM if found else 0)
+
+
+def _tell(sentence: str, cures: Iterable[Cure]) -> None:
+    typed = front_end("check").typed
+    words = "; ".join(f"to {cure.purpose}: {typed(cure.command)}" for cure in cures)
+    click.echo(plain(f"{sentence}{f' ({words})' if words else ''}"))

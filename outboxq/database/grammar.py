@@ -242,9 +242,7 @@ class Grammar(Protocol):
         """Select one row if this server is a standby, which does not accept writes."""
 
     def server(self) -> sa.Select[Any]:
-        """Select the database's name and version, its bytes, and the start of the oldest transaction that has a
-        snapshot.
-        """
+        """Select the database's name and version, its bytes, and the time."""
 
     def oid(self, name: str) -> sa.ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none, as on SQLite."""

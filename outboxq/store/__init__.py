@@ -30,18 +30,18 @@ from .explain.explain import TaskDetail as TaskDetail
 from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
 from .explain.reasons import Reason as Reason
+from .numbers import dead_rows, statistics
 from .numbers import overview as overviews
-from .numbers import statistics
 from .numbers import system as systems
-from .numbers.health import HealthLimits as HealthLimits
-from .numbers.health import Problem as Problem
-from .numbers.health import Rule as Rule
 from .numbers.maintenance_jobs import MaintenanceJobs
 from .numbers.metrics import MetricPoint as MetricPoint
 from .numbers.metrics import Metrics as Metrics
 from .numbers.metrics import Percentiles as Percentiles
 from .numbers.metrics import TaskMetric as TaskMetric
 from .numbers.overview import Trends as Trends
+from .numbers.problem import HealthLimits as HealthLimits
+from .numbers.problem import Problem as Problem
+from .numbers.problem import Rule as Rule
 from .numbers.queues import Queues
 from .numbers.queues import QueueSettings as QueueSettings
 from .numbers.samples import DepthPoint as DepthPoint
@@ -211,6 +211,8 @@ class Store(Answering, Claiming):
     change_mark = overviews.change_mark
     trends = overviews.trends
     overview = overviews.overview
+    deletes_old_tasks = overviews.deletes_old_tasks
+    held_snapshots = dead_rows.held_snapshots_now
     table_sizes = systems.table_sizes
     why_locked = systems.why_locked
     tables_are_locked = systems.tables_are_locked

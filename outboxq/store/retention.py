@@ -27,6 +27,7 @@ from ..model.periods import first_id, periods
 from .actions import Actions
 from .arguments import aware, parameters, positive
 from .claims.workers import Workers
+from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -118,6 +119,7 @@ def prune(
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
     Workers(store).forget(using=using)
+    record_prune(store, using=using)
     return deleted
 
 

@@ -22,6 +22,7 @@ from ..model.schedules import NewSchedule, Overlap
 from ..model.wording import grouped
 from ..retry import RetryPolicy
 from ..store import Count, DeadLetter, Part, Snapshot, Store
+from ..store.numbers.maintenance_jobs import PRUNE
 from ..store.tasks.operations import OnChange
 from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
@@ -206,8 +207,6 @@ def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-PRUNE: Final = "outboxq.prune"
-"""The name of the task."""
 _EVERY = timedelta(hours=1)
 _JITTER = timedelta(minutes=5)
 _LOWEST = -100

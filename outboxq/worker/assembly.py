@@ -105,7 +105,8 @@ class Parts:
         self.handback = Handback(own.outcomes, self.leases)
         self.timeouts = Timeouts(on_thread_failure)
         self.keeper = KeeperPlace() if settings.handler_log else None
-        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=integration.front_end)
+        self.front_end = integration.front_end
+        ends = EndLog(tracebacks=settings.log_tracebacks, front_end=self.front_end)
         steps = Steps(store, own.outcomes, own.outcomes.steps, integration, self.leases, failpoint)
         if settings.isolation is Isolation.THREAD:
             attempt = HandlerRunner(

@@ -20,6 +20,7 @@ from ..model import EventType, Outcome
 from ..model.records import OUTCOMES, fields_of
 from ..model.wording import plural
 from ..store import Store
+from ..store.numbers.health import ADD_RETENTION
 from .options import WorkerSettings
 
 log = logging.getLogger("outboxq.worker")
@@ -32,9 +33,17 @@ _MOST = 10
 
 
 def introduce(
-    label: str, worker_id: UUID, store: Store, settings: WorkerSettings, *, hears: str, task_names: Sequence[str]
+    label: str,
+    worker_id: UUID,
+    store: Store,
+    settings: WorkerSettings,
+    *,
+    hears: str,
+    task_names: Sequence[str],
+    front_end: FrontEnd,
 ) -> None:
-    """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks.
+    """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
+    nothing deletes old tasks, name the command that changes this.
 
     The record also has these values as fields, for programs that read the log.
     """
@@ -43,7 +52,9 @@ def introduce(
     takes = "all queues" if queues is None else f"the {_counted(queues, 'queue')}"
     of_topics = "" if topics is None else f", only tasks of the topics {_named(topics)}"
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no tasks"
-    does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}"
+    deletes = store.deletes_old_tasks()
+    advice = "" if deletes else f"; nothing deletes old tasks ({front_end.typed(ADD_RETENTION.command)})"
+    does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}{advice}"
     fields = {
         **fields_of_worker(worker_id, label),
         "database": store.dialect.address(url),
@@ -52,6 +63,7 @@ def introduce(
         "hears": hears,
         "tasks": len(task_names),
         "task_names": task_names[:_MOST],
+        "deletes_old_tasks": deletes,
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
 

@@ -30,6 +30,7 @@ from ..model.histograms import BOUNDS, BUCKETS
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
+from ..store.numbers.dead_rows import HeldSnapshot
 from .meter import TASK_BOUNDS, AttemptEnd
 
 if TYPE_CHECKING:
@@ -151,6 +152,18 @@ TABLE_DEAD_ROWS: Final = _database_gauge(
     help="Dead rows in the table that are not vacuumed yet, as estimated by PostgreSQL.",
 )
 
+OLDEST_SNAPSHOT_AGE: Final = _database_gauge(
+    "outboxq_oldest_snapshot_age_seconds",
+    help="Seconds for which the oldest transaction has kept dead rows from being vacuumed; 0 if there is none (PostgreSQL).",
+)
+OLDEST_SNAPSHOT_TRANSACTIONS: Final = _database_gauge(
+    "outboxq_oldest_snapshot_transactions",
+    help="Transactions that have begun since the oldest snapshot, also of a slot or a standby; 0 if there is none (PostgreSQL).",
+)
+DELETES_OLD_TASKS: Final = _database_gauge(
+    "outboxq_deletes_old_tasks", help="1: a schedule or a program deletes old tasks. 0: the history only grows."
+)
+
 
 class DatabaseCollector(Collector):
     """Collects only the gauges from a database, in a process without a worker, under the names that workers use."""
@@ -196,11 +209,20 @@ class Gauges:
     tables: Sequence[TableSize]
     schedules: Mapping[str, float]
     """The Unix time of each schedule's next tick."""
+    snapshots: Sequence[HeldSnapshot] | None
+    """The snapshots that keep dead rows; None on SQLite."""
+    deletes_old_tasks: bool
 
     @classmethod
     def read(cls, store: Store) -> Self:
         """Read the numbers. The window is short, because statistics for a short window are the cheapest."""
-        return cls(queues=store.stats(window=_WINDOW), tables=store.table_sizes(), schedules=next_ticks(store))
+        return cls(
+            queues=store.stats(window=_WINDOW),
+            tables=store.table_sizes(),
+            schedules=next_ticks(store),
+            snapshots=store.held_snapshots(),
+            deletes_old_tasks=store.deletes_old_tasks(),
+        )
 
 
 def next_ticks(store: Store) -> dict[str, float]:
@@ -338,18 +360,25 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}
-    ages: dict[tuple[str, ...], float] = {}
+    waits: dict[tuple[str, ...], float] = {}
     for one in gauges.queues:
         for state, number in _depths(one).items():
             tasks[one.queue, state] = number
         age = one.oldest_ready_age
-        ages[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
+        waits[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
     yield _filled(TASKS, tasks)
-    yield _filled(OLDEST_READY_AGE, ages)
+    yield _filled(OLDEST_READY_AGE, waits)
     yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
+    none = {} if gauges.snapshots is None else {(): 0.0}
+    for metric, each in (
+        (OLDEST_SNAPSHOT_AGE, [one.age.total_seconds() for one in gauges.snapshots or () if one.age is not None]),
+        (OLDEST_SNAPSHOT_TRANSACTIONS, [one.transactions for one in gauges.snapshots or ()]),
+    ):
+        yield _filled(metric, {(): max(each)} if each else none)
+    yield _filled(DELETES_OLD_TASKS, {(): gauges.deletes_old_tasks})
 
 
 def _depths(one: Statistics) -> dict[str, int]:

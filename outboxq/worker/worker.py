@@ -288,8 +288,15 @@ class Worker:
         self._has_begun = True
         parts.claim_loop.burst = burst
         if self.introduces_itself:
-            hears = parts.distributor.means
-            introduce(self.label, self.id, self._application, self.settings, hears=hears, task_names=self._task_names)
+            introduce(
+                self.label,
+                self.id,
+                self._application,
+                self.settings,
+                hears=parts.distributor.means,
+                task_names=self._task_names,
+                front_end=parts.front_end,
+            )
         else:
             log.info("worker %s (%s) started", self.label, self.id, extra=fields_of_worker(self.id, self.label))
         parts.hooks.started()

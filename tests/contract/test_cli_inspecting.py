@@ -140,10 +140,11 @@ def test_each_problem_is_a_line_with_its_cure_and_the_exit_code_is_1(database):
     database.add(database.store, queue="mail")
     failed(database, queue="dead")
     lines = outboxq(database, "check", exit_code=1).stdout.splitlines()
+    assert lines.pop().startswith("  1 × tests.work: ValueError: no (to see them: ")
     assert [line.partition(":")[0] for line in lines] == ["no_worker", "failed"]
     assert "worker APP -q mail" in lines[0]
     found = json.loads(outboxq(database, "check", "--json", exit_code=1).stdout)
-    assert {"rule", "subject", "sentence", "cures"} == found[0].keys()
+    assert {"rule", "subjects", "sentence", "cures", "tasks", "age", "parts"} == found[0].keys()
     assert found[0]["cures"][0]["command"].endswith("worker APP -q mail")
     outboxq(database, "check", "--no-workers", "-q", "mail")
     outboxq(database, "check", "--no-workers", exit_code=1)

@@ -11,7 +11,7 @@ from outboxq.model import TaskStatus
 from outboxq.model.options import headers_of_json
 from outboxq.model.rules import FARTHEST
 from outboxq.model.schedules import HORIZON, CatchUp, NewSchedule, Overlap
-from outboxq.store.numbers.health import HealthLimits, Rule
+from outboxq.store import HealthLimits, Rule
 from tests.conftest import NOON
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -248,7 +248,7 @@ def test_check_and_verify_report_a_schedule_that_a_clock_ahead_has_planted_until
     ahead(life)
     store = life.database.frozen
     [problem] = store.health(AHEAD)
-    assert (problem.rule, problem.subject) == (Rule.SCHEDULE_AHEAD, "often")
+    assert (problem.rule, *problem.subjects) == (Rule.SCHEDULE_AHEAD, "often")
     assert "for the next 30 d 4 min" in problem.sentence
     assert "within 15 seconds" in problem.sentence
     assert [one.command for one in problem.cures] == [("worker",)]

@@ -53,7 +53,7 @@ READS_NO_TABLE = {
     "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
-    "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
+    "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "batches.forbid_commit",
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
@@ -179,6 +179,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "cancel_all": ((), {}),
     "change_mark": ((), {}),
     "health": ((), {}),
+    "deletes_old_tasks": ((), {}),
     "overview": ((), {}),
     "count_tasks": ((), {}),
     "system": ((), {}),

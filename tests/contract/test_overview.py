@@ -33,7 +33,7 @@ def failed(database, **fields):
 
 
 def broken(database, limits=None):
-    return [(one.rule, one.subject) for one in database.frozen.health(limits)]
+    return [(one.rule, *one.subjects) for one in database.frozen.health(limits)]
 
 
 @pytest.fixture
@@ -106,7 +106,8 @@ def statements_of(database, call):
 
 
 def test_few_statements_are_sent(several):
-    for call, most in ((several.frozen.overview, 4), (several.frozen.health, 4), (several.frozen.change_mark, 1)):
+    few = 5 if several.name == "sqlite" else 7  # one of them groups the recent dead letters
+    for call, most in ((several.frozen.overview, few), (several.frozen.health, few), (several.frozen.change_mark, 1)):
         call()
         assert statements_of(several, call) == most
 
@@ -142,7 +143,8 @@ def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     (problem,) = database.frozen.health()
     assert "due for 6 min 1 s; the queue has been paused for 1 min" in problem.sentence
     assert problem.cures[0].command == ("queue", "resume", "mail")
-    assert broken(database, HealthLimits(queue_paused=True))[-1] == (Rule.QUEUE_PAUSED, "mail")
+    assert broken(database, HealthLimits(queue_paused=True)) == [(Rule.OLDEST, "mail")]  # which names the pause
+    assert broken(database, HealthLimits(queue_paused=True, oldest=None)) == [(Rule.QUEUE_PAUSED, "mail")]
     database.frozen.workers.unregister(worker)
 
 
@@ -150,14 +152,16 @@ def test_failures_need_attention_for_an_hour_and_above_the_limit(database):
     failed(database, queue="a")
     failed(database, queue="b")
     failed(database, queue="b")
-    assert broken(database) == [(Rule.FAILED, "a"), (Rule.FAILED, "b")]
-    assert database.frozen.health()[1].sentence == "2 tasks in the queue 'b' failed permanently in the last 1 h"
+    assert broken(database) == [(Rule.FAILED, "b", "a")]
+    assert database.frozen.health()[0].sentence == "3 tasks failed permanently in the last 1 h: 2 in 'b', 1 in 'a'"
+    (problem,) = database.frozen.health(queues=["b"])
+    assert problem.sentence == "2 tasks in the queue 'b' failed permanently in the last 1 h"
     assert broken(database, HealthLimits(failed=3)) == []
-    assert len(broken(database, HealthLimits(failed=2))) == 2
+    assert len(broken(database, HealthLimits(failed=2))) == 1
     assert broken(database, HealthLimits(failed=None)) == []
     database.clock.advance(HOUR + timedelta(seconds=1))
     assert broken(database) == []
-    assert len(broken(database, HealthLimits(failed_within=DAY))) == 2
+    assert len(broken(database, HealthLimits(failed_within=DAY))) == 1
 
 
 def test_a_held_key_needs_attention_once_a_task_waits_for_it(database):
@@ -171,7 +175,7 @@ def test_a_held_key_needs_attention_once_a_task_waits_for_it(database):
     for _ in range(2):
         database.add(queue="mail", partition_key="k")
     (problem,) = database.frozen.health(limits)
-    assert (problem.rule, problem.subject) == (Rule.KEY_HELD, "mail")
+    assert (problem.rule, *problem.subjects) == (Rule.KEY_HELD, "mail")
     assert str(letter) in problem.sentence
     assert [one.command[:2] for one in problem.cures] == [("failed", "redrive"), ("failed", "discard")]
     (key,) = database.frozen.queues.held_keys("mail")

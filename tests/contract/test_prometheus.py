@@ -92,7 +92,7 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
         family = ours.pop(metric.name.removesuffix("_total"))
         assert (family.type, family.documentation) == (metric.kind, metric.help)
         told = {frozenset(sample.labels) - {"le"} for sample in family.samples}
-        if metric.labels == ("schedule",) or (metric.labels == ("table",) and not on_postgresql):
+        if metric.labels == ("schedule",) or ("(PostgreSQL)" in metric.help and not on_postgresql):
             assert told == set()
         else:
             assert told == {frozenset(metric.labels)}, metric.name
@@ -156,6 +156,30 @@ def test_the_gauges_of_the_database_are_of_all_queues(outbox):
     assert found["outboxq_oldest_ready_age_seconds"][labels(queue="mail")] > 0
     assert found["outboxq_live_workers"][labels(queue="mail")] == 0, "the only worker is on another queue"
     assert sum(found["outboxq_worker_threads"].values()) == 8
+
+
+def gauge(found, metric):
+    """The only value of a gauge without labels; None if it has none."""
+    [family] = [one for one in prometheus._of_database(found) if one.name == metric.name]
+    assert len(family.samples) <= 1
+    return family.samples[0].value if family.samples else None
+
+
+def test_the_age_of_the_oldest_snapshot_is_a_gauge(postgresql, sqlite):
+    metrics = prometheus.OLDEST_SNAPSHOT_AGE, prometheus.OLDEST_SNAPSHOT_TRANSACTIONS
+    assert [gauge(prometheus.Gauges.read(sqlite.store), one) for one in metrics] == [None, None]
+    assert [gauge(prometheus.Gauges.read(postgresql.store), one) for one in metrics] == [0, 0]
+    with postgresql.host.connect() as old:
+        old.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+        postgresql.add()
+        found = prometheus.Gauges.read(postgresql.store)
+        assert all(gauge(found, one) > 0 for one in metrics)
+
+
+def test_whether_old_tasks_are_deleted_is_a_gauge(database):
+    assert gauge(prometheus.Gauges.read(database.store), prometheus.DELETES_OLD_TASKS) == 0
+    database.store.prune(timedelta(days=90))
+    assert gauge(prometheus.Gauges.read(database.store), prometheus.DELETES_OLD_TASKS) == 1
 
 
 def test_a_scrape_reads_the_database_once_in_five_seconds():
@@ -490,6 +514,7 @@ def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
             found = scrape(port)
         assert found["outboxq_tasks"][labels(queue="mail", state="delayed")] == 1
         assert found["outboxq_table_bytes"][labels(table="task_executions")] > 0
+        assert found["outboxq_deletes_old_tasks"] == {labels(): 0}
     finally:
         for one in postgresql.engines:
             one.dispose()

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from outboxq import InvalidTarget, Outbox, RetryPolicy, TaskContext
 from outboxq.cli import main
 from outboxq.model.batches import BatchStatus
-from outboxq.store.numbers.health import HealthLimits, Rule
+from outboxq.store import HealthLimits, Rule
 from outboxq.task.batches import OpenBatch
 from tests.conftest import Database
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
+from datetime import timedelta
 
 import pytest
 
@@ -91,3 +92,24 @@ def test_the_records_of_start_and_stop_name_the_worker_by_id_and_label(outbox, c
     assert " started" in first.getMessage()
     assert last.getMessage() == "worker mail-7 stopped"
     assert [(one.worker, one.label) for one in (first, last)] == [(str(worker.id), "mail-7")] * 2
+
+
+def test_the_first_line_says_that_nothing_deletes_old_tasks(outbox, database, caplog):
+    caplog.set_level(logging.INFO, "outboxq.worker")
+
+    def first() -> logging.LogRecord:
+        caplog.clear()
+        outbox.worker(poll=0.01).run(burst=True)
+        return caplog.records[0]
+
+    assert first().getMessage().endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
+    assert first().deletes_old_tasks is False
+    database.store.prune(timedelta(days=90))  # as a cron job does
+    assert "deletes old tasks" not in first().getMessage()
+    assert first().deletes_old_tasks is True
+
+
+def test_a_retention_in_the_code_counts_from_the_first_start_on(database, caplog):
+    caplog.set_level(logging.INFO, "outboxq.worker")
+    Outbox(database.engine, retention=timedelta(days=90)).worker(poll=0.01).run(burst=True)
+    assert "deletes old tasks" not in caplog.records[0].getMessage()

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
+from outboxq.database.dialects import LOG_KEPT
 from outboxq.database.engine import configure_sqlite, make_engine
 from outboxq.errors import InvalidTarget, UnsupportedDatabase
 from outboxq.model import NewTask
@@ -201,7 +202,7 @@ def test_every_new_connection_waits_for_its_turn_and_writes_ahead(sqlite: Databa
                 raw = it.connection.dbapi_connection
                 seen.add(id(raw))
                 pragmas = [raw.execute(f"PRAGMA {name}").fetchone()[0] for name in PRAGMAS]
-                assert pragmas == [30_000, "wal", 67108864]
+                assert pragmas == [30_000, "wal", LOG_KEPT]
         engine.dispose()
     assert len(seen) >= 2
 

@@ -79,14 +79,6 @@ def test_the_system_is_that_of_the_database(database):
         assert found.server == f"PostgreSQL {version.partition(' ')[0]}"
 
 
-def test_the_oldest_snapshot_is_that_of_another_session(postgresql):
-    assert postgresql.store.system().oldest_snapshot is None
-    with postgresql.host.connect() as other:
-        other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
-        oldest = postgresql.store.system().oldest_snapshot
-    assert timedelta(0) <= oldest < timedelta(minutes=10)
-
-
 def test_partitions_are_listed_with_their_sizes(cluster):
     url = cluster.create_database()
     migrations.upgrade(url)

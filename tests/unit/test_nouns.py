@@ -13,7 +13,7 @@ from tests.builders import MODULES, of_module
 
 ROOMS = {module.__name__: module for module in MODULES if module.__name__.startswith(f"{store.__name__}.")}
 
-RUN_ABOVE = {"ended_by", "make_due", "unclosed"}
+RUN_ABOVE = {"ended_by", "make_due", "unclosed", "waiting_for_dead_letters"}
 """Statements that are run in a room above: how a claim ended, entries that a worker knows again, batches that need attention."""
 
 

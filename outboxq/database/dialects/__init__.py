@@ -13,12 +13,14 @@ from ..drivers import ensure_psycopg
 from .base import Begin, Dialect, milliseconds_of_a_statement, signal_behind, statement_timeout
 from .plans import Execute, Prepared, Row
 from .sqlite_engine import real_path
-from .sqlite_file import OpenFile, damaged, is_damaged
+from .sqlite_file import LOG_KEPT, Log, OpenFile, damaged, is_damaged
 
 __all__ = [
+    "LOG_KEPT",
     "Begin",
     "Dialect",
     "Execute",
+    "Log",
     "OpenFile",
     "Prepared",
     "Row",

@@ -17,7 +17,7 @@ from sqlalchemy.exc import PendingRollbackError
 
 from ..grammar import Builder, Columns, Grammar, Statement, Transition
 from .plans import OneStatement, Prepared, Script
-from .sqlite_file import OpenFile
+from .sqlite_file import Log, OpenFile
 
 Plan = OneStatement | Script
 """A compiled transition."""
@@ -160,6 +160,10 @@ class Dialect(ABC):
     def called(self, address: str) -> str:
         """Return the address with a noun before it."""
         return f"the database {address}"
+
+    def log_of(self, url: URL) -> Log | None:  # noqa: ARG002
+        """Return the log next to an SQLite file; None if there is none."""
+        return None
 
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
         """Return the file that a connection would create, if its directory exists; None if it would not create a file."""

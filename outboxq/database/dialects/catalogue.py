@@ -54,6 +54,7 @@ pg_class = _of_server(
     relpartbound=None,
     relnamespace=None,
     relacl=None,
+    reloptions=None,
 )
 pg_namespace = _of_server("pg_namespace", oid=None, nspname=sa.Text())
 pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
@@ -67,6 +68,7 @@ pg_stat_activity = _of_server(
     application_name=sa.Text(),
     state=sa.Text(),
     query=sa.Text(),
+    backend_xid=None,
     backend_xmin=None,
     backend_type=sa.Text(),
     xact_start=Instant,
@@ -75,6 +77,8 @@ pg_stat_activity = _of_server(
 pg_prepared_xacts = _of_server(
     "pg_prepared_xacts", transaction=None, gid=sa.Text(), database=sa.Text(), prepared=Instant
 )
+_slot = _of_server("pg_replication_slots", slot_name=sa.Text(), xmin=None)
+_vacuuming = _of_server("pg_stat_progress_vacuum", pid=sa.Integer())
 _index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
 _function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
 _attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text())
@@ -222,38 +226,97 @@ def columns_in_sqlite(table: str) -> sa.Select[Any]:
 
 
 def server_of_postgresql(now: Any) -> sa.Select[Any]:
-    """Select the values of `Grammar.server` on PostgreSQL. The oldest start is NULL for a role that may not see other
-    sessions' transactions.
-    """
+    """Select the values of `Grammar.server` on PostgreSQL."""
     here = sa.func.current_database(type_=sa.Text)
-    oldest = sa.select(sa.func.min(pg_stat_activity.c.xact_start, type_=Instant)).where(
-        pg_stat_activity.c.backend_xmin.is_not(None),
-        pg_stat_activity.c.pid != sa.func.pg_backend_pid(),
-        pg_stat_activity.c.datname == here,
-        # A vacuum does not wait for another one.
-        pg_stat_activity.c.backend_type != sa.literal_column("'autovacuum worker'"),
-    )
-    prepared = sa.select(sa.func.min(pg_prepared_xacts.c.prepared, type_=Instant)).where(
-        pg_prepared_xacts.c.database == here
-    )
     return sa.select(
         sa.literal_column("'PostgreSQL'", sa.Text).label("name"),
         sa.func.current_setting(sa.literal_column("'server_version'"), type_=sa.Text).label("version"),
         sa.func.pg_database_size(here, type_=sa.BigInteger).label("size"),
-        sa.func.least(oldest.scalar_subquery(), prepared.scalar_subquery(), type_=Instant).label("oldest_snapshot_at"),
         now.label("now"),
     )
 
 
+def snapshots(most: Any) -> sa.Select[Any]:
+    """Select up to `most` holders of row versions on PostgreSQL, the oldest first: sessions, prepared transactions,
+    replication slots, and standbys that report their oldest snapshot.
+
+    A session holds them by its snapshot, and also by the id of a transaction that has written. A role that may not see
+    the other sessions' transactions does not find them. The age, in seconds, is NULL for a slot and for a standby, because
+    the server knows it only as a number of transactions. A vacuum is left out, because no other vacuum waits for it.
+    """
+    session, here = pg_stat_activity.c, sa.func.current_database(type_=sa.Text)
+    of_standby = session.backend_type == text_literal("walsender")
+    sessions = sa.select(
+        sa.case((of_standby, text_literal("standby")), else_=text_literal("session")).label("kind"),
+        session.application_name.label("name"),
+        session.pid,
+        session.state,
+        session.query,
+        _seconds_since(session.xact_start).label("age"),
+        sa.func.greatest(_age(session.backend_xid), _age(session.backend_xmin)).label("transactions"),
+    ).where(
+        sa.or_(session.backend_xid.is_not(None), session.backend_xmin.is_not(None)),
+        sa.or_(session.datname == here, of_standby),
+        session.pid != sa.func.pg_backend_pid(),
+        session.backend_type != text_literal("autovacuum worker"),
+        session.pid.not_in(sa.select(_vacuuming.c.pid)),
+    )
+    prepared = sa.select(
+        *_without_session("prepared", pg_prepared_xacts.c.gid),
+        _seconds_since(pg_prepared_xacts.c.prepared).label("age"),
+        _age(pg_prepared_xacts.c.transaction).label("transactions"),
+    ).where(pg_prepared_xacts.c.database == here)
+    slots = sa.select(
+        *_without_session("slot", sa.cast(_slot.c.slot_name, sa.Text)),
+        sa.cast(sa.null(), sa.Double).label("age"),
+        _age(_slot.c.xmin).label("transactions"),
+    ).where(_slot.c.xmin.is_not(None))
+    found = sa.union_all(sessions, prepared, slots).subquery("found")
+    return sa.select(found).order_by(found.c.age.desc().nulls_last(), found.c.transactions.desc()).limit(most)
+
+
+def _without_session(kind: str, name: Any) -> list[sa.ColumnElement[Any]]:
+    none: list[sa.ColumnElement[Any]] = [
+        sa.cast(sa.null(), type_of).label(column)
+        for column, type_of in (("pid", sa.Integer), ("state", sa.Text), ("query", sa.Text))
+    ]
+    return [text_literal(kind).label("kind"), name.label("name"), *none]
+
+
+def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
+    return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)
+
+
+def _age(transaction: Any) -> sa.ColumnElement[int]:
+    return sa.cast(sa.func.age(transaction), sa.BigInteger)
+
+
+def vacuumed(table: Any) -> sa.ColumnElement[Any]:
+    """Return the time of a table's last vacuum, manual or automatic; NULL if there was none."""
+    times = (sa.func.pg_stat_get_last_vacuum_time(table), sa.func.pg_stat_get_last_autovacuum_time(table))
+    return sa.func.greatest(*times, type_=Instant)
+
+
+def autovacuums(options: Any) -> sa.ColumnElement[bool]:
+    """Return whether the server vacuums a table with these options by itself."""
+    on = text_literal("on")
+    server = [
+        sa.func.current_setting(text_literal(name), type_=sa.Text) == on for name in ("autovacuum", "track_counts")
+    ]
+    off: sa.ColumnElement[Any] = sa.literal_column(
+        "'{autovacuum_enabled=false,autovacuum_enabled=off,autovacuum_enabled=no,autovacuum_enabled=0}'::text[]"
+    )
+    return sa.and_(*server, sa.not_(sa.func.coalesce(options.op("&&", is_comparison=True)(off), sa.false())))
+
+
 def server_of_sqlite(now: Any) -> sa.Select[Any]:
-    """Select the values of `Grammar.server` on SQLite, which has no snapshots to report."""
+    """Select the values of `Grammar.server` on SQLite."""
     pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
     sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
     return sa.select(
         sa.literal_column("'SQLite'", sa.Text).label("name"),
         sa.func.sqlite_version(type_=sa.Text).label("version"),
         (pages.c.page_count * sizes.c.page_size).label("size"),
-        sa.null().label("oldest_snapshot_at"),
         now.label("now"),
     ).select_from(pages.join(sizes, sa.literal_column("true")))
 

@@ -53,6 +53,7 @@ class SqliteDialect(Dialect):
     open_file = staticmethod(sqlite_file.open_file)
     address = staticmethod(sqlite_file.path_of)
     missing_file = staticmethod(sqlite_file.missing)
+    log_of = staticmethod(sqlite_file.log_of)
     is_damaged = staticmethod(sqlite_file.is_damaged)
     is_undefined = staticmethod(sqlite_file.is_undefined)
 

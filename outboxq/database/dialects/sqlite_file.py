@@ -193,6 +193,49 @@ def missing(url: URL) -> str | None:
     return path
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Log:
+    """The log next to a file (`-wal`)."""
+
+    size: int
+    """Bytes. A checkpoint that no reader blocks lets SQLite begin the log again, and then shorten it to `LOG_KEPT`."""
+    readers: tuple[int, ...] = ()
+    """The other processes that are reading at the moment, as far as the operating system tells."""
+
+
+LOG_KEPT = 64 * 2**20
+"""Bytes to which SQLite shortens a log that it begins again (journal_size_limit)."""
+
+
+def log_of(url: URL) -> Log | None:
+    """Return the log of the file that a URL refers to; None if it does not have one."""
+    if (path := path_of(url)) is None:
+        return None
+    try:
+        return Log(size=Path(f"{path}-wal").stat().st_size, readers=_readers(Path(f"{path}-shm").stat()))
+    except OSError:
+        return None
+
+
+def _readers(index: os.stat_result) -> tuple[int, ...]:
+    """Return the processes that hold a reader's lock on the log's index, as Linux lists them."""
+    try:
+        listed = Path("/proc/locks").read_text().splitlines()
+    except OSError:  # other systems do not have it
+        return ()
+    place = f"{os.major(index.st_dev):02x}:{os.minor(index.st_dev):02x}:{index.st_ino}"
+    found = set()
+    for line in listed:  # such as "7: POSIX  ADVISORY  READ 4242 08:01:131 124 124"
+        words = line.split()
+        if len(words) == 8 and words[3] == "READ" and words[5] == place and int(words[6]) in _READ_LOCKS:
+            found.add(int(words[4]))
+    return tuple(sorted(found - {os.getpid()}))
+
+
+_READ_LOCKS = range(123, 128)
+"""The bytes of the index that readers lock: "WAL-Index Locks" in https://www.sqlite.org/walformat.html."""
+
+
 def code(error: BaseException) -> int | None:
     """Return SQLite's primary result code; None if the error is not SQLite's."""
     cause = error.orig if isinstance(error, DBAPIError) else error

@@ -10,6 +10,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -233,25 +234,26 @@ class Workers:
         The search reads 100,000 events, from when the worker was last seen, which takes about 20 ms. No tasks are
         returned for a worker without a row. The row is deleted a week after the worker was last seen.
         """
-        asked = {"worker_id": identifier(worker_id), "limit": positive(limit), "most": LOOKED_AT}
-
-        def work(target: Target) -> TakenBack:
-            rows = target.run(one, asked)
-            start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
-            if not start:
-                return TakenBack(tasks=[], is_complete=True)
-            values = {**asked, "first": start[0]["first"]}
-            found = target.run(taken_back, values)
-            for row in found:
-                row["status"] = None if row["status"] is None else TaskStatus(row["status"])
-                row["event_type"] = EventType(row["event_type"])
-            tasks = [TakenTask(**row) for row in found]
-            return TakenBack(tasks=tasks, is_complete=len(found) < limit and not target.run(beyond, values))
-
-        return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
+        read = partial(tasks_taken_back, worker_id=identifier(worker_id), limit=positive(limit))
+        return self._store.run(read, using=using, begin=Begin.SNAPSHOT)
 
     def _tell(self, builder: Builder, values: dict[str, Any], using: object) -> Sequence[Row]:
         return self._store.run_one(builder, using=using, begin=Begin.ASYNCHRONOUS, **values)
+
+
+def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBack:
+    """Return what `Workers.taken_back` returns, in this transaction."""
+    rows = target.run(one, {"worker_id": worker_id})
+    start = target.run(first_of_window, {"search_from": rows[0]["last_seen_at"]}) if rows else []
+    if not start:
+        return TakenBack(tasks=[], is_complete=True)
+    values = {"worker_id": worker_id, "limit": limit, "most": LOOKED_AT, "first": start[0]["first"]}
+    found = target.run(taken_back, values)
+    for row in found:
+        row["status"] = None if row["status"] is None else TaskStatus(row["status"])
+        row["event_type"] = EventType(row["event_type"])
+    taken = [TakenTask(**row) for row in found]
+    return TakenBack(tasks=taken, is_complete=len(found) < limit and not target.run(beyond, values))
 
 
 def live_workers(

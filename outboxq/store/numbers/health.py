@@ -1,200 +1,505 @@
-"""Find what needs attention: old tasks, failures, queues without workers, overdue schedules, pauses, held keys, unknown
-tasks.
+"""Find what needs attention: one evaluation for the command line, the dashboard and Prometheus.
+
+Each rule yields one problem for each cause, no matter how many queues have it. A problem that results from another one
+is left out: tasks that are old because their queue has no worker, or dead rows that an old snapshot keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from datetime import timedelta
-from enum import StrEnum
-from uuid import UUID
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
-from ...errors import InvalidArgument
-from ...model.wording import plural
+from ...database.dialects import LOG_KEPT, Row
+from ...model.batches import BatchKind
+from ...model.wording import plural, size
+from ..claims.workers import TakenBack
 from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from ..tasks.dead_letters import DeadLetterGroup
+from .dead_rows import DeadRows, HeldSnapshot, HotTable
+from .maintenance_jobs import PRUNE
+from .problem import HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Present, Statistics
 
-
-class Rule(StrEnum):
-    """A rule that a queue or a schedule can break; the most urgent rule comes first."""
-
-    NO_WORKER = "no_worker"
-    """Tasks are due, and no live worker is serving their queue."""
-    UNKNOWN_TASK = "unknown_task"
-    """Workers have come across tasks that none of them knows."""
-    SCHEDULE_OVERDUE = "schedule_overdue"
-    """No worker is turning the ticks of a schedule into tasks."""
-    SCHEDULE_AHEAD = "schedule_ahead"
-    """A schedule is planted further ahead than the current clock can have planted it."""
-    KEY_HELD = "key_held"
-    """Tasks are waiting for a dead letter that holds their partition key."""
-    BATCH_UNCLOSED = "batch_unclosed"
-    """The `with` block of a batch raised an error, but its transaction was committed, so no task will follow the
-    batch.
-    """
-    FAILED = "failed"
-    """Tasks have recently become dead letters."""
-    OLDEST = "oldest"
-    """A task has been due for too long."""
-    QUEUE_PAUSED = "queue_paused"
+STORM_WITHIN = timedelta(minutes=10)
+"""The time in which a storm of retries is looked for."""
+STORM = 50
+"""Minimum number of a task's attempts in this time that failed and will be repeated."""
+ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+_TRANSACTIONS = 1_000_000
+"""The age at which the snapshot of a slot or a standby counts as old. The server knows it only as a number of
+transactions.
+"""
+_LONG_AGO = timedelta(minutes=10)
+"""The time after which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
+_LOG_LIMIT = 2 * LOG_KEPT
+_NAMED = 3
+"""Maximum number of queues, schedules, batches or keys that a sentence names."""
+_PRUNED_WITHIN = timedelta(days=32)
+"""The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HealthLimits:
-    """The limits for the rules. None or False switches a rule off."""
+class Lost:
+    """A worker that has fallen silent."""
 
-    oldest: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which a task may be due."""
-    failed: int | None = 0
-    """Maximum number of tasks, in all queues together, that became dead letters within `failed_within`."""
-    failed_within: timedelta = timedelta(hours=1)
-    no_worker: bool = True
-    schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
-    schedule_ahead: bool = True
-    queue_paused: bool = False
-    key_held: bool = True
-    unknown_task: bool = True
-    batch_unclosed: bool = True
+    label: str
+    worker_id: str
+    since: datetime
+    """The time at which it was last seen."""
+    held: int
+    """Number of running tasks whose leases it still holds."""
+    taken: TakenBack
+    """The tasks that other workers have taken back."""
 
-    def __post_init__(self) -> None:
-        """Raise InvalidArgument for a number or a time below 0."""
-        if self.failed is not None and (type(self.failed) is not int or self.failed < 0):
-            raise InvalidArgument(f"failed must be a whole number of at least 0, not {self.failed!r}")
-        for name in ("oldest", "failed_within", "schedule_overdue"):
-            span = getattr(self, name)
-            if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
-                raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
+    @property
+    def tasks(self) -> int:
+        return self.held + len(self.taken.tasks)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    """A broken rule."""
+class Facts:
+    """The facts that the rules judge."""
 
-    rule: Rule
-    subject: str
-    """Name of the queue or of the schedule."""
-    sentence: str
-    cures: tuple[Cure, ...] = ()
-    """Commands that can help; empty if there are none."""
+    queues: Sequence[Statistics]
+    """The queues whose problems are wanted."""
+    wanted: frozenset[str] | None = None
+    """The names of these queues; None means all queues."""
+    seen: Present
+    """It includes the rows that `overview.signals` selects."""
+    dead_rows: DeadRows = field(default_factory=DeadRows)
+    lost: Sequence[Lost] = ()
+    storms: Sequence[Row] = ()
+    """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
+    groups: Sequence[DeadLetterGroup] = ()
+    """The largest groups of the recent dead letters."""
 
+    @property
+    def now(self) -> datetime:
+        return self.seen.live.now
 
-def problems(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency and then by subject. `seen` has the rows that `overview.signals`
-    selects.
-    """
-    found = [*_of_queues(queues, seen, limits), *_of_schedules(seen, limits), *_of_batches(seen, limits)]
-    rank = {rule: number for number, rule in enumerate(Rule)}
-    return sorted(found, key=lambda one: (rank[one.rule], one.subject))
+    def rows(self, kind: str) -> list[Row]:
+        """Return the rows of `overview.signals` of this kind."""
+        return self.seen.live.signs.get(kind, [])
 
+    def is_wanted(self, queue: str) -> bool:
+        return self.wanted is None or queue in self.wanted
 
-OF_SCHEDULES = frozenset({Rule.SCHEDULE_OVERDUE, Rule.SCHEDULE_AHEAD})
-"""Rules whose subject is a schedule instead of a queue."""
-
-
-def _of_queues(queues: Iterable[Statistics], seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    failed_lately = {row["name"]: row["number"] for row in seen.live.signs.get("failed_lately", ())}
-    too_many = limits.failed is not None and sum(failed_lately.values()) > limits.failed
-    held_keys: dict[str, list[tuple[str, UUID]]] = {}
-    for row in seen.live.signs.get("held", ()):
-        held_keys.setdefault(row["name"], []).append((row["detail"], row["task_id"]))
-    for one in queues:
-        name, due = f"the queue {one.queue!r}", _number(one.ready, "task", at_least=one.ready_at_least)
-        if limits.no_worker and one.ready and not one.live_workers:
-            cure = Cure("start a worker", ("worker", "-q", one.queue))
-            yield _of(Rule.NO_WORKER, one, f"no live worker serves {name}, which has {due} due", cure)
-        if limits.unknown_task and one.unknown:
-            unknown = ", ".join(repr(each.task_name) for each in one.unknown[:3])
-            more = f" and {len(one.unknown) - 3} more" if len(one.unknown) > 3 else ""
-            modules = plural(len(one.unknown), "its module", "their modules")
-            sentence = f"no live worker on {name} knows {unknown}{more}; import {modules} where the worker starts"
-            yield _of(Rule.UNKNOWN_TASK, one, sentence)
-        if limits.key_held and (held := held_keys.get(one.queue)):
-            yield _held(one, held)
-        if too_many and (failed := failed_lately.get(one.queue)):
-            within = span_of(limits.failed_within)
-            sentence = f"{_number(failed, 'task')} in {name} failed permanently in the last {within}"
-            yield _of(Rule.FAILED, one, sentence, Cure("see why", ("failed", "list", "-q", one.queue)))
-        age = one.oldest_ready_age
-        if limits.oldest is not None and age is not None and age > limits.oldest:
-            yield _oldest(seen, one, age)
-        if limits.queue_paused and one.paused:
-            sentence = f"{name} has been paused for {_paused_for(seen, one)}"
-            yield _of(Rule.QUEUE_PAUSED, one, sentence, _resume(one.queue))
+    def age(self, moment: datetime | None) -> timedelta:
+        return timedelta(0) if moment is None else max(timedelta(0), self.now - moment)
 
 
-def _paused_for(seen: Present, one: Statistics) -> str:
-    settings = seen.settings[one.queue]
-    since, reason = settings.paused_at, settings.pause_reason
-    span = span_of(timedelta(0) if since is None else seen.live.now - since)
-    return f"{span}: {reason}" if reason else span
+def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
+    """Return the broken rules, sorted by urgency. If only some queues are wanted, the other rules are left out."""
+    rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
+    return ranked([problem for rule in rules for problem in rule(facts, limits)])
 
 
-def _oldest(seen: Present, one: Statistics, age: timedelta) -> Problem:
-    sentence = f"a task in the queue {one.queue!r} has been due for {span_of(age)}"
-    if one.paused:
-        paused = f"{sentence}; the queue has been paused for {_paused_for(seen, one)}"
-        return _of(Rule.OLDEST, one, paused, _resume(one.queue))
-    cure = Cure("see which tasks are waiting", ("task", "list", "--status", "ready", "-q", one.queue))
-    return _of(Rule.OLDEST, one, sentence, cure)
+def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
+    """Return the number of recent dead letters in each queue; empty if there are few enough."""
+    found = {row["name"]: row["number"] for row in facts.rows("failed_lately")}
+    return found if limits.failed is not None and sum(found.values()) > limits.failed else {}
 
 
-def _held(one: Statistics, held: list[tuple[str, UUID]]) -> Problem:
-    key, task_id = held[0]
-    if len(held) == 1:
-        sentence = (
-            f"tasks in the queue {one.queue!r} are waiting for the dead letter {task_id}, which holds their key {key!r}"
-        )
+def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    found = [one for one in facts.queues if one.ready and not one.live_workers] if limits.no_worker else []
+    if not (found := _heaviest(found)):
+        return
+    tasks = sum(one.ready for one in found)
+    if len(found) == 1:
+        [one] = found
+        due = _number(one.ready, "task", at_least=one.ready_at_least)
+        sentence = f"no live worker serves the queue {one.queue!r}, which has {due} due"
+    else:
+        some = _number(tasks, "task", at_least=any(one.ready_at_least for one in found))
+        named = _listed(f"{one.queue!r} ({one.ready:,})" for one in found)
+        sentence = f"no live worker serves {len(found)} queues, which have {some} due: {named}"
+    served = [word for one in found for word in ("-q", one.queue)] if len(found) <= _NAMED else []
+    yield _of_queues(Rule.NO_WORKER, found, sentence, Cure("start a worker", ("worker", *served)), tasks=tasks)
+
+
+def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    found = [one for one in facts.queues if one.unknown] if limits.unknown_task else []
+    if not (found := _heaviest(found)):
+        return
+    names = sorted({each.task_name for one in found for each in one.unknown})
+    modules = plural(len(names), "its module", "their modules")
+    sentence = f"no live worker on {_places(found)} knows {_listed(map(repr, names))}; import {modules} where the worker starts"
+    # How many of the waiting tasks have these names is not known; there is at least one of each.
+    yield _of_queues(Rule.UNKNOWN_TASK, found, sentence, tasks=len(names))
+
+
+def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    rows = sorted((row for row in facts.rows("held") if facts.is_wanted(row["name"])), key=_oldest_first)
+    if not rows or not limits.key_held:
+        return
+    queues = list(dict.fromkeys(row["name"] for row in rows))
+    where, key, task_id = _places_of(queues), rows[0]["detail"], rows[0]["task_id"]
+    if len(rows) == 1:
+        sentence = f"tasks in {where} are waiting for the dead letter {task_id}, which holds their key {key!r}"
     else:
         sentence = (
-            f"tasks in the queue {one.queue!r} are waiting for {len(held)} dead letters that hold their keys, such as "
-            f"{task_id}, which holds {key!r}"
+            f"tasks in {where} are waiting for {len(rows)} dead letters that hold their keys, such as {task_id}, which "
+            f"holds {key!r}"
         )
-    return _of(Rule.KEY_HELD, one, sentence, *of_dead_letter(task_id, "it"))
-
-
-def _of_schedules(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    now, cures = seen.live.now, (Cure("start a worker", ("worker",)),)
-    for row in seen.live.signs.get("overdue", ()) if limits.schedule_overdue is not None else ():
-        sentence = (
-            f"no tick of schedule {row['name']!r} has become a task in the last {span_of(now - row['at'])}: no live "
-            "worker is turning ticks into tasks"
-        )
-        yield Problem(rule=Rule.SCHEDULE_OVERDUE, subject=row["name"], sentence=sentence, cures=cures)
-    for row in seen.live.signs.get("ahead", ()) if limits.schedule_ahead else ():
-        sentence = (
-            f"a clock that was running fast has planted ticks of the schedule {row['name']!r} for the next "
-            f"{span_of(row['at'] - now)}; within 15 seconds, a live worker plants them again by the current clock; if that "
-            "does not happen, the current clock is slow"
-        )
-        yield Problem(rule=Rule.SCHEDULE_AHEAD, subject=row["name"], sentence=sentence, cures=cures)
-
-
-def _of_batches(seen: Present, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a single problem for all unclosed batches. It names the first of them."""
-    unclosed = sorted(seen.live.signs.get("unclosed", ()), key=lambda row: row["task_id"])
-    if not unclosed or not limits.batch_unclosed:
-        return
-    batch_id, name = unclosed[0]["task_id"], unclosed[0]["name"]
-    which = f"the batch {batch_id}" if name is None else f"the batch {name!r} ({batch_id})"
-    more = len(unclosed) - 1
-    others = f" (and {more} more)" if more else ""
     yield Problem(
-        rule=Rule.BATCH_UNCLOSED,
-        subject=str(batch_id),
-        sentence=f"{which} is not closed{others}: its `with` block raised an error, but the transaction was committed, so no task "
-        "will follow it",
-        cures=cancel_of_batch(batch_id),
+        rule=Rule.KEY_HELD,
+        subjects=tuple(queues),
+        sentence=sentence,
+        cures=of_dead_letter(task_id, "it"),
+        tasks=len(rows),
+        age=facts.age(rows[0]["at"]),
     )
 
 
-def _of(rule: Rule, one: Statistics, sentence: str, *cures: Cure) -> Problem:
-    return Problem(rule=rule, subject=one.queue, sentence=sentence, cures=cures)
+def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    lately = failed_lately(facts, limits)
+    counts = ((number, queue) for queue, number in lately.items() if facts.is_wanted(queue))
+    found = sorted(counts, key=lambda one: (-one[0], one[1]))
+    if not found:
+        return
+    tasks, within = sum(number for number, _ in found), span_of(limits.failed_within)
+    some, (_, first) = _number(tasks, "task"), found[0]
+    if len(found) == 1:
+        sentence = f"{some} in the queue {first!r} failed permanently in the last {within}"
+        cure = Cure("see why", ("failed", "list", "-q", first))
+    else:
+        named = _listed(f"{number:,} in {queue!r}" for number, queue in found)
+        sentence = f"{some} failed permanently in the last {within}: {named}"
+        cure = Cure("see why", ("failed", "summary"))
+    times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
+    parts = [
+        Part(
+            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}",
+            cures=(Cure("see them", ("failed", "list", "--group", one.id)),),
+        )
+        for one in facts.groups
+        if any(map(facts.is_wanted, one.queues))
+    ]
+    yield Problem(
+        rule=Rule.FAILED,
+        subjects=tuple(queue for _, queue in found),
+        sentence=sentence,
+        cures=(cure,),
+        tasks=tasks,
+        age=facts.age(min(times)),
+        parts=tuple(parts),
+    )
 
 
-def _resume(queue: str) -> Cure:
-    return Cure("resume it", ("queue", "resume", queue))
+def _error_of(group: DeadLetterGroup) -> str:
+    return group.message or group.exception or "its workers died"
+
+
+def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    wanted = (row for row in facts.storms if facts.is_wanted(row["name"]))
+    rows = sorted(wanted, key=lambda row: (-row["number"], row["name"], row["detail"]))
+    if not rows or limits.retried is None:
+        return
+    number, within = sum(row["number"] for row in rows), span_of(STORM_WITHIN)
+    named = _listed(_storm(row) for row in rows)
+    sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be repeated: {named}"
+    queue = rows[0]["name"]
+    yield Problem(
+        rule=Rule.RETRY_STORM,
+        subjects=tuple(dict.fromkeys(row["name"] for row in rows)),
+        sentence=sentence,
+        cures=(
+            Cure("see them", ("task", "list", "--status", "ready", "-q", queue)),
+            Cure("stop the retries until it is mended", ("queue", "pause", queue)),
+        ),
+        tasks=number,
+        age=facts.age(min(row["at"] for row in rows)),
+    )
+
+
+def _storm(row: Row) -> str:
+    exception = "" if row["exception"] is None else f" ({row['exception']})"
+    return f"{row['number']:,} × {row['detail']}{exception}"
+
+
+def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield a problem for the paused queues, and one for the others. A queue without workers has its own problem."""
+    if limits.oldest is None:
+        return
+    late = [one for one in facts.queues if one.oldest_ready_age is not None and one.oldest_ready_age > limits.oldest]
+    late = _heaviest(one for one in late if one.live_workers or not limits.no_worker)
+    for paused in (False, True):
+        if not (found := [one for one in late if one.paused is paused]):
+            continue
+        if len(found) == 1:
+            [one] = found
+            sentence = f"a task in the queue {one.queue!r} has been due for {span_of(_due_for(one))}"
+            if paused:
+                sentence += f"; the queue has been paused for {_paused_for(facts, one)}"
+        else:
+            named = _listed(
+                f"{one.queue!r} ({_number(one.ready, 'task', at_least=one.ready_at_least)}, {span_of(_due_for(one))})"
+                for one in found
+            )
+            longest = span_of(max(map(_due_for, found)))
+            sentence = (
+                f"tasks in {len(found)} {'paused ' if paused else ''}queues have been due for up to {longest}: {named}"
+            )
+        first = found[0].queue
+        look = Cure("see which tasks are waiting", ("task", "list", "--status", "ready", "-q", first))
+        cures = _resumes(found) if paused else (look,)
+        yield _of_queues(Rule.OLDEST, found, sentence, *cures, tasks=sum(one.ready for one in found))
+
+
+def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield a problem for the paused queues that `_oldest` does not mention."""
+    if not limits.queue_paused:
+        return
+    found = [
+        one for one in facts.queues if one.paused and not (limits.oldest is not None and _due_for(one) > limits.oldest)
+    ]
+    if not (found := _heaviest(found)):
+        return
+    if len(found) == 1:
+        sentence = f"the queue {found[0].queue!r} has been paused for {_paused_for(facts, found[0])}"
+    else:
+        named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in found)
+        sentence = f"{len(found)} queues are paused: {named}"
+    # Somebody wanted the pause, so its tasks do not count.
+    yield _of_queues(Rule.QUEUE_PAUSED, found, sentence, *_resumes(found), tasks=0)
+
+
+def _paused_for(facts: Facts, one: Statistics) -> str:
+    settings = facts.seen.settings[one.queue]
+    span = span_of(facts.age(settings.paused_at))
+    return f"{span}: {settings.pause_reason}" if settings.pause_reason else span
+
+
+def _resumes(found: Sequence[Statistics]) -> tuple[Cure, ...]:
+    if len(found) == 1:
+        return (Cure("resume it", ("queue", "resume", found[0].queue)),)
+    return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:_NAMED])
+
+
+def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    found = [one for one in facts.lost if one.tasks] if limits.worker_lost else []
+    found.sort(key=lambda one: (-one.tasks, one.label))
+    if not found:
+        return
+    tasks, held = sum(one.tasks for one in found), sum(one.held for one in found)
+    counted = (
+        f"{'at least ' if not all(one.taken.is_complete for one in found) else ''}{_number(tasks, 'running task')}"
+    )
+    if len(found) == 1:
+        who = f"the worker {found[0].label} fell silent {span_of(facts.age(found[0].since))} ago with {counted}"
+    else:
+        named = _listed(f"{one.label} ({one.tasks:,})" for one in found)
+        who = f"{len(found)} workers fell silent with {counted}: {named}"
+    if not held:
+        then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
+    else:
+        then = (
+            f"{held:,} of them {plural(held, 'is', 'are')} not taken back yet" if held < tasks else "not taken back yet"
+        )
+    yield Problem(
+        rule=Rule.WORKER_LOST,
+        subjects=tuple(one.label for one in found),
+        sentence=f"{who}; {then}",
+        cures=tuple(Cure("see which tasks", ("workers", "show", one.worker_id)) for one in found[:1]),
+        tasks=tasks,
+        age=max(facts.age(one.since) for one in found),
+    )
+
+
+def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    cures = (Cure("start a worker", ("worker",)),)
+    overdue = sorted(facts.rows("overdue"), key=_oldest_first) if limits.schedule_overdue is not None else []
+    if overdue:
+        names, since = [row["name"] for row in overdue], facts.age(overdue[0]["at"])
+        which = f"schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({_listed(map(repr, names))})"
+        sentence = f"no tick of {which} has become a task in the last {span_of(since)}: no live worker is turning ticks into tasks"
+        yield Problem(
+            rule=Rule.SCHEDULE_OVERDUE,
+            subjects=tuple(names),
+            sentence=sentence,
+            cures=cures,
+            tasks=len(names),
+            age=since,
+        )
+    ahead = sorted(facts.rows("ahead"), key=lambda row: row["at"], reverse=True) if limits.schedule_ahead else []
+    if ahead:
+        names = [row["name"] for row in ahead]
+        which = (
+            f"the schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({_listed(map(repr, names))})"
+        )
+        sentence = (
+            f"a clock that was running fast has planted ticks of {which} for the next "
+            f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker plants them again by the current clock; "
+            "if that does not happen, the current clock is slow"
+        )
+        yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
+
+
+def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield one problem for all unclosed batches, and one for all batches and chains that wait for dead letters. Each
+    names the first of them.
+    """
+    if limits.batch_unclosed and (rows := sorted(facts.rows("unclosed"), key=lambda row: row["task_id"])):
+        sentence = (
+            f"{_batch(rows)} is not closed{_others(rows)}: its `with` block raised an error, but the transaction was committed, "
+            "so no task will follow it"
+        )
+        yield _of_batches(Rule.BATCH_UNCLOSED, rows, sentence, *cancel_of_batch(rows[0]["task_id"]))
+    if limits.batch_waits and (rows := sorted(facts.rows("batch_waits"), key=_oldest_first)):
+        number, first = sum(row["number"] for row in rows), rows[0]
+        ends = "ends the chain" if first["detail"] == BatchKind.CHAIN else "lets the batch continue without it"
+        sentence = (
+            f"{_batch(rows)} has waited for {span_of(facts.age(first['at']))} for nothing but dead letters{_others(rows)}: "
+            f"{_number(number, 'dead letter')} in all; redrive or discard them; discarding {ends}"
+        )
+        show = Cure("see its dead letters", ("batch", "show", str(first["task_id"])))
+        yield _of_batches(Rule.BATCH_WAITS, rows, sentence, show, tasks=number, age=facts.age(first["at"]))
+
+
+def _batch(rows: Sequence[Row]) -> str:
+    kind = rows[0]["detail"] or BatchKind.BATCH
+    batch_id, name = rows[0]["task_id"], rows[0]["name"]
+    return f"the {kind} {batch_id}" if name is None else f"the {kind} {name!r} ({batch_id})"
+
+
+def _others(rows: Sequence[Row]) -> str:
+    return f" (and {len(rows) - 1} more)" if len(rows) > 1 else ""
+
+
+def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **fields: Any) -> Problem:
+    subjects = tuple(str(row["task_id"]) for row in rows)
+    return Problem(rule=rule, subjects=subjects, sentence=sentence, cures=cures, **fields)
+
+
+def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield the old snapshots, or else the tables that are not vacuumed. An old snapshot is a cause of dead rows, so
+    that its sentence names them.
+    """
+    found = facts.dead_rows
+    if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
+        yield _old_snapshot(old, found.tables)
+    elif limits.dead_rows is not None:
+        yield from _not_vacuumed(facts, limits.dead_rows)
+    if limits.snapshot is not None and found.log is not None and found.log.size > _LOG_LIMIT:
+        pids = ", ".join(map(str, found.log.readers))
+        who = f"; these processes are reading it: {pids}" if pids else ""
+        sentence = (
+            f"the log of the SQLite file (-wal) has grown to {size(found.log.size)}, because a long read transaction keeps it from "
+            f"being shortened{who}; end it; the log shrinks at the next write after that"
+        )
+        yield Problem(rule=Rule.OLD_SNAPSHOT, subjects=("-wal",), sentence=sentence)
+
+
+def _old(snapshots: Iterable[HeldSnapshot], limit: timedelta) -> list[HeldSnapshot]:
+    return [one for one in snapshots if (one.age > limit if one.age is not None else one.transactions > _TRANSACTIONS)]
+
+
+def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Problem:
+    first, dead = old[0], [one for one in sorted(tables, key=lambda one: -one.dead_rows) if one.dead_rows]
+    kept = _listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
+    now = f" (dead rows: {kept})" if kept else ""
+    sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since can be vacuumed{now}; {first.remedy}"
+    parts = tuple(Part(sentence=f"{one}, for {one.since}; {one.remedy}") for one in old[1 : 1 + _NAMED])
+    return Problem(
+        rule=Rule.OLD_SNAPSHOT,
+        subjects=tuple(one.name or str(one.pid) for one in old),
+        sentence=sentence,
+        cures=(Cure("see the tables", ("db", "sizes")),),
+        age=first.age or timedelta(0),
+        parts=parts,
+    )
+
+
+def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
+    """Yield one problem for all tables. Vacuum is behind if the last one was long ago; a new table has had none yet."""
+    begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
+    full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]
+    full = [one for one in full if not one.autovacuum or facts.age(one.last_vacuumed_at or begin) > _LONG_AGO]
+    if not full:
+        return
+    full.sort(key=lambda one: -one.dead_rows)
+    counted = _listed(f"{one.name} has {one.dead_rows:,} beside {one.rows:,} live rows" for one in full)
+    names = ", ".join(one.name for one in full)
+    if all(one.autovacuum for one in full):
+        last = full[0].last_vacuumed_at
+        when = f"{span_of(facts.age(last))} ago" if last else "never"
+        why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give it more workers or less delay"
+    else:
+        why = f"autovacuum is off; turn it on (autovacuum, track_counts, or autovacuum_enabled of the table), and run VACUUM {names}"
+    yield Problem(
+        rule=Rule.DEAD_ROWS,
+        subjects=tuple(one.name for one in full),
+        sentence=f"dead rows slow down every claim: {counted}; {why}",
+        cures=(Cure("see the tables", ("db", "sizes")),),
+    )
+
+
+def _no_retention(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    if limits.history is None or is_pruned(facts.rows("retention"), facts.now):
+        return
+    reaches = max((facts.age(row["at"]) for row in facts.rows("first_event")), default=timedelta(0))
+    if reaches > limits.history:
+        yield Problem(
+            rule=Rule.NO_RETENTION,
+            subjects=(PRUNE,),
+            sentence=f"nothing deletes old tasks: the history reaches back {span_of(reaches)} and grows",
+            cures=(ADD_RETENTION,),
+        )
+
+
+def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
+    """Return whether something deletes old tasks: a schedule (a row without a time), or a recent prune."""
+    return any(row["at"] is None or now - row["at"] < _PRUNED_WITHIN for row in rows)
+
+
+_Evaluation = Callable[[Facts, HealthLimits], Iterator[Problem]]
+_OF_QUEUES: tuple[_Evaluation, ...] = (
+    _no_worker,
+    _unknown_task,
+    _key_held,
+    _failed,
+    _retry_storm,
+    _oldest,
+    _queue_paused,
+)
+_OF_THE_REST: tuple[_Evaluation, ...] = (_worker_lost, _schedules, _batches, _dead_rows, _no_retention)
+
+
+def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, tasks: int) -> Problem:
+    subjects, age = tuple(one.queue for one in found), max(map(_due_for, found))
+    return Problem(rule=rule, subjects=subjects, sentence=sentence, cures=cures, tasks=tasks, age=age)
+
+
+def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
+    """Return the queues by the number of due tasks and the time for which they have been due, then by name."""
+    return sorted(found, key=lambda one: (-one.ready * _due_for(one).total_seconds(), -one.ready, one.queue))
+
+
+def _due_for(one: Statistics) -> timedelta:
+    return one.oldest_ready_age or timedelta(0)
+
+
+def _oldest_first(row: Row) -> tuple[bool, datetime | None, str]:
+    return row["at"] is None, row["at"], row["name"] or ""
+
+
+def _places(found: Sequence[Statistics]) -> str:
+    return _places_of([one.queue for one in found])
+
+
+def _places_of(queues: Sequence[str]) -> str:
+    if len(queues) == 1:
+        return f"the queue {queues[0]!r}"
+    return f"the queues {_listed(map(repr, queues))}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Return the first words, and the number of those left out."""
+    several = list(words)
+    more = len(several) - _NAMED
+    return ", ".join(several[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _number(number: int, noun: str, *, at_least: bool = False) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -16,6 +16,11 @@ from ...database.grammar import Grammar
 from ...database.tables import maintenance_jobs
 from ...database.target import Target
 from ..transactions import Transactions
+
+PRUNE: Final = "outboxq.prune"
+"""The name of the task that deletes old tasks, and of the job that records when old tasks were last deleted. No worker
+takes this job.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +60,17 @@ class MaintenanceJobs:
     def done(self, name: str, *, again_in: timedelta) -> None:
         """Record that the job is done, and due again after this time."""
         self._store.run_one(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
+
+
+def record_prune(store: Transactions, *, using: object = None) -> None:
+    """Record that old tasks have just been deleted."""
+
+    def work(target: Target) -> None:
+        values = store.values(target, name=PRUNE, pause_seconds=0.0)
+        target.run(make, values)
+        target.run(done, values)
+
+    store.run(work, using=using, begin=Begin.ASYNCHRONOUS)
 
 
 def locked(store: Transactions, target: Target, name: str) -> bool:

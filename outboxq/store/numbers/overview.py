@@ -5,8 +5,8 @@ small table, or stops after a bounded number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -15,19 +15,25 @@ import sqlalchemy as sa
 
 from ...database import tables
 from ...database.column_types import Instant
-from ...database.dialects import Begin
-from ...database.grammar import Grammar
+from ...database.dialects import Begin, Row
+from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.target import Target
-from ..arguments import positive, storable
-from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
+from ...model import EventType
+from ..arguments import parameters, positive, storable
+from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered, tasks_taken_back
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
+from ..tasks import dead_letters
+from ..tasks.dead_letters import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
-from .health import HealthLimits, Problem, problems
+from .dead_rows import DeadRows
+from .health import STORM, STORM_WITHIN, Facts, Lost, failed_lately, is_pruned, problems
 from .live import counts, signal
 from .live import signals as signals_of
+from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
+from .problem import HealthLimits, Problem
 from .queues import HeldKey, QueueSettings, read_held_keys
 from .samples import DepthPoint, depth_points
 from .series import Steps, read_steps
@@ -69,20 +75,51 @@ class Trends:
     """Keys that `queues.held_keys` returns; empty unless requested."""
 
 
-def overview(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> Overview:
+def overview(
+    store: Transactions,
+    limits: HealthLimits | None = None,
+    *,
+    problems_of: Iterable[str] | None = None,
+    using: object = None,
+) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
     waiting tasks of each queue and priority, and 10,000 dead letters, are counted. Beyond that, the last sample of the
-    queue is used. The call takes four statements, and a fifth if it needs the samples.
+    queue is used. With `problems_of`, only the problems of these queues are returned.
+
+    The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
+    tasks failed, a storm of retries is on, or a worker was lost.
     """
-    limits = limits or HealthLimits()
-    return store.run(partial(_read, store, limits), using=using, begin=Begin.READ)
+    wanted = None if problems_of is None else frozenset(problems_of)
+    return store.run(partial(_read, store, limits or HealthLimits(), wanted), using=using, begin=Begin.READ)
 
 
-def health(store: Transactions, limits: HealthLimits | None = None, *, using: object = None) -> list[Problem]:
-    """Return the broken rules, the most urgent first; empty if all is well. This reads the same data as `overview`. If
-    `limits` is None, the default limits apply. Raises InvalidArgument for limits below 0.
+def health(
+    store: Transactions,
+    limits: HealthLimits | None = None,
+    *,
+    queues: Iterable[str] | None = None,
+    using: object = None,
+) -> list[Problem]:
+    """Return the broken rules, the most urgent first; empty if all is well. Problems are sorted by the number of tasks
+    that they hold up, multiplied by the time. This reads the same data as `overview`.
+
+    If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
+    InvalidArgument for limits below 0.
     """
-    return overview(store, limits, using=using).problems
+    return overview(store, limits, problems_of=queues, using=using).problems
+
+
+def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
+    """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, they are
+    kept for ever.
+    """
+
+    def work(target: Target) -> bool:
+        rows = target.run(retention, store.values(target))
+        [now] = [row["at"] for row in rows if row["kind"] == "now"]
+        return is_pruned([row for row in rows if row["kind"] == "retention"], now)
+
+    return store.run(work, using=using, begin=Begin.READ)
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
@@ -127,13 +164,23 @@ def trends(
     return read_steps(store, read, since=since, until=until, step=step, using=using)
 
 
-def _read(store: Transactions, limits: HealthLimits, target: Target) -> Overview:
+def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, target: Target) -> Overview:
     overdue = limits.schedule_overdue or timedelta(0)
-    since = {"failed_since": -limits.failed_within.total_seconds(), "overdue_before": -overdue.total_seconds()}
-    seen = Present.read(store, target, signals, retries=False, **since)
+    values = {
+        "failed_since": -limits.failed_within.total_seconds(),
+        "overdue_before": -overdue.total_seconds(),
+        "live_since": -LIVE_WITHIN.total_seconds(),
+        "lost_since": -_LOST_WITHIN.total_seconds(),
+        "storm_since": -STORM_WITHIN.total_seconds(),
+        "storm": STORM,
+        "storm_share": 100 if limits.retried is None else limits.retried,
+    }
+    seen = Present.read(store, target, signals, retries=False, **values)
     named = {name for one in seen.workers for name in one.queues or ()}
     queues = [seen.of(name) for name in sorted({*(queue for queue, _ in seen.live.found), *seen.settings, *named})]
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
+    mine = queues if wanted is None else [one for one in queues if one.queue in wanted]
+    facts = _judged(store, target, Facts(queues=mine, wanted=wanted, seen=seen), limits)
     return Overview(
         at=seen.live.now,
         ready=_total(queues, "ready"),
@@ -143,10 +190,44 @@ def _read(store: Transactions, limits: HealthLimits, target: Target) -> Overview
         oldest_ready_at=min(oldest, default=None),
         live_workers=len(seen.workers),
         queues=queues,
-        problems=problems(queues, seen, limits),
+        problems=problems(facts, limits),
         workers=[*seen.workers],
         settings=[*seen.settings.values()],
     )
+
+
+def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> Facts:
+    """Return the facts together with those that are read only if a rule may be broken."""
+    of_queues = facts.wanted is not None
+    return replace(
+        facts,
+        dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
+        lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
+        storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
+        groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
+    )
+
+
+def _lost(target: Target, row: Row) -> Lost:
+    taken = tasks_taken_back(target, worker_id=row["task_id"], limit=_TAKEN)
+    return Lost(label=row["name"], worker_id=str(row["task_id"]), since=row["at"], held=row["number"], taken=taken)
+
+
+def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with the exception of most of the newest retries of the same task, or None."""
+    most: dict[tuple[str, str], Row] = {}
+    for row in target.run(newest_retries) if rows else ():
+        key = (row["queue"], row["task_name"])
+        if key not in most or most[key]["number"] < row["number"]:
+            most[key] = row
+    return [{**row, "exception": most.get((row["name"], row["detail"]), {}).get("exception")} for row in rows]
+
+
+def _groups(target: Target, facts: Facts, limits: HealthLimits) -> list[DeadLetterGroup]:
+    """Return the largest groups of the recent dead letters: of one queue if only one is asked for, otherwise of all."""
+    only = next(iter(facts.wanted)) if facts.wanted is not None and len(facts.wanted) == 1 else None
+    since = facts.now - limits.failed_within
+    return dead_letters.groups_in(target, limit=_GROUPS, most=_GROUPED, queue=only, since=since).groups
 
 
 def _total(queues: Iterable[Statistics], state: str) -> Count:
@@ -159,45 +240,146 @@ HELD = 100
 """Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
 """Maximum number of held keys, with or without waiting tasks, that are searched for them."""
+_LOST_WITHIN = timedelta(hours=1)
+"""Time for which a lost worker is a problem."""
+_LOST = 3
+"""Maximum number of lost workers. The events since each was last seen are searched for its tasks."""
+_TAKEN = 100
+"""Maximum number of tasks of a lost worker that are counted."""
+_GROUPED, _GROUPS = 2_000, 3
+"""Maximum number of recent dead letters that are grouped, which takes 20 ms, and of groups that a problem lists."""
+_RETRIES = 5_000
+"""Number of the newest events that are searched for the exceptions of retries."""
 NEWEST = 200
 """Number of the newest events that the change mark covers. It changes with each of them, even if an event with a lower
 number is committed later.
 """
 _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
-_failed_since, _overdue_before, _live_since = (
-    sa.bindparam(name, type_=sa.Double, required=True) for name in ("failed_since", "overdue_before", "live_since")
+_failed_since, _overdue_before, _live_since, _lost_since, _storm_since = parameters(
+    sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since"
 )
 """Seconds from now, negative."""
 _one: Any = sa.literal_column("1")
+_storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
-    schedules that are overdue or were planted by a clock that was running fast, and unclosed batches.
+    schedules that are overdue or were planted by a clock that was running fast, batches that are unclosed or wait for
+    dead letters, silent workers, tasks with many retries, and what shows whether old tasks are deleted.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
     early, batch = schedules.where(is_planted_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
+    waits = batches_sql.waiting_for_dead_letters(g).subquery("waits")
     return signals_of(
         *counts(g),
         _failed_lately(g),
         _held(),
         signal("overdue", name=late.c.name, at=late.c.planted_until),
         signal("ahead", name=early.c.name, at=early.c.planted_until),
-        signal("unclosed", name=batch.c.name, task_id=batch.c.id),
+        signal("unclosed", name=batch.c.name, detail=batch.c.kind, task_id=batch.c.id),
+        signal(
+            "batch_waits",
+            name=waits.c.name,
+            detail=waits.c.kind,
+            task_id=waits.c.id,
+            number=waits.c.failed,
+            at=waits.c.updated_at,
+        ),
+        _lost_workers(g),
+        _retried_often(g),
+        *_deletions(),
+        _first_event(),
+    )
+
+
+def retention(g: Grammar) -> sa.Select[Any]:
+    """Select the time, and what shows whether old tasks are deleted."""
+    return signals_of(signal("now", at=g.now), *_deletions())
+
+
+def _deletions() -> list[sa.Select[Any]]:
+    """Select a row without a time for each schedule that deletes old tasks, and the time at which they were last
+    deleted.
+    """
+    job = tables.maintenance_jobs.c
+    stored = signal("retention", name=_schedule.name).where(
+        _schedule.task_name == text_literal(PRUNE), _schedule.paused_at.is_(None)
+    )
+    done = signal("retention", at=job.done_at).where(job.name == text_literal(PRUNE), job.done_at.is_not(None))
+    return [stored, done]
+
+
+def _first_event() -> sa.Select[Any]:
+    event = tables.execution_events.c
+    first = sa.select(event.created_at).order_by(event.sequence_num).limit(_one).subquery("first_event")
+    return signal("first_event", at=first.c.created_at)
+
+
+def _lost_workers(g: Grammar) -> sa.Select[Any]:
+    """Select the last workers that have fallen silent, with the numbers of leases that they still hold."""
+    worker, lease = tables.workers.c, tables.task_leases.c
+    silent = (
+        sa.select(worker.id, worker.label, worker.last_seen_at)
+        .where(
+            worker.last_seen_at < g.later(g.now, _live_since),
+            worker.last_seen_at >= g.later(g.now, _lost_since),
+            is_registered(),
+        )
+        .order_by(worker.last_seen_at.desc(), worker.id)
+        .limit(sa.literal_column(str(_LOST)))
+        .subquery("silent")
+    )
+    held = sa.select(sa.func.count()).where(lease.worker_id == silent.c.id).correlate(silent).scalar_subquery()
+    return signal("lost", name=silent.c.label, task_id=silent.c.id, number=held, at=silent.c.last_seen_at)
+
+
+def _retried_often(g: Grammar) -> sa.Select[Any]:
+    """Select the tasks of which many recent attempts failed and will be repeated, with the number of these."""
+    metric = tables.task_metrics.c
+    again = sa.func.sum(metric.retried + metric.timed_out - metric.timed_out_last)
+    ended = sa.func.sum(metric.completed + metric.retried + metric.failed + metric.timed_out)
+    return (
+        signal("storm", name=metric.queue, detail=metric.task_name, number=again, at=sa.func.min(metric.at))
+        .where(metric.at >= g.later(g.now, _storm_since))
+        .group_by(metric.queue, metric.task_name)
+        .having(sa.and_(again >= _storm, again * sa.literal_column("100", sa.BigInteger) > _storm_share * ended))
+    )
+
+
+def newest_retries(g: Grammar) -> sa.Select[Any]:
+    """Count the retries among the newest events by queue, task and exception."""
+    event, execution = tables.execution_events.c, tables.task_executions.c
+    columns = (event.task_execution_id, event.event_type, event.event_data)
+    newest = sa.select(*columns).order_by(event.sequence_num.desc()).limit(sa.literal_column(str(_RETRIES)))
+    looked = newest.subquery("looked")
+    retry = (
+        sa.select(
+            looked.c.task_execution_id.label("id"), g.text_in(looked.c.event_data, "exception").label("exception")
+        )
+        .where(looked.c.event_type == sql_literal(EventType.RETRY_SCHEDULED))
+        .cte("retry")
+        .prefix_with("MATERIALIZED")
+    )
+    return (
+        sa.select(execution.queue, execution.task_name, retry.c.exception, sa.func.count().label("number"))
+        .select_from(sa.join(retry, tables.task_executions, execution.id == retry.c.id))
+        .group_by(execution.queue, execution.task_name, retry.c.exception)
     )
 
 
 def _failed_lately(g: Grammar) -> sa.Select[Any]:
     lately = (
-        sa.select(_dead_letter.queue)
+        sa.select(_dead_letter.queue, _dead_letter.failed_at)
         .where(_dead_letter.failed_at >= g.later(g.now, _failed_since))
         .order_by(_dead_letter.failed_at.desc())
         .limit(_most)
         .subquery("lately")
     )
-    return signal("failed_lately", name=lately.c.queue, number=sa.func.count()).group_by(lately.c.queue)
+    first = sa.func.min(lately.c.failed_at)
+    return signal("failed_lately", name=lately.c.queue, number=sa.func.count(), at=first).group_by(lately.c.queue)
 
 
 def _held() -> sa.Select[Any]:
@@ -216,7 +398,9 @@ def _held() -> sa.Select[Any]:
         sa.select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(sa.literal_column(str(HELD)))
     )
     found = some.subquery("some")
-    return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id)
+    failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
+    at = failed_at.correlate(found).scalar_subquery()
+    return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id, at=at)
 
 
 def mark(g: Grammar) -> sa.Select[Any]:

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from ...database import table_locks
-from ...database.column_types import Instant
 from ...database.dialects import Begin, time_partitions
+from ...database.dialects.catalogue import vacuumed
 from ...database.grammar import Grammar
 from ...database.tables import metadata, version_table
 from ...database.target import Target
 from ...errors import TablesLocked
 from ..transactions import Transactions, patience
+from .dead_rows import HeldSnapshot, held_snapshots_in
 
 log = logging.getLogger("outboxq.store")
 
@@ -70,16 +71,14 @@ class System:
     """Size of the whole database in bytes."""
     tables: list[TableSize]
     """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
-    oldest_snapshot: timedelta | None
-    """Age of the oldest transaction whose snapshot keeps dead rows from being vacuumed; None if there is no such
-    transaction, or if the role may not see it.
-    """
+    snapshots: list[HeldSnapshot]
+    """Snapshots that keep dead rows from being vacuumed, the oldest first; empty if the role may not see it, and on SQLite."""
     partitions: list[PartitionSize]
     """The partitions of the history, sorted by name; empty if it is not partitioned."""
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return the description of the database, in at most three statements, none of which reads a row of the task
+    """Return the description of the database, in at most four statements, none of which reads a row of the task
     tables.
     """
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
@@ -127,7 +126,6 @@ def _holders(store: Transactions) -> list[table_locks.Holder]:
 def _read(store: Transactions, target: Target) -> System:
     store.ensure_schema(target)
     (found,) = target.run(server, store.values(target))
-    oldest = found["oldest_snapshot_at"]
     measures = target.dialect.measures_tables
     partitions = target.run(time_partitions.sizes) if target.dialect.has_partitions else []
     return System(
@@ -137,7 +135,7 @@ def _read(store: Transactions, target: Target) -> System:
         server=f"{found['name']} {found['version'].partition(' ')[0]}",
         size=found["size"],
         tables=_sizes_of(target) if measures else [],
-        oldest_snapshot=None if oldest is None else max(timedelta(0), found["now"] - oldest),
+        snapshots=held_snapshots_in(target),
         partitions=[PartitionSize(**row) for row in partitions],
     )
 
@@ -147,8 +145,8 @@ def _sizes_of(target: Target) -> list[TableSize]:
 
 
 def server(g: Grammar) -> sa.Select[Any]:
-    """Select the database's name, version and size, the start of the oldest transaction with a snapshot, and the
-    revision of our schema with the oldest code that it allows.
+    """Select the database's name, version and size, and the revision of our schema with the oldest code that it
+    allows.
     """
     found, schema = g.server().subquery("server"), version_table.c
     revision, oldest_code = (sa.select(one).scalar_subquery() for one in (schema.version_num, schema.oldest_code))
@@ -174,7 +172,6 @@ def sizes(g: Grammar) -> sa.Select[Any]:
         .lateral("part")
     )
     one = sa.func.coalesce(part.c.relid, named.c.oid)
-    vacuumed = (sa.func.pg_stat_get_last_vacuum_time(one), sa.func.pg_stat_get_last_autovacuum_time(one))
     return (
         sa.select(
             named.c.name,
@@ -182,7 +179,7 @@ def sizes(g: Grammar) -> sa.Select[Any]:
             sa.func.sum(sa.func.pg_stat_get_dead_tuples(one)).cast(sa.BigInteger).label("dead_rows"),
             sa.func.sum(sa.func.pg_indexes_size(one)).cast(sa.BigInteger).label("index_size"),
             sa.func.sum(sa.func.pg_stat_get_live_tuples(one)).cast(sa.BigInteger).label("rows"),
-            sa.func.max(sa.func.greatest(*vacuumed), type_=Instant).label("last_vacuumed_at"),
+            sa.func.max(vacuumed(one)).label("last_vacuumed_at"),
         )
         .select_from(named.outerjoin(part, sa.true()))
         .where(named.c.oid.is_not(None))

@@ -99,14 +99,30 @@ def unclosed(_: Grammar) -> sa.Select[Any]:
 
     An unclosed batch never ends by itself, so it becomes one of the first.
     """
-    first = (
-        sa.select(_batch.id, _batch.name, _batch.closed)
-        .where(_batch.completed_at.is_(None))
-        .order_by(_batch.id)
-        .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
-        .subquery("first")
+    first = _first_unfinished()
+    return sa.select(first.c.id, first.c.name, first.c.kind).where(sa.not_(first.c.closed)).order_by(first.c.id)
+
+
+def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
+    """Select the batches and chains among the first :most unfinished ones that are waiting for dead letters
+    alone, with the number of these and the time of the batch's last change.
+    """
+    first = _first_unfinished()
+    ended = first.c.completed + first.c.failed + first.c.cancelled
+    return sa.select(first.c.id, first.c.name, first.c.kind, first.c.failed, first.c.updated_at).where(
+        first.c.closed,
+        first.c.cancel_requested_at.is_(None),
+        first.c.on_failed == sql_literal(OnFailed.WAIT),
+        first.c.failed > _zero,
+        ended >= first.c.size,
     )
-    return sa.select(first.c.id, first.c.name).where(sa.not_(first.c.closed)).order_by(first.c.id)
+
+
+def _first_unfinished() -> sa.Subquery:
+    most = sa.bindparam("most", type_=sa.BigInteger, required=True)
+    return (
+        sa.select(task_batches).where(_batch.completed_at.is_(None)).order_by(_batch.id).limit(most).subquery("first")
+    )
 
 
 def left_open(_: Grammar) -> sa.Select[Any]:

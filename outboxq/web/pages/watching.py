@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 from uuid import UUID
@@ -18,11 +19,11 @@ from ...model.wording import sentence
 from ...operating.verbs import Noun, State
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
 from ...store.claims.workers import KEPT, LIVE_WITHIN
-from ...store.numbers.health import OF_SCHEDULES
-from ...task.built_in import PRUNE
+from ...store.numbers.maintenance_jobs import PRUNE
+from ...store.numbers.problem import OF_QUEUES
 from ..charts import axis_of, sparkline, trends_of
 from ..request import PageRequest, View
-from .actions import offered, offers
+from .actions import Offer, offered, offers
 
 LIMITS = HealthLimits(queue_paused=True)
 """The limits for the health rules on a page, which also shows a paused queue as a problem."""
@@ -41,15 +42,14 @@ that started last.
 def overview(request: PageRequest) -> View:
     """Show the problems first, then the totals for all queues, the charts, and the queues by urgency."""
     found = request.store.overview(LIMITS)
-    problems = _once(found.problems)
     trends, charts = trends_of(request, "overview", found.at)
     values = {
         "overview": found,
         "now": found.at,
-        "problems": [(one, offers(request, one.cures)) for one in problems],
+        "problems": _shown(request, found.problems),
         "full": {name: _in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
         "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
-        "queues": _by_urgency(found.queues, problems),
+        "queues": _by_urgency(found.queues, found.problems),
         "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),
         "start": request.typed("worker"),
     }
@@ -73,7 +73,7 @@ def queue(request: PageRequest) -> View:
     Raises NotFound.
     """
     name = request.query.get("name", "")
-    found = request.store.overview(LIMITS)
+    found = request.store.overview(LIMITS, problems_of=[name])
     names = [one.queue for one in found.queues]
     if name not in names and not request.store.queues.is_known(name):
         unknown = sentence(no_queue(name, names))
@@ -84,14 +84,13 @@ def queue(request: PageRequest) -> View:
     workers = [one for one in found.workers if one.works_on(name)]
     is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
-    problems = [one for one in _once(found.problems) if one.subject == name and one.rule not in OF_SCHEDULES]
-    data = {"queue": mine, "settings": settings, "problems": problems, "trends": trends, "workers": workers}
+    data = {"queue": mine, "settings": settings, "problems": found.problems, "trends": trends, "workers": workers}
     values = {
         **data,
         "name": name,
         "now": found.at,
         "acts": offered(request, Noun.QUEUE, name, state),
-        "problems": [(one, offers(request, one.cures)) for one in problems],
+        "problems": _shown(request, found.problems),
         "held": trends.held,
         "is_cut": len(trends.held) == _KEYS,
         "start": request.typed("worker", "-q", name),
@@ -99,21 +98,35 @@ def queue(request: PageRequest) -> View:
     return View(template="queue.html", title=name or "(empty name)", values={**values, **charts}, data=data)
 
 
-def _once(problems: Sequence[Problem]) -> list[Problem]:
-    """Return the problems without those that result from others: old tasks in a queue without workers, and a pause that
-    another problem already mentions.
-    """
-    unmanned = {one.subject for one in problems if one.rule is Rule.NO_WORKER}
-    kept = [one for one in problems if one.rule is not Rule.OLDEST or one.subject not in unmanned]
-    named = {one.subject for one in kept if one.rule is Rule.OLDEST}
-    return [one for one in kept if one.rule is not Rule.QUEUE_PAUSED or one.subject not in named]
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shown:
+    """A problem or a part of one, with its cures as a page offers them."""
+
+    rule: Rule | None
+    sentence: str
+    offers: Sequence[Offer]
+    parts: Sequence[Shown] = ()
+
+
+def _shown(request: PageRequest, problems: Iterable[Problem]) -> list[Shown]:
+    return [
+        Shown(
+            rule=one.rule,
+            sentence=one.sentence,
+            offers=offers(request, one.cures),
+            parts=[Shown(rule=None, sentence=part.sentence, offers=offers(request, part.cures)) for part in one.parts],
+        )
+        for one in problems
+    ]
 
 
 def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:
     """Return the queues by their most urgent problem, then by the due time of their oldest task, then by name."""
-    rules = list(dict.fromkeys(one.rule for one in problems))  # most urgent first
-    worst = {one.subject: rules.index(one.rule) for one in reversed(problems) if one.rule not in OF_SCHEDULES}
-    return sorted(queues, key=lambda one: (worst.get(one.queue, len(rules)), one.oldest_ready_at or LATEST, one.queue))
+    places = [(name, place) for place, one in enumerate(problems) if one.rule in OF_QUEUES for name in one.subjects]
+    worst = dict(reversed(places))
+    return sorted(
+        queues, key=lambda one: (worst.get(one.queue, len(problems)), one.oldest_ready_at or LATEST, one.queue)
+    )
 
 
 def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:

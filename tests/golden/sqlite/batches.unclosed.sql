@@ -1,11 +1,4 @@
-SELECT first.id, first.name
-FROM (
-    SELECT task_batches.id AS id, task_batches.name AS name, task_batches.closed AS closed
-    FROM task_batches
-    WHERE task_batches.completed_at IS NULL
-    ORDER BY task_batches.id
-    LIMIT :most
-    OFFSET :param_1
-) AS first
+SELECT first.id, first.name, first.kind
+FROM (/* overview.first-1: param_1 */) AS first
 WHERE first.closed = 0
 ORDER BY first.id

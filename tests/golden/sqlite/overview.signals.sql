@@ -39,9 +39,9 @@ FROM (
         CAST(NULL AS TEXT) AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
         CAST(count(*) AS BIGINT) AS number,
-        CAST(NULL AS TEXT) AS at
+        min(lately.failed_at) AS at
     FROM (
-        SELECT dead_letters.queue AS queue
+        SELECT dead_letters.queue AS queue, dead_letters.failed_at AS failed_at
         FROM dead_letters
         WHERE dead_letters.failed_at >= (
             strftime(
@@ -73,7 +73,11 @@ FROM (
         some.partition_key AS detail,
         some.task_execution_id AS task_id,
         CAST(NULL AS BIGINT) AS number,
-        CAST(NULL AS TEXT) AS at
+        (
+            SELECT dead_letters.failed_at
+            FROM dead_letters
+            WHERE dead_letters.task_execution_id = some.task_execution_id
+        ) AS at
     FROM (
         SELECT
             held.queue AS queue,
@@ -211,21 +215,163 @@ FROM (
     SELECT
         'unclosed' AS kind,
         unclosed.name AS name,
-        CAST(NULL AS TEXT) AS detail,
+        unclosed.kind AS detail,
         unclosed.id AS task_id,
         CAST(NULL AS BIGINT) AS number,
         CAST(NULL AS TEXT) AS at
     FROM (
-        SELECT first.id AS id, first.name AS name
-        FROM (
-            SELECT task_batches.id AS id, task_batches.name AS name, task_batches.closed AS closed
-            FROM task_batches
-            WHERE task_batches.completed_at IS NULL
-            ORDER BY task_batches.id
-            LIMIT :most
-            OFFSET :param_16
-        ) AS first
+        SELECT first.id AS id, first.name AS name, first.kind AS kind
+        FROM (/* overview.first-1: param_16 */) AS first
         WHERE first.closed = 0
         ORDER BY first.id
     ) AS unclosed
+    UNION ALL
+    SELECT
+        'batch_waits' AS kind,
+        waits.name AS name,
+        waits.kind AS detail,
+        waits.id AS task_id,
+        CAST(waits.failed AS BIGINT) AS number,
+        waits.updated_at AS at
+    FROM (
+        SELECT
+            first.id AS id,
+            first.name AS name,
+            first.kind AS kind,
+            first.failed AS failed,
+            first.updated_at AS updated_at
+        FROM (/* overview.first-1: param_17 */) AS first
+        WHERE
+            first.closed = 1
+            AND first.cancel_requested_at IS NULL
+            AND first.on_failed = 'wait'
+            AND first.failed > 0
+            AND first.completed + first.failed + first.cancelled >= first.size
+    ) AS waits
+    UNION ALL
+    SELECT
+        'lost' AS kind,
+        silent.label AS name,
+        CAST(NULL AS TEXT) AS detail,
+        silent.id AS task_id,
+        CAST(
+            (
+                SELECT count(*) AS count_1
+                FROM task_leases
+                WHERE task_leases.worker_id = silent.id
+            ) AS BIGINT
+        ) AS number,
+        silent.last_seen_at AS at
+    FROM (
+        SELECT workers.id AS id, workers.label AS label, workers.last_seen_at AS last_seen_at
+        FROM workers
+        WHERE
+            workers.last_seen_at < (
+                strftime(
+                    :strftime_13,
+                    (
+                        CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_18 + CAST(
+                            substr(:now, :substr_19, :substr_20) AS INTEGER
+                        ) + CAST(round(:live_since * :param_19) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_15
+                ) || printf(
+                    :printf_5,
+                    (
+                        CAST(strftime(:strftime_14, substr(:now, :substr_17, :substr_18)) AS INTEGER) * :param_18 + CAST(
+                            substr(:now, :substr_19, :substr_20) AS INTEGER
+                        ) + CAST(round(:live_since * :param_19) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+            AND workers.last_seen_at >= (
+                strftime(
+                    :strftime_16,
+                    (
+                        CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_20 + CAST(
+                            substr(:now, :substr_23, :substr_24) AS INTEGER
+                        ) + CAST(round(:lost_since * :param_21) AS INTEGER)
+                    ) / 1000000,
+                    :strftime_18
+                ) || printf(
+                    :printf_6,
+                    (
+                        CAST(strftime(:strftime_17, substr(:now, :substr_21, :substr_22)) AS INTEGER) * :param_20 + CAST(
+                            substr(:now, :substr_23, :substr_24) AS INTEGER
+                        ) + CAST(round(:lost_since * :param_21) AS INTEGER)
+                    ) % 1000000
+                )
+            )
+            AND workers.concurrency > 0
+        ORDER BY workers.last_seen_at DESC, workers.id
+        LIMIT 3
+        OFFSET :param_22
+    ) AS silent
+    UNION ALL
+    SELECT
+        'storm' AS kind,
+        task_metrics.queue AS name,
+        task_metrics.task_name AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) AS BIGINT) AS number,
+        min(task_metrics.at) AS at
+    FROM task_metrics
+    WHERE task_metrics.at >= (
+        strftime(
+            :strftime_19,
+            (
+                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_23 + CAST(
+                    substr(:now, :substr_27, :substr_28) AS INTEGER
+                ) + CAST(round(:storm_since * :param_24) AS INTEGER)
+            ) / 1000000,
+            :strftime_21
+        ) || printf(
+            :printf_7,
+            (
+                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_23 + CAST(
+                    substr(:now, :substr_27, :substr_28) AS INTEGER
+                ) + CAST(round(:storm_since * :param_24) AS INTEGER)
+            ) % 1000000
+        )
+    )
+    GROUP BY task_metrics.queue, task_metrics.task_name
+    HAVING sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) >= :storm
+        AND sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) * 100 > :storm_share * sum(
+            task_metrics.completed + task_metrics.retried + task_metrics.failed + task_metrics.timed_out
+        )
+    UNION ALL
+    SELECT
+        'retention' AS kind,
+        task_schedules.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        CAST(NULL AS TEXT) AS at
+    FROM task_schedules
+    WHERE task_schedules.task_name = 'outboxq.prune' AND task_schedules.paused_at IS NULL
+    UNION ALL
+    SELECT
+        'retention' AS kind,
+        CAST(NULL AS TEXT) AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        maintenance_jobs.done_at AS at
+    FROM maintenance_jobs
+    WHERE maintenance_jobs.name = 'outboxq.prune' AND maintenance_jobs.done_at IS NOT NULL
+    UNION ALL
+    SELECT
+        'first_event' AS kind,
+        CAST(NULL AS TEXT) AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        first_event.created_at AS at
+    FROM (
+        SELECT execution_events.created_at AS created_at
+        FROM execution_events
+        ORDER BY execution_events.sequence_num
+        LIMIT 1
+        OFFSET :param_25
+    ) AS first_event
 ) AS found

@@ -1,0 +1,146 @@
+"""A broken rule, the rules, and their limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+from ...errors import InvalidArgument
+from ..explain.reasons import Cure
+
+
+class Rule(StrEnum):
+    """A rule that can be broken. The order decides between problems of equal weight."""
+
+    NO_WORKER = "no_worker"
+    """Tasks are due, and no live worker is serving their queue."""
+    UNKNOWN_TASK = "unknown_task"
+    """Workers have come across tasks that none of them knows."""
+    WORKER_LOST = "worker_lost"
+    """A worker has fallen silent while it was running tasks."""
+    SCHEDULE_OVERDUE = "schedule_overdue"
+    """No worker is turning the ticks of a schedule into tasks."""
+    SCHEDULE_AHEAD = "schedule_ahead"
+    """A schedule is planted further ahead than the current clock can have planted it."""
+    KEY_HELD = "key_held"
+    """Tasks are waiting for a dead letter that holds their partition key."""
+    BATCH_WAITS = "batch_waits"
+    """A batch or a chain is waiting for nothing but its dead letters."""
+    BATCH_UNCLOSED = "batch_unclosed"
+    """The `with` block of a batch raised an error, but its transaction was committed, so no task will follow the
+    batch.
+    """
+    FAILED = "failed"
+    """Tasks have recently become dead letters."""
+    RETRY_STORM = "retry_storm"
+    """A large share of a task's recent attempts failed and will be repeated."""
+    OLDEST = "oldest"
+    """A task has been due for too long."""
+    QUEUE_PAUSED = "queue_paused"
+    OLD_SNAPSHOT = "old_snapshot"
+    """An old snapshot keeps dead rows from being vacuumed. On SQLite, a reader keeps the log from being shortened."""
+    DEAD_ROWS = "dead_rows"
+    """A table has many dead rows, because vacuum is off or behind."""
+    NO_RETENTION = "no_retention"
+    """Nothing deletes old tasks, and the history grows."""
+
+
+OF_QUEUES = frozenset(
+    {
+        Rule.NO_WORKER,
+        Rule.UNKNOWN_TASK,
+        Rule.KEY_HELD,
+        Rule.FAILED,
+        Rule.RETRY_STORM,
+        Rule.OLDEST,
+        Rule.QUEUE_PAUSED,
+    }
+)
+"""Rules whose subjects are queues."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HealthLimits:
+    """The limits for the rules. None or False switches a rule off."""
+
+    oldest: timedelta | None = timedelta(minutes=5)
+    """The maximum time for which a task may be due."""
+    failed: int | None = 0
+    """Maximum number of tasks, in all queues together, that became dead letters within `failed_within`."""
+    failed_within: timedelta = timedelta(hours=1)
+    retried: int | None = 20
+    """Maximum share, in percent, of a task's attempts in the last 10 minutes that failed and will be repeated. A task
+    with fewer than 50 such attempts does not count.
+    """
+    no_worker: bool = True
+    worker_lost: bool = True
+    schedule_overdue: timedelta | None = timedelta(minutes=1)
+    """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
+    schedule_ahead: bool = True
+    queue_paused: bool = False
+    key_held: bool = True
+    unknown_task: bool = True
+    batch_waits: bool = True
+    batch_unclosed: bool = True
+    snapshot: timedelta | None = timedelta(minutes=10)
+    """The maximum age of a transaction that keeps dead rows from being vacuumed."""
+    dead_rows: int | None = 100_000
+    """Maximum number of dead rows in a table whose rows live only briefly."""
+    history: timedelta | None = timedelta(days=7)
+    """The maximum age of the oldest event while nothing deletes old tasks."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a number or a time below 0."""
+        for name in ("failed", "retried", "dead_rows"):
+            number = getattr(self, name)
+            if number is not None and (type(number) is not int or number < 0):
+                raise InvalidArgument(f"{name} must be a whole number of at least 0, not {number!r}")
+        for name in ("oldest", "failed_within", "schedule_overdue", "snapshot", "history"):
+            span = getattr(self, name)
+            if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
+                raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """A part of a problem that has its own cure, such as a group of dead letters."""
+
+    sentence: str
+    cures: tuple[Cure, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """A broken rule, with one cause. If several queues, schedules or batches have it, they share one problem."""
+
+    rule: Rule
+    subjects: tuple[str, ...]
+    """The names of the queues, schedules or workers, the ids of the batches, or the names of tables. The heaviest comes
+    first.
+    """
+    sentence: str
+    cures: tuple[Cure, ...] = ()
+    """Commands that can help; empty if there are none."""
+    tasks: int = 0
+    """Number of tasks that it holds up or has ended; 0 if it is about the database."""
+    age: timedelta = timedelta(0)
+    """The time for which the first of these tasks has been held up."""
+    parts: tuple[Part, ...] = ()
+    """The largest parts, if they have cures of their own."""
+
+    @property
+    def weight(self) -> float:
+        """The number of tasks multiplied by the age in seconds. Heavier problems are more urgent. An age of less than a
+        minute counts as a minute, so that the order of new problems does not depend on milliseconds.
+        """
+        return self.tasks * max(self.age, _SHORTEST).total_seconds()
+
+
+_SHORTEST = timedelta(minutes=1)
+_RANK = {rule: number for number, rule in enumerate(Rule)}
+
+
+def ranked(found: list[Problem]) -> list[Problem]:
+    """Return the problems sorted by urgency: by weight, then by rule, then by subject."""
+    return sorted(found, key=lambda one: (-one.weight, _RANK[one.rule], one.subjects))

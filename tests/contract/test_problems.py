@@ -1,0 +1,304 @@
+"""The rules of `health`: one problem for one cause, the heaviest first, and each with what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+import pytest
+
+from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.batches import BatchKind, OnFailed
+from outboxq.model.schedules import NewSchedule
+from outboxq.model.uuid7 import uuid7
+from outboxq.store import HealthLimits, Rule
+from outboxq.store.numbers import health, overview
+from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
+from tests.contract import helpers
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+def register(database, *queues, worker_id=None, label="ant:1"):
+    worker_id = worker_id or uuid4()
+    options = {"label": label, "concurrency": 4, "task_names": ["tests.work"]}
+    database.frozen.workers.register(worker_id, queues=list(queues) or None, **options)
+    return worker_id
+
+
+def failed(database, error="ValueError: no", **fields):
+    claim = helpers.claimed(database, **fields)
+    data = {"exception": "builtins.ValueError", "error": error}
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.FAILED, error=error, data=data)])
+    return claim.id
+
+
+def found(database, limits=None, **options):
+    return [(one.rule, *one.subjects) for one in database.frozen.health(limits, **options)]
+
+
+def commands(problem):
+    return [one.command for one in problem.cures]
+
+
+# One line for one cause, the heaviest first
+
+
+def test_queues_with_one_cause_share_a_problem_and_the_heaviest_comes_first(database):
+    for queue, number in (("a", 1), ("b", 3), ("c", 2), ("d", 1), ("e", 1)):
+        for _ in range(number):
+            database.add(queue=queue)
+    (problem,) = database.frozen.health()
+    assert (
+        problem.sentence
+        == "no live worker serves 5 queues, which have 8 tasks due: 'b' (3), 'c' (2), 'a' (1) and 2 more"
+    )
+    assert (problem.subjects, problem.tasks) == (("b", "c", "a", "d", "e"), 8)
+    assert commands(problem) == [("worker",)]  # -q for each would be too long
+    (problem,) = database.frozen.health(queues=["a", "c"])
+    assert problem.subjects == ("c", "a")
+    assert commands(problem) == [("worker", "-q", "c", "-q", "a")]
+
+
+def test_the_problem_with_the_most_tasks_and_time_comes_first(database):
+    register(database, "busy", "failing")
+    for _ in range(3):
+        failed(database, queue="failing")
+    database.add(queue="unmanned")
+    assert found(database) == [(Rule.FAILED, "failing"), (Rule.NO_WORKER, "unmanned")]
+    for _ in range(5):
+        database.add(queue="busy")
+    database.clock.advance(10 * MINUTE)
+    register(database, "busy", "failing")
+    assert found(database) == [(Rule.OLDEST, "busy"), (Rule.FAILED, "failing"), (Rule.NO_WORKER, "unmanned")]
+
+
+def test_an_old_task_without_a_worker_is_one_problem(database):
+    database.add(queue="mail")
+    database.clock.advance(HOUR)
+    assert found(database) == [(Rule.NO_WORKER, "mail")]
+    assert found(database, HealthLimits(no_worker=False)) == [(Rule.OLDEST, "mail")]
+
+
+def test_old_tasks_of_several_queues_are_told_by_their_cause(database):
+    for queue in ("a", "b", "p", "q"):
+        database.add(queue=queue)
+    for queue in ("p", "q"):
+        database.frozen.queues.pause(queue, create=True)
+    database.clock.advance(10 * MINUTE)
+    register(database)
+    running, paused = database.frozen.health(HealthLimits(queue_paused=True))
+    assert running.sentence == (
+        "tasks in 2 queues have been due for up to 10 min: 'a' (1 task, 10 min), 'b' (1 task, 10 min)"
+    )
+    assert paused.sentence.startswith("tasks in 2 paused queues have been due for up to 10 min")
+    assert commands(paused) == [("queue", "resume", "p"), ("queue", "resume", "q")]
+
+
+def test_several_schedules_and_unknown_tasks_and_pauses_are_one_problem_each(database):
+    for name in ("daily", "hourly"):
+        schedule = NewSchedule(name=name, task_name="tests.work", args="{}", rule="every 60", tz="UTC")
+        database.frozen.schedules.put(schedule)
+    database.clock.advance(10 * MINUTE)
+    for queue, name in (("a", "a.new"), ("b", "b.new")):
+        database.add(queue=queue, task_name=name)
+        database.frozen.queues.pause(f"paused-{queue}", create=True)
+    options = {"label": "ant:1", "concurrency": 1, "task_names": ["tests.work"]}
+    database.frozen.workers.register(uuid4(), unknown_tasks=[("a", "a.new"), ("b", "b.new")], **options)
+    overdue, unknown, paused = database.frozen.health(HealthLimits(queue_paused=True, oldest=None))
+    assert "on the queues 'a', 'b' knows 'a.new', 'b.new'; import their modules" in unknown.sentence
+    assert overdue.sentence.startswith("no tick of 2 schedules ('daily', 'hourly') has become a task in the last 8 min")
+    assert paused.sentence == "2 queues are paused: 'paused-a' (for 0.0 s), 'paused-b' (for 0.0 s)"
+
+
+# Failures, with the largest groups
+
+
+def test_the_largest_groups_of_failures_stand_below_their_problem(database):
+    for number in range(3):
+        failed(database, error=f"ValueError: order {number} has no address", queue="billing")
+    failed(database, error="ValueError: no mailbox", queue="mail")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "4 tasks failed permanently in the last 1 h: 3 in 'billing', 1 in 'mail'"
+    assert commands(problem) == [("failed", "summary")]
+    assert [one.sentence for one in problem.parts] == [
+        "3 × tests.work: ValueError: order … has no address",
+        "1 × tests.work: ValueError: no mailbox",
+    ]
+    group = database.frozen.dead_letters.groups().groups[0]
+    assert problem.parts[0].cures[0].command == ("failed", "list", "--group", group.id)
+    (problem,) = database.frozen.health(queues=["mail"])
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox"]
+    database.clock.advance(2 * HOUR)
+    failed(database, error="ValueError: late", queue="mail")
+    (problem,) = database.frozen.health()
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late"]
+
+
+def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):
+    first = failed(database, queue="b", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    database.clock.advance(MINUTE)
+    failed(database, queue="a", partition_key="l", on_dead_letter=OnDeadLetter.HOLD)
+    database.add(queue="a", partition_key="l", delay=HOUR)
+    database.add(queue="b", partition_key="k", delay=HOUR)
+    (problem,) = database.frozen.health(HealthLimits(failed=None))
+    assert (problem.subjects, problem.tasks, problem.age) == (("b", "a"), 2, MINUTE)
+    assert (
+        f"the queues 'b', 'a' are waiting for 2 dead letters that hold their keys, such as {first}" in problem.sentence
+    )
+
+
+# A storm of retries
+
+
+def counted(database, *, task_name="send", **numbers):
+    metric = TaskMetric(id=uuid7(), queue="mail", task_name=task_name, counts=AttemptCounts(**numbers))
+    database.frozen.metrics.record([metric], worker_id=uuid4())
+
+
+def retried(database, number, exception):
+    for _ in range(number):
+        claim = helpers.claimed(database, queue="mail", task_name="send")
+        again = Outcome(
+            claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", data={"exception": exception}, delay=HOUR
+        )
+        database.frozen.finish([again])
+
+
+def test_a_storm_of_retries_is_told_with_its_exception(database):
+    counted(database, completed=300, retried=49)
+    assert found(database) == []
+    counted(database, retried=51)
+    retried(database, 3, "smtplib.SMTPServerDisconnected")
+    retried(database, 1, "builtins.OSError")
+    database.clock.advance(MINUTE)
+    (problem,) = database.frozen.health()
+    assert (problem.rule, problem.subjects, problem.tasks) == (Rule.RETRY_STORM, ("mail",), 100)
+    assert problem.sentence == (
+        "100 attempts failed in the last 10 min and will be repeated: 100 × send (smtplib.SMTPServerDisconnected)"
+    )
+    assert found(database, queues=["other"]) == []
+    assert found(database, HealthLimits(retried=25)) == []  # 25 %: not more than the limit
+    assert found(database, HealthLimits(retried=None)) == []
+    database.clock.advance(10 * MINUTE)
+    assert found(database) == []
+
+
+def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):
+    counted(database, timed_out=70, timed_out_last=10)
+    (problem,) = database.frozen.health()
+    assert problem.sentence.endswith("will be repeated: 60 × send")
+
+
+# Batches and chains
+
+
+@pytest.mark.parametrize("kind", [BatchKind.BATCH, BatchKind.CHAIN])
+def test_a_batch_that_waits_for_nothing_but_dead_letters_is_a_problem(database, kind):
+    batch = helpers.batch_with(
+        NewTask(id=uuid7(), task_name="tests.then", args="{}"), on_failed=OnFailed.WAIT, kind=kind, name="nightly"
+    )
+    database.frozen.batches.create(batch)
+    for _ in range(2):
+        database.add(pipeline_execution_id=batch.id)
+    database.frozen.batches.close(batch.id)
+    (first, second), limits = database.claim(2), HealthLimits(failed=None)
+    database.frozen.finish([Outcome(claim=first, event_type=EventType.FAILED, error="no")])
+    assert found(database, limits) == []  # the other task has not ended
+    database.frozen.complete(second)
+    database.clock.advance(HOUR)
+    (problem,) = database.frozen.health(limits)
+    assert (problem.rule, problem.subjects, problem.tasks) == (Rule.BATCH_WAITS, (str(batch.id),), 1)
+    told = f"the {kind} 'nightly' ({batch.id}) has waited for 1 h for nothing but dead letters: 1 dead letter in all"
+    assert problem.sentence.startswith(told)
+    assert problem.sentence.endswith("ends the chain" if kind is BatchKind.CHAIN else "continue without it")
+    assert commands(problem) == [("batch", "show", str(batch.id))]
+    assert found(database, HealthLimits(failed=None, batch_waits=False)) == []
+    assert found(database, limits, queues=["default"]) == []
+    database.frozen.batches.cancel(batch.id)
+    assert found(database, limits) == []
+
+
+# Workers
+
+
+def test_a_worker_that_fell_silent_with_tasks_is_a_problem_until_an_hour_has_passed(database):
+    register(database, worker_id=database.worker, label="web-1:7")
+    register(database, label="idle:1")
+    minutes = (2 * MINUTE, 60 * MINUTE)
+    taken, _held = (helpers.claimed(database, lease=lease) for lease in minutes)
+    database.clock.advance(MINUTE)
+    assert found(database) == []
+    database.clock.advance(MINUTE)
+    (problem,) = database.frozen.health()
+    assert (problem.rule, problem.subjects, problem.tasks) == (Rule.WORKER_LOST, ("web-1:7",), 2)
+    assert problem.sentence == "the worker web-1:7 fell silent 2 min ago with 2 running tasks; not taken back yet"
+    assert commands(problem) == [("workers", "show", str(database.worker))]
+    database.clock.advance(1)
+    assert [one.id for one in database.frozen.recover()] == [taken.id]
+    limits = HealthLimits(no_worker=False)
+    (problem,) = database.frozen.health(limits)
+    assert problem.sentence.endswith("with 2 running tasks; 1 of them is not taken back yet")
+    assert found(database, HealthLimits(no_worker=False, worker_lost=False)) == []
+    database.clock.advance(58 * MINUTE)
+    assert Rule.WORKER_LOST not in [one for one, *_ in found(database, HealthLimits(oldest=None))]
+
+
+def test_several_lost_workers_are_one_problem(database):
+    for number in range(5):
+        register(database, worker_id=(worker := uuid4()), label=f"web-{number}:7")
+        for _ in range(1 + number % 2):
+            database.add()
+            database.frozen.claim_ready_task(1, worker_id=worker)
+        database.clock.advance(1)
+    database.clock.advance(2 * MINUTE)
+    (problem,) = database.frozen.health()
+    assert problem.sentence == (
+        "3 workers fell silent with 4 running tasks: web-3:7 (2), web-2:7 (1), web-4:7 (1); not taken back yet"
+    )
+    assert overview._LOST == 3
+
+
+# Retention
+
+
+def test_a_history_that_nothing_deletes_is_a_problem_after_a_week(database):
+    register(database)
+    database.frozen.complete(helpers.claimed(database))
+    database.clock.advance(7 * DAY)
+    assert found(database) == []
+    database.clock.advance(1)
+    (problem,) = database.frozen.health()
+    assert problem.rule is Rule.NO_RETENTION
+    assert problem.sentence == "nothing deletes old tasks: the history reaches back 7 d 1 s and grows"
+    assert commands(problem) == [("schedule", "add-retention", "90d")]
+    assert found(database, HealthLimits(history=None)) == []
+    assert found(database, HealthLimits(history=8 * DAY)) == []
+    database.frozen.prune(90 * DAY, dry_run=True)
+    assert found(database) == [(Rule.NO_RETENTION, "outboxq.prune")]
+    database.frozen.prune(90 * DAY)  # as a cron job does
+    assert found(database) == []
+    database.clock.advance(31 * DAY)
+    assert found(database) == []
+    database.clock.advance(health._PRUNED_WITHIN - 31 * DAY)
+    assert found(database) == [(Rule.NO_RETENTION, "outboxq.prune")]
+
+
+def test_a_retention_schedule_that_is_not_paused_deletes_the_history(database):
+    database.frozen.complete(helpers.claimed(database))
+    schedule = NewSchedule(name="mine", task_name="outboxq.prune", args="{}", rule="every 3600", tz="UTC")
+    database.frozen.schedules.put(schedule)
+    database.clock.advance(8 * DAY)
+    limits = HealthLimits(schedule_overdue=None)
+    assert found(database, limits) == []
+    database.frozen.schedules.pause("mine")
+    assert found(database, limits) == [(Rule.NO_RETENTION, "outboxq.prune")]
+
+
+def test_a_prune_in_a_callers_transaction_is_recorded_with_it(database):
+    database.frozen.complete(helpers.claimed(database))
+    database.clock.advance(8 * DAY)
+    with helpers.transaction(database) as connection:
+        database.frozen.prune(DAY, using=connection)
+        connection.rollback()
+    assert found(database) == [(Rule.NO_RETENTION, "outboxq.prune")]

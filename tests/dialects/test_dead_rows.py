@@ -1,0 +1,230 @@
+"""What keeps dead rows: who holds an old snapshot, and which table is not vacuumed. On SQLite, a reader keeps the log."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from outboxq.database.dialects import Log, sqlite_file
+from outboxq.database.target import target_of
+from outboxq.store import HealthLimits, Rule
+from outboxq.store.numbers import dead_rows, health
+from outboxq.store.numbers.dead_rows import DeadRows, HeldSnapshot, SnapshotKind
+from tests.waiting import until
+
+AT_ONCE = HealthLimits(snapshot=timedelta(0))
+SILENT = HealthLimits(snapshot=None)
+
+
+@pytest.fixture
+def other(postgresql):
+    """An application's session with a name of its own."""
+    engine = create_engine(postgresql.engine.url, connect_args={"application_name": "nightly-report"})
+    with engine.connect() as connection:
+        yield connection
+    engine.dispose()
+
+
+def problem(database, limits=AT_ONCE):
+    (found,) = [one for one in database.store.health(limits) if one.rule in {Rule.OLD_SNAPSHOT, Rule.DEAD_ROWS}]
+    return found
+
+
+def rules(database, limits=None):
+    return [one.rule for one in database.store.health(limits)]
+
+
+# Who holds a snapshot
+
+
+def test_nobody_holds_a_snapshot(postgresql):
+    assert postgresql.store.system().snapshots == []
+    assert rules(postgresql, AT_ONCE) == []
+
+
+def test_a_session_with_an_old_snapshot_is_named_with_what_ends_it(postgresql, other):
+    other.execution_options(isolation_level="REPEATABLE READ")
+    pid = other.execute(text("SELECT pg_backend_pid() + 0 * length('of a customer')")).scalar_one()
+    (snapshot,) = postgresql.store.system().snapshots
+    assert (snapshot.kind, snapshot.name, snapshot.pid) == (SnapshotKind.SESSION, "nightly-report", pid)
+    assert snapshot.state == "idle in transaction"
+    assert timedelta(0) <= snapshot.age < timedelta(minutes=10)
+    assert rules(postgresql) == []  # it is not old
+    found = problem(postgresql)
+    assert (found.rule, found.subjects) == (Rule.OLD_SNAPSHOT, ("nightly-report",))
+    assert f"process {pid} (nightly-report, idle in transaction: SELECT pg_backend_pid()" in found.sentence
+    assert "customer" not in found.sentence  # the statement's values may be secret
+    assert found.sentence.endswith(f"end it: SELECT pg_terminate_backend({pid})")
+    assert [one.command for one in found.cures] == [("db", "sizes")]
+    assert rules(postgresql, SILENT) == []
+
+
+def test_a_transaction_that_has_written_holds_rows_without_a_snapshot(postgresql, other):
+    """Under READ COMMITTED it has a snapshot only while a statement runs, but vacuum waits for its id too."""
+    other.exec_driver_sql("CREATE TEMP TABLE written (number int)")
+    (snapshot,) = postgresql.store.system().snapshots
+    assert snapshot.name == "nightly-report"
+    other.rollback()
+    other.exec_driver_sql("SELECT 1")  # has read, but holds nothing between two statements
+    assert postgresql.store.system().snapshots == []
+
+
+def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql):
+    with postgresql.host.connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE prepared_by_test (number int)")
+        connection.exec_driver_sql("PREPARE TRANSACTION 'it''s left'")
+    try:
+        found = problem(postgresql)
+        assert found.sentence.startswith('the prepared transaction "it\'s left" has kept its snapshot for 0.')
+        assert found.sentence.endswith("end it: ROLLBACK PREPARED 'it''s left', or COMMIT PREPARED")
+    finally:
+        with postgresql.host.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql("ROLLBACK PREPARED 'it''s left'")
+    assert rules(postgresql, AT_ONCE) == []
+
+
+def test_the_statement_that_lists_holders_runs_for_a_role_that_may_see_nothing(postgresql, other):
+    other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+    with postgresql.host.connect() as connection:
+        assert [one.name for one in dead_rows.held_snapshots_in(target_of(connection))] == ["nightly-report"]
+        connection.exec_driver_sql("SET LOCAL ROLE pg_database_owner")
+        assert dead_rows.held_snapshots_in(target_of(connection)) == []
+
+
+def snapshot(kind, **fields):
+    given = {"name": "standby-1", "pid": None, "state": None, "query": None, "age": None, "transactions": 0, **fields}
+    return HeldSnapshot(kind=kind, **given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (SnapshotKind.SLOT, ("the replication slot 'standby-1'", "pg_drop_replication_slot")),
+        (SnapshotKind.STANDBY, ("a query on the standby 'standby-1'", "hot_standby_feedback = off")),
+    ],
+)
+def test_a_slot_and_a_standby_are_old_by_their_number_of_transactions(postgresql, monkeypatch, kind, words):
+    several = [snapshot(kind, transactions=1_000_000)]
+    monkeypatch.setattr(dead_rows, "held_snapshots_in", lambda _: several)
+    assert rules(postgresql) == []
+    several[0] = snapshot(kind, transactions=1_000_001)
+    several.append(snapshot(SnapshotKind.SLOT, name="lost", transactions=1_000_002))
+    found = problem(postgresql, None)
+    assert words[0] in found.sentence
+    assert "has kept its snapshot for 1,000,001 transactions" in found.sentence
+    assert words[1] in found.sentence
+    assert found.parts[0].sentence.startswith("the replication slot 'lost', for 1,000,002 transactions; ")
+
+
+# Tables that are not vacuumed
+
+
+@contextmanager
+def without_autovacuum(database):
+    database.run("ALTER TABLE task_outbox SET (autovacuum_enabled = off)")
+    try:
+        yield
+    finally:
+        database.run("ALTER TABLE task_outbox RESET (autovacuum_enabled)")
+
+
+def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(postgresql):
+    limits = HealthLimits(dead_rows=20, no_worker=False)
+    with without_autovacuum(postgresql):
+        for _ in range(5):
+            postgresql.add()
+        for _ in range(6):
+            postgresql.run("UPDATE task_outbox SET created_at = created_at")
+        until(lambda: Rule.DEAD_ROWS in rules(postgresql, limits))  # a session reports its rows up to a second later
+        found = problem(postgresql, limits)
+        assert found.subjects == ("task_outbox",)
+        assert "task_outbox has 30 beside 5 live rows; autovacuum is off" in found.sentence
+        assert found.sentence.endswith("run VACUUM task_outbox")
+        assert rules(postgresql, HealthLimits(dead_rows=30, no_worker=False)) == []
+        assert rules(postgresql, HealthLimits(dead_rows=None, no_worker=False)) == []
+        with postgresql.host.connect() as old:  # is a cause of dead rows, so one problem names both
+            old.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+            both = HealthLimits(dead_rows=20, snapshot=timedelta(0), no_worker=False)
+            found = problem(postgresql, both)
+            assert found.rule is Rule.OLD_SNAPSHOT
+            assert "can be vacuumed (dead rows: 30 in task_outbox); end it" in found.sentence
+    assert rules(postgresql, limits) == []  # autovacuum gets its turn first
+
+
+@pytest.mark.parametrize("vacuumed", ["never", "long ago", "lately"])
+def test_autovacuum_is_behind_if_the_last_one_was_long_ago(postgresql, monkeypatch, vacuumed):
+    now = postgresql.store.now()
+    times = {"never": None, "long ago": now - timedelta(hours=2), "lately": now - timedelta(minutes=9)}
+    full = dead_rows.HotTable(
+        name="task_outbox", rows=7, dead_rows=200_000, last_vacuumed_at=times[vacuumed], autovacuum=True
+    )
+    monkeypatch.setattr(DeadRows, "read", lambda *_: DeadRows(tables=[full]))
+    postgresql.add(postgresql.store)
+    found = {one.rule: one.sentence for one in postgresql.store.health(HealthLimits(history=None))}
+    if vacuumed == "long ago":
+        assert "autovacuum is behind (last vacuum: 2 h ago); run VACUUM task_outbox" in found[Rule.DEAD_ROWS]
+    else:
+        assert Rule.DEAD_ROWS not in found  # a table that is younger than ten minutes has had no vacuum
+
+
+# SQLite's log
+
+
+def test_a_reader_that_keeps_the_log_is_named_by_its_process(sqlite, monkeypatch, tmp_path):
+    path = str(sqlite.engine.url.database)
+    size = log.stat().st_size if (log := Path(f"{path}-wal")).exists() else 0
+    monkeypatch.setattr(health, "_LOG_LIMIT", size + 100_000)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM task_executions").fetchone()
+    for _ in range(60):
+        sqlite.add(args='{"long": "' + "x" * 4000 + '"}')
+    (found,) = [one for one in sqlite.store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLD_SNAPSHOT]
+    assert "the log of the SQLite file (-wal) has grown to" in found.sentence
+    assert "a long read transaction keeps it from being shortened; end it" in found.sentence  # it is this process
+    assert rules(sqlite, HealthLimits(no_worker=False, snapshot=None)) == []
+    reader.close()
+
+
+def test_the_readers_of_the_log_are_those_that_linux_lists(sqlite, monkeypatch):
+    path = str(sqlite.engine.url.database)
+    sqlite.add()
+    index = Path(f"{path}-shm").stat()
+    place = f"{os.major(index.st_dev):02x}:{os.minor(index.st_dev):02x}:{index.st_ino}"
+    lines = [
+        f"1: POSIX  ADVISORY  READ 4242 {place} 124 124",
+        f"2: POSIX  ADVISORY  READ {os.getpid()} {place} 124 124",  # this process, which looks
+        f"3: POSIX  ADVISORY  READ 4243 {place} 128 128",  # has it open
+        f"4: POSIX  ADVISORY  WRITE 4244 {place} 120 120",  # writes
+        "5: POSIX  ADVISORY  READ 4245 00:1b:1 124 124",
+        "6: -> POSIX  ADVISORY  READ 4246 00:1b:1 124 124",
+    ]
+    monkeypatch.setattr(sqlite_file.Path, "read_text", lambda self: "\n".join(lines))
+    assert sqlite.store.dialect.log_of(sqlite.engine.url).readers == (4242,)
+
+    def missing(self):
+        raise FileNotFoundError(self)
+
+    monkeypatch.setattr(sqlite_file.Path, "read_text", missing)
+    assert sqlite.store.dialect.log_of(sqlite.engine.url).readers == ()
+
+
+def test_the_processes_that_read_are_part_of_the_sentence(sqlite, monkeypatch):
+    log = Log(size=health._LOG_LIMIT + 1, readers=(17, 4242))
+    monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: log))
+    (found,) = sqlite.store.health()
+    assert "being shortened; these processes are reading it: 17, 4242; end it" in found.sentence
+    monkeypatch.setattr(type(sqlite.store.dialect), "log_of", staticmethod(lambda _: Log(size=health._LOG_LIMIT)))
+    assert rules(sqlite) == []
+
+
+def test_a_file_without_a_log_has_none(sqlite):
+    Path(f"{sqlite.engine.url.database}-wal").unlink(missing_ok=True)
+    assert sqlite.store.dialect.log_of(sqlite.engine.url) is None
+    sqlite.corrupted = True

@@ -1,0 +1,8 @@
+SELECT first.id, first.name, first.kind, first.failed, first.updated_at
+FROM (/* overview.first-1 */) AS first
+WHERE
+    first.closed
+    AND first.cancel_requested_at IS NULL
+    AND first.on_failed = 'wait'
+    AND first.failed > 0
+    AND first.completed + first.failed + first.cancelled >= first.size
