@@ -1316,9 +1316,33 @@ MUTANTS = (
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
-        "a field that equals that of the task before in its batch is not checked",
+        "a field that equals that of the first task of its batch is not checked",
         "outboxq/store/producing/enqueue.py",
-        (("all(map(is_, shared, before))", "shared == before"),),
+        (("all(map(is_, _shared_in_batch(task), first))", "_shared_in_batch(task) == first"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "the ids of alike tasks are not checked",
+        "outboxq/store/producing/enqueue.py",
+        ((" or not all(is_uuid7(task.id) for task in tasks)", ""),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "the arguments of alike tasks are not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("not _are_texts([task.args for task in tasks]) or ", ""),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a field that equals that of the last task of its name is not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("all(map(is_, shared, known[0]))", "shared == known[0]"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a task alone gets the options that the last task of its name had",
+        "outboxq/store/producing/enqueue.py",
+        (("if known is not None and all(map(is_, shared, known[0])):", "if known is not None:"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
