@@ -1432,6 +1432,23 @@ MUTANTS = (
         ("tests/contract/test_finish.py",),
     ),
     Mutant(
+        "a completion that says more than its result is written like one that does not",
+        "outboxq/store/claims/ends.py",
+        (("        and not outcome.claim.recovery_attempts\n        and not outcome.data\n", ""),),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "a batch of completions frees no partition key",
+        "outboxq/database/dialects/plans.py",
+        (
+            (
+                "return set(cell) if column in self.several else {cell}",
+                "return {None} if column in self.several else {cell}",
+            ),
+        ),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
         "recovery forgets the outbox entry",
         "outboxq/store/claims/recovery.py",
         (('            "entry": lambda r: _entry(g, r),\n', ""),),
