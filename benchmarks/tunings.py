@@ -27,6 +27,7 @@ from outboxq import migrations
 from outboxq.database import column_types, dialects
 from outboxq.database.dialects import plans
 from outboxq.database.dialects.postgresql import PostgresGrammar
+from outboxq.database.dialects.sqlite import SqliteGrammar
 from outboxq.database.engine import make_engine
 from outboxq.store import Store
 from outboxq.store.claims import ends
@@ -61,15 +62,22 @@ def json_of_two(self: Any, text: Any = None, **pairs: Any) -> Any:
 batch_kind = plans.OneStatement._kind
 grammar_json = PostgresGrammar.json
 columns_read = plans._columns_read
+apart: list[Patch] = [
+    (enqueue, "_rows", lambda tasks, **_: [enqueue.row(task) for task in tasks]),
+    (ends, "_rows", lambda outcomes: [ends._row(outcome) for outcome in outcomes]),
+]
+"""Take every batch apart into rows."""
 TUNINGS: dict[str, list[Patch]] = {
     "nothing": [],
-    "constant": [(module, "CONSTANT_COLUMNS", frozenset()) for module in (enqueue, ends)],
+    "alike": apart,
+    "constant": [*apart, *((module, "CONSTANT_COLUMNS", frozenset()) for module in (enqueue, ends))],
     "conditions": [(plans._Plan, "_needless", lambda _self, _rows: frozenset())],
     "single": [(plans._Step, "form", two_forms), (plans.OneStatement, "_kind", never_single)],
     "columns-read": [(plans, "_columns_read", every_column)],
     "ids-remembered": [(plans, "_uuid", plans._uuid.__wrapped__)],
     "arrays-as-text": [(column_types.Packed, "bind_processor", lambda _self, _dialect: None)],
-    "plain-task": [(enqueue, "is_plain", lambda _task: False)],
+    "plain-task": [(enqueue, "_checked", enqueue.check)],
+    "plain-inserts": [(SqliteGrammar, "one_statement", True)],
     "json-of-one": [(PostgresGrammar, "json_of_one", generic_json)],
     "json-of-integer": [(PostgresGrammar, "json", json_of_two)],
 }

@@ -1392,9 +1392,33 @@ MUTANTS = (
         ("tests/contract/test_hostile_rows.py",),
     ),
     Mutant(
-        "a field that equals that of the task before in its batch is not checked",
+        "a field that equals that of the first task of its batch is not checked",
         "outboxq/store/producing/enqueue.py",
-        (("all(map(is_, shared, before))", "shared == before"),),
+        (("all(map(is_, _shared_in_batch(task), first))", "_shared_in_batch(task) == first"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "the ids of alike tasks are not checked",
+        "outboxq/store/producing/enqueue.py",
+        ((" or not all(is_uuid7(task.id) for task in tasks)", ""),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "the arguments of alike tasks are not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("not _are_texts([task.args for task in tasks]) or ", ""),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a field that equals that of the last task of its name is not checked",
+        "outboxq/store/producing/enqueue.py",
+        (("all(map(is_, shared, known[0]))", "shared == known[0]"),),
+        ("tests/contract/test_enqueue.py",),
+    ),
+    Mutant(
+        "a task alone gets the options that the last task of its name had",
+        "outboxq/store/producing/enqueue.py",
+        (("if known is not None and all(map(is_, shared, known[0])):", "if known is not None:"),),
         ("tests/contract/test_enqueue.py",),
     ),
     Mutant(
@@ -1481,6 +1505,23 @@ MUTANTS = (
         "a batch is taken for one with constant columns: every task ends as the first one does",
         "outboxq/database/dialects/plans.py",
         (("len(set(map(self._constants, rows))) == 1", "len(set(map(self._constants, rows))) >= 1"),),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "a completion that says more than its result is written like one that does not",
+        "outboxq/store/claims/ends.py",
+        (("        and not outcome.claim.recovery_attempts\n        and not outcome.data\n", ""),),
+        ("tests/contract/test_finish.py",),
+    ),
+    Mutant(
+        "a batch of completions frees no partition key",
+        "outboxq/database/dialects/plans.py",
+        (
+            (
+                "return set(cell) if column in self.several else {cell}",
+                "return {None} if column in self.several else {cell}",
+            ),
+        ),
         ("tests/contract/test_finish.py",),
     ),
     Mutant(

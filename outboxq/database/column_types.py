@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Any, Self
 from uuid import UUID
 
@@ -156,6 +157,7 @@ def _in_utc(value: datetime | None) -> datetime | None:
     return value if value is None or value.tzinfo is UTC else value.astimezone(UTC)
 
 
+@lru_cache(maxsize=2048, typed=True)  # the tasks of a claim share most of their times
 def _from_iso(value: str | None) -> datetime | None:
     if value is None:
         return None

@@ -73,6 +73,8 @@ class Grammar(Protocol):
 
     schema: str | None
     """The schema of our tables; None if the connection's search path finds them."""
+    one_statement: bool
+    """True if a transition is one statement, in which a step reads what an earlier step returned at no cost."""
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
@@ -278,10 +280,14 @@ class SqlStatus:
 
 
 def insert_values(
-    new: _Insert, values: Mapping[str, Any], rows: sa.FromClause, *where: sa.ColumnElement[bool]
+    new: _Insert, values: Mapping[str, Any], rows: sa.FromClause | None, *where: sa.ColumnElement[bool]
 ) -> _Insert:
-    """Complete the INSERT `new`, so that it writes `values` for each of `rows` for which all of `where` are true."""
-    return new.from_select(list(values), sa.select(*values.values()).select_from(rows).where(*where))
+    """Complete the INSERT `new`, so that it writes `values` for each of `rows` for which all of `where` are true.
+
+    `rows` None: it writes them once.
+    """
+    row = sa.select(*values.values()).where(*where)
+    return new.from_select(list(values), row if rows is None else row.select_from(rows))
 
 
 def joined(first: sa.FromClause, second: sa.FromClause) -> sa.FromClause:

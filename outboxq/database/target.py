@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from sqlalchemy.exc import DataError, DBAPIError, UnboundExecutionError
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Begin, Dialect, Execute, Prepared, Row, dialect_for
+from .dialects import Batch, Begin, Dialect, Execute, Prepared, Row, dialect_for
 from .dialects.sqlite_engine import file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 
 Rows = list[tuple[Any, ...]]
-Batch = Sequence[Sequence[Any]]
 
 _DATABASE = "outboxq.database"
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})

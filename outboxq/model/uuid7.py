@@ -30,6 +30,11 @@ def uuid7s(count: int) -> list[UUID]:
     return [_made(first + at, random[at]) for at in range(count)]
 
 
+def is_uuid7(value: object) -> bool:
+    """Return whether the value is a version 7 UUID."""
+    return type(value) is UUID and value.int >> 76 & 0xF == 7 and value.int >> 62 & 3 == 2
+
+
 def _ticks(count: int) -> int:
     """Take this number of ticks, each 1/4096 of a millisecond. Return the first of them."""
     global _last  # noqa: PLW0603 - the order of ids within the process is its only purpose

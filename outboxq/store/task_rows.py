@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from types import NoneType
 from typing import Any, get_type_hints
@@ -17,6 +17,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ..database.column_types import Instant, parameter_type
+from ..database.dialects import Alike
 from ..database.grammar import (
     Columns,
     Grammar,
@@ -103,20 +104,37 @@ def row(task: NewTask) -> tuple[object, ...]:
     return tuple(cells)
 
 
+def alike_rows(tasks: Sequence[NewTask]) -> Alike:
+    """Return the columns of `NEW_TASK` for tasks that differ only in their ids and arguments."""
+    ids = [task.id for task in tasks]
+    cells = {**dict(zip(NEW_TASK, row(tasks[0]), strict=True)), "id": ids, "args": [task.args for task in tasks]}
+    if tasks[0].pipeline_execution_id is not None:
+        return Alike(cells=cells, several=frozenset({"id", "args"}))
+    return Alike(
+        cells=cells | {"pipeline_execution_id": ids}, several=frozenset({"id", "args", "pipeline_execution_id"})
+    )
+
+
 def is_plain(task: NewTask) -> bool:
     """Return whether the columns of `PLAIN_TASK` say everything about the task."""
     return bool(_is_of_some(task) == _NONE)
 
 
-def plain_row(task: NewTask, values: dict[str, Any]) -> dict[str, Any]:
-    """Add the columns of `PLAIN_TASK` by name to the values of every statement."""
-    values |= zip(PLAIN_TASK, _plain_cells(task), strict=True)
+def plain_columns(task: NewTask) -> dict[str, Any]:
+    """Return the columns of `PLAIN_TASK`, by name, as far as they come from options."""
+    columns = dict(zip(PLAIN_TASK, _plain_cells(task), strict=True))
     for name in _PLAIN_SPANS:
-        if (span := values[name]) is not None:
-            values[name] = span.total_seconds()
+        if (span := columns[name]) is not None:
+            columns[name] = span.total_seconds()
+    return columns
+
+
+def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of `PLAIN_TASK`, these `columns` among them, with the values of every statement."""
+    row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
-        values["available_at"] = now + task.delay  # the clock is Python's
-    return values
+        row["available_at"] = now + task.delay  # the clock is Python's
+    return row
 
 
 def new_entry(
@@ -144,8 +162,10 @@ def new_entry(
     )
 
 
-def new_execution(g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause) -> Statement:
-    """Insert an execution for each of `rows`: Ready, with the `given` values and the values of its entry."""
+def new_execution(
+    g: Grammar, given: Mapping[str, sa.ColumnElement[Any]], entry: Any, rows: sa.FromClause | None
+) -> Statement:
+    """Insert an execution for each of `rows` (None: only one): Ready, with the `given` values and the values of its entry."""
     values = {
         **given,
         "position": entry.position,
@@ -196,14 +216,14 @@ def expiry(g: Grammar, task: Any) -> sa.ColumnElement[Any]:
 def event(
     g: Grammar,
     task: Any,
-    rows: sa.FromClause,
+    rows: sa.FromClause | None,
     *,
     event_type: sa.ColumnElement[Any],
     data: sa.ColumnElement[Any],
     worker_id: sa.ColumnElement[Any] = _NO_WORKER,
     lease_token: sa.ColumnElement[Any] = _NO_WORKER,
 ) -> Statement:
-    """Insert one event for each of `rows`. `task` has the columns that name the task; the last two name a claim."""
+    """Insert one event for each of `rows` (None: only one). `task` has the columns that name the task; the last two name a claim."""
     values = {
         "pipeline_execution_id": task.pipeline_execution_id,
         "task_execution_id": task.id,

@@ -512,6 +512,8 @@ def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) 
 
 def call_of(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the positional and keyword arguments of a call written as a tuple or as a mapping."""
+    if type(call) is tuple:  # most calls; the other questions take longer than all other checks of a task
+        return call, {}
     if isinstance(call, Mapping):
         return (), call
     if isinstance(call, str | bytes) or not isinstance(call, Sequence):

@@ -88,9 +88,10 @@ EXTRAS = [
 @pytest.mark.parametrize("fields", EXTRAS, ids=["nothing", "delay", "due", "options"])
 def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Database, fields: dict[str, Any]) -> None:
     """A plain task has a statement of its own."""
-    alone, among, other = task(**fields), task(**fields), task(**fields)
+    alone, among, other, alike = (task(**fields) for _ in range(4))
     database.frozen.enqueue(alone)
-    database.frozen.enqueue_many([among, other])
+    database.frozen.enqueue_many([among, replace(other, headers='{"other": "headers"}')])
+    database.frozen.enqueue_many([alike, replace(alike, id=uuid7())])
     own = {"id", "sequence_num", "position", "task_execution_id", "pipeline_execution_id", "xact_id"}
     for table, key in (
         ("task_executions", "id"),
@@ -98,12 +99,12 @@ def test_a_task_alone_writes_the_rows_that_it_writes_among_others(database: Data
         ("execution_events", "task_execution_id"),
     ):
         names = [column.name for column in tables.metadata.tables[table].c if column.name not in own]
-        one, two = (
+        one, two, three = (
             database.rows(f"SELECT {', '.join(names)} FROM {table} WHERE {key} = '{new.id.hex}'")
-            for new in (alone, among)
+            for new in (alone, among, alike)
         )
         assert one, table
-        assert one == two, table
+        assert one == two == three, table
     assert database.frozen.verify() == []
 
 
@@ -125,6 +126,60 @@ def test_each_task_of_a_batch_is_checked(database: Database, fields: dict[str, A
             [replace(good, idempotency_key=None, unique_for=None), good, replace(bad, **fields)]
         )
     assert database.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"args": "\0"}, {"args": 7}, {"id": uuid4()}, {"id": "7"}, {"headers": "\0"}, {"priority": True}],
+    ids=["nul", "number", "uuid4", "text", "headers", "priority"],
+)
+def test_each_task_of_a_batch_of_alike_tasks_is_checked(database: Database, fields: dict[str, Any]) -> None:
+    good = task(priority=1)
+    bad = replace(good, **{"id": uuid7(), **fields})
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue_many([good, replace(good, id=uuid7()), bad, replace(good, id=uuid7())])
+    assert database.counts() == (0, 0, 0)
+
+
+def test_two_texts_that_are_whole_only_together_are_refused(database: Database) -> None:
+    """The arguments of alike tasks are checked as one text."""
+    good = task()
+    halves = [replace(good, id=uuid7(), args=half) for half in ('"\ud83d', '\ude00"')]
+    with pytest.raises(InvalidArgument, match="args of task 'tests.work'"):
+        database.store.enqueue_many(halves)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"priority": True}, {"args": "\0"}, {"headers": "\0"}, {"id": uuid4()}],
+    ids=["priority", "args", "headers", "id"],
+)
+def test_each_task_alone_is_checked(database: Database, fields: dict[str, Any]) -> None:
+    """A field that equals that of the last task of this name is checked too: True is 1."""
+    good = task(priority=1)
+    database.store.enqueue(good)
+    with pytest.raises(InvalidArgument, match="tests.work"):
+        database.store.enqueue(replace(good, **{"id": uuid7(), **fields}))
+    assert database.counts() == (1, 1, 1)
+
+
+def test_options_of_the_last_task_of_a_name_are_used_only_for_the_same_options(database: Database) -> None:
+    """The columns of options are kept for the tasks that have the same options."""
+    others = [task(priority=2, delay=timedelta(hours=1)), task(available_at=NOON, queue="mail")]
+    first = task(priority=1)
+    again = [replace(first, id=uuid7(), args='{"n": 1}', headers='{"a": "b"}'), replace(first, id=uuid7())]
+    for one in (first, *others, *again):
+        database.frozen.enqueue(one)
+    rows = [database.frozen.get(one.id) for one in (first, *others, *again)]
+    assert [(row.priority, row.queue, row.args, row.headers) for row in rows] == [
+        (1, "default", "{}", None),
+        (2, "default", "{}", None),
+        (0, "mail", "{}", None),
+        (1, "default", '{"n": 1}', '{"a": "b"}'),
+        (1, "default", "{}", None),
+    ]
+    due = [born.event_data["available_at"] for one in others for born in database.frozen.history(one.id)]
+    assert [datetime.fromisoformat(moment) for moment in due] == [NOON + timedelta(hours=1), NOON]
 
 
 def test_nothing_is_nothing(database: Database) -> None:

@@ -243,6 +243,38 @@ def test_a_batch_of_alike_ends_leaves_what_each_by_itself_does(database, kind):
     assert left(keyed[0])[0] is not False
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({}, {}),
+        ({"error": "late"}, {"error": "late"}),
+        ({"data": {"n": 1}}, {"n": 1}),
+        (None, {"recovery_attempts": 0}),
+    ],
+    ids=["only results", "error", "data", "recovered"],
+)
+def test_completions_that_differ_in_results_only_are_written_by_columns_and_others_by_rows(database, fields, told):
+    if fields is None:
+        database.add(lease=timedelta(seconds=10))
+        database.claim()
+        database.clock.advance(11)
+        database.frozen.recover()
+    keys = ["a", None, None, None]
+    for key in keys[: 4 if fields is not None else 3]:
+        database.add(partition_key=key)
+    claims = sorted(database.claim(4), key=lambda claim: claim.recovery_attempts)
+    outcomes = [
+        Outcome(claim=claim, event_type=EventType.COMPLETED, result=json.dumps(n)) for n, claim in enumerate(claims)
+    ]
+    outcomes[-1] = replace(outcomes[-1], **(fields or {}))
+    assert database.frozen.finish(outcomes) == frozenset()
+    assert [database.frozen.get(claim.id).result for claim in claims] == ["0", "1", "2", "3"]
+    last = [database.frozen.history(claim.id)[-1] for claim in claims]
+    assert [event.event_type for event in last] == [EventType.COMPLETED] * 4
+    assert [dict(event.event_data) for event in last] == [{}, {}, {}, told]
+    assert database.rows("SELECT count(*) FROM partition_claims") == [(0,)]
+
+
 def test_a_batch_names_what_was_lost_and_ends_the_rest(database):
     handles = [database.add(lease=timedelta(seconds=10 if n < 2 else 100)) for n in range(4)]
     claims = database.claim(4)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -20,11 +21,13 @@ from pathlib import Path
 import pytest
 
 from outboxq.database.dialects import dialect_for
+from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from outboxq.store.claims import claim_sql, ends
 from outboxq.store.claims.ends import CONSTANT_COLUMNS as END_CONSTANTS
 from outboxq.store.claims.ends import END
 from outboxq.store.producing import enqueue
-from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK
+from outboxq.store.task_rows import CONSTANT_COLUMNS, NEW_TASK, alike_rows
 from outboxq.store.tasks import idempotency
 from outboxq.store.tasks.idempotency import KEYED
 from tests.builders import BUILDERS, of_database
@@ -149,6 +152,14 @@ def test_on_sqlite_what_a_whole_batch_has_alike_is_a_few_parameters(builder, col
     assert [without_given(part)[1] for part in little.split(";\n\n") if "given AS" in part] == [
         without_given(part)[1] for part in whole.split(";\n\n") if "given AS" in part
     ]
+
+
+def test_of_alike_tasks_only_the_ids_and_arguments_are_sent_for_each():
+    plan, new = dialect_for("postgresql").compiled[enqueue.insert_tasks], NewTask(id=uuid7(), task_name="t", args="{}")
+    for family, several in ((None, 3), (uuid7(), 2)):
+        sql = plan.sql_for(alike_rows([replace(new, id=uuid7(), pipeline_execution_id=family) for _ in range(2)]))
+        assert sql.count("[]") == several
+        assert without_given(sql)[1] == without_given(plan.sql)[1]
 
 
 def test_ends_that_are_alike_are_sent_once():

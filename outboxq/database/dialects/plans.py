@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Protocol
 from uuid import UUID
@@ -140,9 +142,32 @@ def _uuid(stored: object) -> UUID | UnreadableId:
     """Return a stored id. Any value other than 32 lower-case hexadecimal digits is kept unchanged, so that it can be
     shown and written back.
     """
-    return UUID(stored) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)
+    # UUID(stored) takes a third longer, because it first removes hyphens and braces.
+    return UUID(int=int(stored, 16)) if isinstance(stored, str) and _is_stored_id(stored) else UnreadableId(stored)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Alike:
+    """A batch whose rows differ in a few columns. It is not taken apart into rows, nor compared row by row."""
+
+    cells: Mapping[str, Any]
+    """Each column of the batch: the value of all rows or, for `several`, the values in the order of the rows."""
+    several: frozenset[str]
+    """The columns in which rows may differ. None of them is a constant column of the transition."""
+
+    def different(self, column: str) -> set[Any]:
+        """Return the different values of a column."""
+        cell = self.cells[column]
+        return set(cell) if column in self.several else {cell}
+
+    @property
+    def columns(self) -> list[Iterable[Any]]:
+        """The columns, each with a value for every row."""
+        rows = len(self.cells[next(iter(self.several))])
+        return [cell if name in self.several else repeat(cell, rows) for name, cell in self.cells.items()]
+
+
+Batch = Sequence[Cells] | Alike
 Pack = Callable[[str, Columns, Sequence[Cells], frozenset[str]], dict[str, Any]]
 """Turns the rows of a relation into its parameters; the columns in the set are constant."""
 
@@ -153,7 +178,7 @@ class _Plan:
     def __init__(self, transition: Transition) -> None:
         self._transition = transition
         self._conditions = [
-            (name, condition.values, cells_of(transition.given, [condition.column]))
+            (name, condition.values, condition.column, cells_of(transition.given, [condition.column]))
             for name, condition in transition.conditions.items()
         ]
         constant = transition.constant_columns
@@ -163,10 +188,14 @@ class _Plan:
         """Return True if each of the constant columns holds one value in the whole batch."""
         return self._constants is not None and len(set(map(self._constants, rows))) == 1
 
-    def _needless(self, rows: Sequence[Cells]) -> frozenset[str]:
+    def _needless(self, rows: Batch) -> frozenset[str]:
         """Return the steps whose condition is not met by any row."""
-        cells = [(name, values, set(map(cell, rows))) for name, values, cell in self._conditions]
-        return frozenset(name for name, values, found in cells if not (values & found if values else found - {None}))
+        needless = []
+        for name, values, column, cell in self._conditions:
+            found = rows.different(column) if isinstance(rows, Alike) else set(map(cell, rows))
+            if not (values & found if values else found - {None}):
+                needless.append(name)
+        return frozenset(needless)
 
 
 class OneStatement(_Plan):
@@ -202,7 +231,7 @@ class OneStatement(_Plan):
         """The text for a batch of one, which differs in `given` only; None for a transition without a batch."""
         return self._variant(self._every_column).sql if self._every_column else None
 
-    def sql_for(self, rows: Sequence[Cells]) -> str:
+    def sql_for(self, rows: Batch) -> str:
         """Return the text that is run for this batch."""
         return self._variant(*self._kind(rows)).sql
 
@@ -213,15 +242,20 @@ class OneStatement(_Plan):
         for constant in {self._every_column, self._transition.constant_columns}:
             self._variant(constant, frozenset(name for name, *_ in self._conditions))
 
-    def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
+    def run(self, execute: Execute, values: Mapping[str, Any], rows: Batch | None = None) -> list[Row]:
         if rows is None:
             return self._variant(frozenset()).run(execute, values)
         constant, needless = self._kind(rows)
-        batch = self._pack("given", self._transition.given, rows, constant)
+        if isinstance(rows, Alike):
+            batch = {f"given_{name}": cell for name, cell in rows.cells.items()}
+        else:
+            batch = self._pack("given", self._transition.given, rows, constant)
         return self._variant(constant, needless).run(execute, {**values, **batch})
 
-    def _kind(self, rows: Sequence[Cells]) -> tuple[frozenset[str], frozenset[str]]:
+    def _kind(self, rows: Batch) -> tuple[frozenset[str], frozenset[str]]:
         """Return the columns that hold one value in the whole batch, and the steps for which it has no row."""
+        if isinstance(rows, Alike):
+            return self._every_column - rows.several, self._needless(rows)
         if len(rows) == 1:
             constant = self._every_column
         elif self._is_constant(rows):
@@ -291,6 +325,8 @@ class Script(_Plan):
        earlier steps returned) are its parameters.
     4. It decodes the rows of the step that the transition returns, and adds the columns of the joined steps by id.
 
+    A transition whose statements read no relation, such as the enqueue of a plain task, is run without these steps.
+
     A relation is sent as one JSON array, with the columns that the statement reads. Each statement has two further forms, which
     return the same rows for less work:
 
@@ -320,6 +356,9 @@ class Script(_Plan):
         self._value_encoders = {
             name: encode for step in self._steps.values() for name, encode in step.packed.prepared.encoders.items()
         }
+        reads = transition.returns is not None or any(step.reads for step in self._steps.values())
+        self._apart = [] if reads else [step.packed.prepared for step in self._steps.values()]
+        """The statements, if none of them reads rows of a relation."""
         self._joined = {name: transition.joined(relations[name]) for name in transition.joined_steps}
         self._id_of = {name: cells_of(columns, ["id"]) for name, columns in relations.items() if "id" in columns}
 
@@ -342,10 +381,15 @@ class Script(_Plan):
         for step in self._steps.values():
             _ = step.single, step.constant
 
-    def run(self, execute: Execute, values: Mapping[str, Any], rows: Sequence[Cells] | None = None) -> list[Row]:
-        given = _encoded(rows, self._encoders) if rows else ()
+    def run(self, execute: Execute, values: Mapping[str, Any], rows: Batch | None = None) -> list[Row]:
         values = encoded(values, self._value_encoders)
-        needless, constant = self._needless(given), self._is_constant(given)
+        if self._apart:
+            for prepared in self._apart:
+                prepared.fetch(execute, prepared.parameters(values))
+            return []
+        given = _encoded(rows, self._encoders) if rows else ()
+        needless = self._needless(rows if isinstance(rows, Alike) else given)
+        constant = isinstance(rows, Alike) or self._is_constant(given)
         found: dict[str, Sequence[Cells]] = {"given": given}
         for name, step in self._steps.items():
             if name in needless:
@@ -385,7 +429,7 @@ class _Step:
         self._build, self._grammar, self._prepare, self._constant = build, grammar, prepare, constant
         self._columns = relations
         self._relations = {name: grammar.rows(name, columns) for name, columns in relations.items()}
-        self._read = _columns_read(build(self._relations), self._relations, relations)
+        self.reads = _columns_read(build(self._relations), self._relations, relations)
         self.packed = self._form(grammar.rows)
         self.columns = self.packed.prepared.columns
         self.decode = self.packed.prepared.read
@@ -405,14 +449,14 @@ class _Step:
         """Return the form for these rows. `constant` says that the constant columns of the batch hold one value
         each.
         """
-        if self._read and all(len(found[name]) == 1 for name in self._read):
+        if self.reads and all(len(found[name]) == 1 for name in self.reads):
             return self.single
         return self.constant if constant else self.packed
 
     def _form(self, relation: Callable[[str, Columns], FromClause]) -> _Form:
         """Compile the statement. `relation` creates the relations that it reads."""
-        read = {name: relation(name, columns) for name, columns in self._read.items()}
-        return _Form(self._prepare(self._build({**self._relations, **read})), self._read, self._columns)
+        read = {name: relation(name, columns) for name, columns in self.reads.items()}
+        return _Form(self._prepare(self._build({**self._relations, **read})), self.reads, self._columns)
 
 
 class _Form:
@@ -454,12 +498,13 @@ def packed(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> str:
     return _json([cell for (cell,) in cells] if len(encoders) == 1 else cells)
 
 
-def _encoded(rows: Sequence[Cells], encoders: Sequence[Encoder | None]) -> list[Cells]:
+def _encoded(rows: Batch, encoders: Sequence[Encoder | None]) -> list[Cells]:
     """Return rows of Python values as rows of the values that SQLite stores."""
     if not rows:
         return []
-    columns = zip(encoders, zip(*rows, strict=True), strict=True)
-    return list(zip(*(column if encode is None else map(encode, column) for encode, column in columns), strict=True))
+    columns = rows.columns if isinstance(rows, Alike) else zip(*rows, strict=True)
+    both = zip(encoders, columns, strict=True)
+    return list(zip(*(column if encode is None else map(encode, column) for encode, column in both), strict=True))
 
 
 def _text_of_blob(value: object) -> str:

@@ -24,6 +24,8 @@ class PostgresGrammar(Grammar):
     `now()` does not advance during a long transaction, so a lease could already be expired when it begins.
     """
 
+    one_statement = True
+
     def __init__(self, schema: str | None) -> None:
         super().__init__(schema)
         self.floors = self.rows("floors", queue_order.FLOORS)

@@ -13,12 +13,14 @@ from sqlalchemy.types import TypeEngine
 from ...model import EARLIEST, LATEST
 from .. import queue_order
 from ..column_types import Instant
-from ..grammar import Columns, Grammar, Statement, limit
+from ..grammar import Columns, Grammar, Statement, limit, text_literal
 from ..tables import task_outbox
 from . import catalogue
 
 
 class SqliteGrammar(Grammar):
+    one_statement = False
+
     @property
     def now(self) -> sa.ColumnElement[datetime]:
         return sa.bindparam("now", type_=Instant, required=True)
@@ -150,7 +152,7 @@ class SqliteGrammar(Grammar):
 
     def position(self, given: sa.FromClause | None) -> sa.ColumnElement[int]:
         sequence = sa.table("sqlite_sequence", sa.column("name"), sa.column("seq", sa.Integer))
-        last = sa.select(sequence.c.seq).where(sequence.c.name == task_outbox.name).scalar_subquery()
+        last = sa.select(sequence.c.seq).where(sequence.c.name == text_literal(task_outbox.name)).scalar_subquery()
         number: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
         # A window function costs as much as all three inserts.
         if given is not None and not isinstance(given.c.ordinal.type, _SingleOrdinal):

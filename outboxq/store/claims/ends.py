@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from ...database import queue_order, table_locks
 from ...database.column_types import Instant
-from ...database.dialects import Begin
+from ...database.dialects import Alike, Batch, Begin
 from ...database.grammar import (
     Builder,
     Columns,
@@ -50,6 +50,7 @@ A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """Lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
 """
+_NOTHING = timedelta(0)
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
@@ -205,9 +206,8 @@ def _finish_one(store: Finishes, outcome: Outcome, using: object) -> None:
 def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[Outcome]) -> frozenset[UUID]:
     """End the claims with this statement; returns the ids of the claims that it did not end."""
     values = store.values(target, worker_id=outcomes[0].claim.worker_id)
-    rows = [_row(outcome) for outcome in outcomes]
     with target.atomic():
-        ended = target.run(end, values, rows)
+        ended = target.run(end, values, _rows(outcomes))
     store.wake(target, {row["queue"] for row in ended if row["limits"] or row["partition_key"] is not None})
     if len(ended) == len(outcomes):
         return frozenset()
@@ -229,6 +229,32 @@ def _check(outcomes: Sequence[Outcome]) -> None:
         raise InvalidArgument("finish() takes the outcomes of one worker, one for each task")
     if wrong := {outcome.event_type for outcome in outcomes} - ENDS_CLAIM:
         raise InvalidArgument(f"{', '.join(sorted(wrong))} does not end a claim, so it cannot be the outcome of one")
+
+
+def _rows(outcomes: Sequence[Outcome]) -> Batch:
+    """Return the columns of `END`. Most tasks complete, and differ only in their results."""
+    if len(outcomes) == 1 or not all(map(_only_completes, outcomes)):
+        return [_row(outcome) for outcome in outcomes]
+    claims = [outcome.claim for outcome in outcomes]
+    several = {
+        "id": [claim.id for claim in claims],
+        "lease_token": [claim.lease_token for claim in claims],
+        "result": [outcome.result for outcome in outcomes],
+        "partition_key": [claim.partition_key for claim in claims],
+    }
+    row = dict(zip(END, _row(outcomes[0]), strict=True))
+    return Alike(cells=row | several, several=frozenset(several))
+
+
+def _only_completes(outcome: Outcome) -> bool:
+    return (
+        outcome.event_type is EventType.COMPLETED
+        and not outcome.claim.recovery_attempts
+        and not outcome.data
+        and outcome.error is None
+        and outcome.available_at is None
+        and outcome.delay == _NOTHING
+    )
 
 
 def _row(outcome: Outcome) -> tuple[object, ...]:

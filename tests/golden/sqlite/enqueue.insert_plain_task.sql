@@ -8,19 +8,14 @@ SELECT
         (
             SELECT sqlite_sequence.seq
             FROM sqlite_sequence
-            WHERE sqlite_sequence.name = :name_1
+            WHERE sqlite_sequence.name = 'task_outbox'
         ),
         0
     ) + 1 AS anon_4,
     :available_at AS anon_5,
-    :now AS anon_6
-RETURNING position, available_at;
+    :now AS anon_6;
 
 -- execution
-WITH entry AS MATERIALIZED (
-    SELECT entry_rows."key" AS ordinal, entry_rows.value AS position
-    FROM json_each(:entry) AS entry_rows
-)
 INSERT INTO task_executions (
     id,
     pipeline_execution_id,
@@ -47,28 +42,27 @@ SELECT
     :id AS anon__1,
     :task_name AS anon_2,
     :queue AS anon_3,
-    entry.position,
-    :priority AS anon_4,
-    :args AS anon_5,
-    :headers AS anon_6,
+    (
+        SELECT task_outbox.position
+        FROM task_outbox
+        WHERE task_outbox.task_execution_id = :id
+    ) AS anon_4,
+    :priority AS anon_5,
+    :args AS anon_6,
+    :headers AS anon_7,
     'Ready',
     1,
-    :max_attempts AS anon_7,
+    :max_attempts AS anon_8,
     0,
-    :lease_seconds AS anon_8,
-    :timeout_seconds AS anon_9,
+    :lease_seconds AS anon_9,
+    :timeout_seconds AS anon_10,
     0,
-    :on_dead_letter AS anon_10,
-    NULL AS anon_11,
-    :now AS anon_12,
-    :now AS anon_13
-FROM entry;
+    :on_dead_letter AS anon_11,
+    NULL AS anon_12,
+    :now AS anon_13,
+    :now AS anon_14;
 
 -- event
-WITH entry AS MATERIALIZED (
-    SELECT entry_rows."key" AS ordinal, entry_rows.value AS available_at
-    FROM json_each(:entry) AS entry_rows
-)
 INSERT INTO execution_events (
     pipeline_execution_id,
     task_execution_id,
@@ -82,8 +76,7 @@ SELECT
     :id AS anon_1,
     :id AS anon__1,
     'task_created',
-    json_object('available_at', entry.available_at) AS json_object_1,
+    json_object('available_at', :available_at) AS json_object_1,
     NULL AS anon_2,
     NULL AS anon__2,
     :now AS anon_3
-FROM entry

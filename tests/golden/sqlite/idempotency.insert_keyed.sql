@@ -79,7 +79,7 @@ SELECT
         (
             SELECT sqlite_sequence.seq
             FROM sqlite_sequence
-            WHERE sqlite_sequence.name = :name_1
+            WHERE sqlite_sequence.name = 'task_outbox'
         ),
         0
     ) + row_number() OVER (ORDER BY given.ordinal) AS anon_1,
