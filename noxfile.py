@@ -110,6 +110,13 @@ def docs(session: nox.Session) -> None:
 
 
 @nox.session
+def site(session: nox.Session) -> None:
+    """Build the documentation site strictly, and check its links: `nox -s site -- DIRECTORY`, by default build/site."""
+    session.install("-e", ".[site]")
+    session.run("python", "-m", "website.build", *session.posargs)
+
+
+@nox.session
 def faults(session: nox.Session) -> None:
     """Run 20 000 tasks on each database with kills, outages, stuck callers and full disks, and the other long tests."""
     session.install("-e", ".[test]")

@@ -1,220 +1,316 @@
-"""Write docs/objects.md from the code: python -m tests.docs.objects"""
+"""Write the generated parts of docs/reference/*.md from the code: python -m tests.docs.objects"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from datetime import timedelta
+from enum import Enum, EnumType
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
+from types import NoneType
 from typing import Any
 
 import outboxq
-from outboxq import BoundTask, Chain, ChainHandle, Handle, OpenBatch, Outbox, RetryPolicy, Store, Task, Worker
-from outboxq.context import TaskBatch
-from outboxq.store import FOR_APPLICATIONS
+from outboxq import testing
+from outboxq.integration import Integration
+from outboxq.model.batches import BatchFailure, BatchResult
+from outboxq.task.batches import Chain, RunningBatch
 from outboxq.task.schedules import OutboxSchedules
-from outboxq.testing import Harness
-from outboxq.testing.clock import Clock
-from outboxq.worker.options import WorkerOptions, WorkerSettings
-from tests.docs import reference
-from tests.docs.reference import default_words, markdown, parameters, truth, type_words
+from outboxq.task.task import BoundTask
+from outboxq.worker.options import WorkerSettings
+from tests.docs.reference import NOT_OF_HANDLERS, arguments, attributes, markdown, truth
+from tests.docs.tables import put_between
 
-PAGE = Path(__file__).parents[2] / "docs" / "objects.md"
-NOUNS = {
-    name: one.func for name, one in vars(Store).items() if isinstance(one, cached_property) and name in FOR_APPLICATIONS
+FOLDER = Path(__file__).parents[2] / "docs" / "reference"
+PART = "objects"
+"""The part of each page that is written here."""
+WIDTH = 100
+"""The longest signature on one line."""
+
+BY_NAME: Mapping[str, Any] = {
+    **{name: getattr(outboxq, name) for name in outboxq.__all__},
+    **{name: getattr(testing, name) for name in testing.__all__},
+    **{kind.__name__: kind for kind in (BatchFailure, BatchResult, BoundTask, Chain, Integration, RunningBatch)},
+    "Outbox.schedules": OutboxSchedules,
+    "Worker options": WorkerSettings,
 }
-"""The attributes of a Store that have methods of their own, with their classes."""
-OF_WORKERS = {
-    "batches": {"create", "close", "forbid_commit", "members", "completed", "continue_cancelling", "prune"},
-    "metrics": {"record", "sum_up"},
-    "samples": {"look", "count", "record", "thin_out"},
-    "schedules": {"declare", "plant"},
-    "steps": {"of_claim", "complete", "is_written"},
-    "workers": {"register", "seen", "describe", "unregister"},
+"""The public objects, and those that a public object gives out."""
+
+PAGES: Mapping[str, str] = {
+    "outbox": "Outbox configure_sqlite Emitted Subscription Integration",
+    "task": "Task BoundTask TaskCall Handle OnConflict OnDeadLetter TimeoutAction",
+    "context": "TaskContext TaskTimeout",
+    "retry": "RetryPolicy Retry Snooze Cancel",
+    "worker": "Worker|Worker options|WorkDistributor|PostgresDistributor|SqliteDistributor|create_work_distributor",
+    "store": "Store QueueSettings Statistics DeadLetter Attempt Explanation Reason LiveWorker TailCursor Violation",
+    "batches": "OpenBatch RunningBatch BatchResult BatchFailure Batch BatchCounts BatchStatus OnFailed Chain ChainHandle",
+    "schedules": "Outbox.schedules Schedule CatchUp Overlap",
+    "hooks": "Hook Sending WorkerInfo Outcome",
+    "records": "TaskExecution TaskStatus ExecutionEvent EventType TaskState",
+    "harness": "Harness Enqueued TaskRun Clock OutboxTests EndlessDrain OutcomeDiscarded TransactionEnded",
 }
-"""The methods of these classes that only workers call."""
+"""The objects of each page, in their order. Exceptions are in docs/reference.md."""
+
+SUPPORTED: Mapping[str, str] = {
+    "Store": (
+        "enqueue enqueue_many emit claim_ready_task complete fail release heartbeat recover schedule_retry reschedule cancel "
+        "cancel_all redrive discard run_now set_priority get find tasks task_page count_tasks history attempts explain progress "
+        "stats health verify prune next_available_at get_ready_for_retry now"
+    ),
+    "Store.queues": "pause resume limit order settings list held_keys forget",
+    "Store.dead_letters": "list oldest groups count redrive_all discard_all",
+    "Store.batches": "get list cancel",
+    "Store.log": "tail tail_from_now tail_since tail_last state_at",
+    "Store.subscriptions": "list replace remove",
+    "Store.steps": "list rewind",
+    "Store.workers": "list",
+    "Store.time_partitions": "make drop_before layout",
+    "Worker": "run start stop request_stop is_healthy has_stopped health handled running",
+    "Clock": "advance set reset",
+    "TaskCall": "",
+}
+"""Where a class has more public names than applications may rely on: the supported ones."""
+INTERNAL: Mapping[str, str] = {
+    "Outbox": "hooks making batch_of previous_of task_of wait_for_batch wait_for_result",
+    "Handle": "asking",
+    "Subscription": "with_key options stored",
+    "Schedule": "with_key options stored",
+    "Worker options": "of scope check_leases",
+    "Task": "returned call_as_json",
+    "BoundTask": "planned",
+    "OpenBatch": "target takes_tasks",
+    "RunningBatch": "target takes_tasks",
+    "TaskContext": " ".join(sorted(NOT_OF_HANDLERS)),
+    "RetryPolicy": "of has_stop next_delay",
+    "OutboxTests": "setUp",
+}
+"""Public names that only the library uses."""
+CONSTRUCTED = {"Outbox", "Harness", "Retry", "Snooze", "Cancel"}
+"""The classes that applications construct, besides records."""
 
 
-TASK = ("name", "function", "options", "retry_policy", "transactional", "timeout_action", "outbox", "subscriptions")
-"""The attributes of a Task that its `__init__` sets."""
+@dataclass(frozen=True, kw_only=True)
+class Documented:
+    """An object of a page: its heading, and the text below."""
+
+    name: str
+    text: str
+    inside: list[tuple[str, str]] = field(default_factory=list)
+    """The headings below it, each with its text."""
 
 
-INSIDE = {"outbox", "target", "takes_tasks"}
-"""The attributes of a batch that `using()` reads."""
-
-
-def page() -> str:
-    return dedent(HEAD).lstrip() + "\n" + "\n".join(parts())
-
-
-def parts() -> Iterator[str]:
-    yield options(
-        "Outbox",
-        "`Outbox(…)` takes these options. In Django and Flask, the settings take their place.",
-        Outbox.__init__,
-    )
-    yield table("`outbox`", "outbox", Outbox, own(Outbox))
-    yield table("`outbox.schedules`", "outbox.schedules", OutboxSchedules, own(OutboxSchedules))
-    yield table("Tasks", "task", Task, [*TASK, *own(Task)], "`@outbox.task` makes a Task of a function.")
-    yield table("`task.using(…)`", "task.using(…)", BoundTask, own(BoundTask))
-    yield table("Handles", "handle", Handle, ["id", "created", "replaced", "result"], "`enqueue()` returns a Handle.")
-    yield table(
-        "Batches",
-        "batch",
-        OpenBatch,
-        ["id", "then_id", "result"],
-        "`with outbox.batch(…) as batch` yields an OpenBatch.",
-    )
-    yield table(
-        "`ctx.batch`",
-        "ctx.batch",
-        TaskBatch,
-        [name for name in own(TaskBatch) if name not in INSIDE],
-        "A task in a batch or a chain finds it there.",
-    )
-    yield table("Chains", "chain", Chain, ["using", "enqueue"], "`outbox.chain(…)` returns a Chain.")
-    yield table("", "handle", ChainHandle, ["id", "task_ids", "result"], "`chain.enqueue()` returns a ChainHandle.")
-    yield policy()
-    yield worker()
-    yield store()
-    yield table(
-        "Harness",
-        "harness",
-        Harness,
-        ["app", "clock", "max_runs", *own(Harness)],
-        "[Testing](testing.md) has examples.",
-    )
-    yield table("", "harness.clock", Clock, ["advance", "set", "reset"])
-    yield types()
-
-
-def own(kind: type) -> list[str]:
-    """The public names of a class and its bases, in the order of their sources, without those that completion leaves out."""
-    names = [name for one in reversed(kind.__mro__) if one.__module__.startswith("outboxq") for name in vars(one)]
-    return [
-        name for name in dict.fromkeys(names) if not name.startswith("_") and name not in getattr(kind, "_inner", ())
-    ]
-
-
-def table(title: str, prefix: str, kind: type, names: Iterable[str], introduction: str = "") -> str:
-    lines = [
-        *([f"## {title}", ""] if title else []),
-        *([introduction, ""] if introduction else []),
-        "| | |",
-        "|---|---|",
-    ]
-    lines += [row(prefix, kind, name) for name in names]
-    return "\n".join(lines) + "\n"
-
-
-def row(prefix: str, kind: type, name: str) -> str:
-    one = inspect.getattr_static(kind, name, None)
-    if isinstance(one, property | cached_property):
-        return f"| `{prefix}.{name}` | {sentence(one, f'{kind.__name__}.{name}')} |"
-    one = getattr(kind, name) if isinstance(one, classmethod) else one
-    if callable(one):
-        return f"| `{prefix}.{name}({parameters(one)})` | {sentence(one, f'{kind.__name__}.{name}')} |"
-    return f"| `{prefix}.{name}` | {below(kind, name)} |"
-
-
-def sentence(one: object, name: str) -> str:
-    """The first sentence of a docstring."""
-    said = inspect.getdoc(one)
-    assert said, f"{name} has no docstring"
-    first = re.split(r"(?<=[.:])\s+(?=[A-Z`\"(])", markdown(truth(said)))[0]
-    return first.rstrip(":.") + "."
-
-
-def below(kind: type, name: str) -> str:
-    """The text that stands below an attribute in its class, or in that of a base."""
-    for one in (base for base in kind.__mro__ if base.__module__.startswith("outboxq")):
-        (definition,) = ast.parse(dedent(inspect.getsource(one))).body
-        assert isinstance(definition, ast.ClassDef)
-        inits = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
-        for body in (definition.body, *(node.body for node in inits)):
-            for node, text in pairwise(body):
-                target = ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else ""
-                if (
-                    target.removeprefix("self.") == name
-                    and isinstance(text, ast.Expr)
-                    and isinstance(text.value, ast.Constant)
-                ):
-                    return markdown(str(text.value.value))
-    raise AssertionError(f"{kind.__name__}.{name} has no text below it")
-
-
-def options(title: str, introduction: str, function: Callable[..., object]) -> str:
-    return reference.options(function, title, introduction)
-
-
-def policy() -> str:
-    lines = ["## RetryPolicy", "", markdown(inspect.getdoc(RetryPolicy) or ""), "", "| | |", "|---|---|"]
-    lines += [row("RetryPolicy", RetryPolicy, name) for name in ("of", "never")]
-    return "\n".join(lines).replace("RetryPolicy.of(value)", "RetryPolicy.of(retrying)") + "\n"
-
-
-def worker() -> str:
-    introduction = "`outbox.worker(…)` takes these options. [The worker](worker.md) has those of the command."
-    lines = ["## Workers", "", introduction, "", "| option | takes | default | |", "|---|---|---|---|"]
-    for one in fields(WorkerSettings):
-        if one.name != "on_failpoint":
-            takes, default = (
-                type_words(WorkerOptions.__annotations__[one.name].__forward_arg__),
-                default_words(one.default),
-            )
-            lines.append(f"| `{one.name}` | {takes} | {default} | {below(WorkerSettings, one.name)} |")
-    return "\n".join(lines) + "\n\n" + table("", "worker", Worker, ["run", "start", "stop", "request_stop"])
-
-
-def store() -> str:
-    introduction = (
-        "`outbox.store` is the layer below: each method is one transaction, or runs in that of `using=`. Its other attributes are for "
-        "workers and front ends, and may change in any release. A task id is a UUID or its text."
-    )
-    lines = [
-        table(
-            "Store",
-            "store",
-            Store,
-            [name for name in vars(Store) if name in FOR_APPLICATIONS - NOUNS.keys()],
-            introduction,
-        )
-    ]
-    for noun, kind in NOUNS.items():
-        lines.append(
-            table("", f"store.{noun}", kind, [name for name in own(kind) if name not in OF_WORKERS.get(noun, ())])
-        )
+def part(page: str) -> str:
+    """Return the generated part of a page."""
+    lines = []
+    for name in names_of(page):
+        one = documented(name, BY_NAME[name])
+        lines += [f"## {one.name}", "", one.text]
+        for heading, text in one.inside:
+            lines += [f"### {heading}", "", text]
     return "\n".join(lines)
 
 
-def types() -> str:
-    """What is imported from `outboxq`, except for exceptions, which have a table of their own."""
-    lines = [
-        "## Names in outboxq",
+def names_of(page: str) -> list[str]:
+    return PAGES[page].split("|") if "|" in PAGES[page] else PAGES[page].split()
+
+
+def documented(name: str, found: Any) -> Documented:
+    """Describe a function, an enum, a record or a class."""
+    if inspect.isfunction(found):
+        return Documented(name=name, text=_described(name, found))
+    said = _prose(inspect.getdoc(found) or "")
+    if isinstance(found, EnumType):
+        return Documented(name=name, text=f"{said}\n{_values(found)}")
+    if is_dataclass(found) and not name.endswith("Distributor"):
+        said += f"\n{_record(found)}"
+    elif name in CONSTRUCTED:
+        said += f"\n{_described(name, vars(found)['__init__'], is_class=True)}"
+    table = _attributes(name, found)
+    return Documented(name=name, text=f"{said}\n{table}" if table else said, inside=list(_methods(name, found)))
+
+
+def _methods(name: str, found: type) -> Iterator[tuple[str, str]]:
+    """Yield the heading and the text of each method and property, those of the class itself first."""
+    seen: set[str] = set()
+    for kind in found.__mro__:
+        for member, one in vars(kind).items():
+            if kind.__module__.startswith("outboxq") and member not in seen and _is_shown(name, member):
+                seen.add(member)
+                yield from _member(name, member, one)
+
+
+def _member(name: str, member: str, one: Any) -> Iterator[tuple[str, str]]:
+    called = f"{name}.{member}"
+    if isinstance(one, cached_property) and called in SUPPORTED:
+        for verb in SUPPORTED[called].split():
+            yield f"`{called}.{verb}()`", _described(f"{called}.{verb}", vars(one.func)[verb])
+    elif isinstance(one, property | cached_property):
+        if said := inspect.getdoc(one):
+            yield f"`{called}`", _prose(truth(said))
+    else:
+        function = one.__func__ if isinstance(one, classmethod | staticmethod) else one
+        if inspect.isfunction(inspect.unwrap(function)) and function.__doc__:
+            yield f"`{called}()`", _described(called, function)
+
+
+def _is_shown(name: str, member: str) -> bool:
+    if name in SUPPORTED and member not in SUPPORTED[name].split() and f"{name}.{member}" not in SUPPORTED:
+        return False
+    return not member.startswith("_") and member not in INTERNAL.get(name, "").split()
+
+
+def _described(name: str, function: Callable[..., Any], *, is_class: bool = False) -> str:
+    """Return a function's signature, its text, its parameters and what it raises."""
+    text, _, rest = inspect.cleandoc(function.__doc__ or "").partition("\nArgs:\n")
+    parts = [_called(name, function, is_class=is_class), _prose(text)]
+    if rest:
+        rows = [f"| `{one}` | {said} |" for one, said in arguments(function).items()]
+        parts += ["\n".join(["| parameter | |", "|---|---|", *rows]) + "\n"]
+        parts += map(_prose, re.split(r"\n(?=\S)", rest, maxsplit=1)[1:])
+    return "\n".join(filter(None, parts))
+
+
+def _called(name: str, function: Callable[..., Any], *, is_class: bool = False) -> str:
+    """Return the signature as a block of Python that is not executed."""
+    signature = inspect.signature(function)
+    given = list(signature.parameters.values())
+    if given and given[0].name in {"self", "cls", "store"}:
+        given = given[1:]
+    if name == "Outbox.worker":
+        given = [one for one in given if one.kind is not one.VAR_KEYWORD]
+    words, is_keyword = [], False
+    for one in given:
+        if one.kind is one.KEYWORD_ONLY and not is_keyword:
+            words.append("*")
+            is_keyword = True
+        is_keyword |= one.kind is one.VAR_POSITIONAL
+        words.append(_parameter(one))
+        following = given[given.index(one) + 1 :]
+        if one.kind is one.POSITIONAL_ONLY and not any(other.kind is one.POSITIONAL_ONLY for other in following):
+            words.append("/")
+    if name == "Outbox.worker":
+        words.append("**options")
+    returns = (
+        ""
+        if is_class or signature.return_annotation in {signature.empty, "None", None}
+        else _type(signature.return_annotation)
+    )
+    arrow = f" -> {returns}" if returns else ""
+    line = f"{name}({', '.join(words)}){arrow}"
+    if len(line) > WIDTH:
+        line = f"{name}(\n{indent(''.join(f'{word},{chr(10)}' for word in words), '    ')}){arrow}"
+    return f"```py\n{line}\n```\n"
+
+
+def _parameter(one: inspect.Parameter) -> str:
+    star = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+    kind = "" if one.annotation is one.empty else f": {_type(one.annotation)}"
+    if one.default is one.empty:
+        return f"{star}{one.name}{kind}"
+    return f"{star}{one.name}{kind}{' = ' if kind else '='}{_default(one.default)}"
+
+
+def _type(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__qualname__", str(annotation))
+    text = str(annotation) if "|" in str(annotation) else text
+    return re.sub(
+        r"\b(?:collections\.abc|datetime|builtins|typing|outboxq(?:\.\w+)+)\.",
         "",
-        "Records are frozen. Exceptions are in [the reference](reference.md#exceptions).",
-        "",
-        "| name | |",
-        "|---|---|",
-    ]
-    for name in sorted(outboxq.__all__):
-        one: Any = getattr(outboxq, name)
-        if not (inspect.isclass(one) and issubclass(one, outboxq.OutboxqError)):
-            lines.append(f"| `{name}` | {sentence(one, name)} |")
+        re.sub(r"^Final\[(.+)\]$", r"\1", text),
+    )
+
+
+def _default(default: object) -> str:
+    """Return a default value as a reader would write it; … where it is an internal object."""
+    if isinstance(default, timedelta):
+        return f"timedelta(seconds={default.total_seconds():g})"
+    if isinstance(default, Enum):
+        return f'"{default.value}"'
+    if isinstance(default, tuple):
+        return f"({', '.join(map(_default, default))}{',' if len(default) == 1 else ''})"
+    if type(default) in {str, int, float, bool, NoneType}:
+        return repr(default).replace("'", '"')
+    return "…"
+
+
+def _prose(text: str) -> str:
+    """Return a docstring as Markdown: each paragraph on one line; a code block stays as it is, without being executed."""
+    found = []
+    for paragraph in re.split(r"\n\s*\n", text.strip()):
+        if re.search(r"^(    |\* |- )", paragraph, re.MULTILINE):
+            found.append(paragraph.replace("``", "`"))
+        else:
+            found.append(" ".join(paragraph.split()).replace("``", "`"))
+    return "\n\n".join(filter(None, found)) + ("\n" if text.strip() else "")
+
+
+def _values(found: EnumType) -> str:
+    said = _texts(found)
+    lines = ["| value | |", "|---|---|"]
+    lines += [f'| `{found.__name__}.{one.name}` (`"{one.value}"`) | {said.get(one.name, "")} |' for one in found]
     return "\n".join(lines) + "\n"
 
 
-HEAD = """
-    # Objects
+def _record(found: Any) -> str:
+    """Return a table of a record's fields, those of the classes above it first."""
+    said: dict[str, str] = {}
+    for kind in reversed(found.__mro__):
+        if kind.__module__.startswith("outboxq"):
+            said |= _texts(kind)
+    rows = [one for one in fields(found) if not one.name.startswith("_")]
+    lines = ["| field | type | default | |", "|---|---|---|---|"]
+    lines += [
+        f"| `{one.name}` | `{_type(one.type)}` | {_field_default(one)} | {said.get(one.name, '')} |".replace(
+            f"`{_type(one.type)}`", f"`{_type(one.type)}`".replace("|", "\\|")
+        )
+        for one in rows
+    ]
+    return "\n".join(lines) + "\n"
 
-    The attributes and methods of the objects that an application works with, in a sentence each. `python -m tests.docs.objects` writes
-    this page from the code. `help(Outbox.batch)` prints the rest.
-"""
+
+def _field_default(one: Field[Any]) -> str:
+    if one.default is not MISSING:
+        return f"`{_default(one.default)}`"
+    return "" if one.default_factory is MISSING else "empty"
+
+
+def _texts(kind: type) -> dict[str, str]:
+    """Return the texts below the attributes in the body of a class."""
+    (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
+    assert isinstance(definition, ast.ClassDef)
+    found = {}
+    for node, below in zip(definition.body, [*definition.body[1:], None], strict=True):
+        target = node.target if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [None])[0]
+        is_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        if isinstance(target, ast.Name) and is_text and isinstance(below.value.value, str):
+            found[target.id] = markdown(below.value.value)
+    return found
+
+
+def _attributes(name: str, found: type) -> str:
+    """Return a table of the attributes that a context's `__init__` sets and describes."""
+    if name != "TaskContext":
+        return ""
+    rows = [f"| `{one}` | {kind} | {said} |" for one, kind, said in attributes_set(found)]
+    return "\n".join(["| attribute | type | |", "|---|---|---|", *rows]).replace("Final[", "").replace("]`", "`") + "\n"
+
+
+def attributes_set(found: type) -> list[tuple[str, str, str]]:
+    (definition,) = ast.parse(dedent(inspect.getsource(found))).body
+    assert isinstance(definition, ast.ClassDef)
+    inits = [node for node in definition.body if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+    return [one for init in inits for one in attributes(init)]
+
+
+def write() -> None:
+    for page in PAGES:
+        put_between(FOLDER / f"{page}.md", PART, part(page))
+
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    write()

@@ -14,7 +14,7 @@ from tests.postgres import NEWEST, PACKAGED
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "install.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-OF_DEVELOPERS = {"test", "lint", "types", "dev"}
+OF_DEVELOPERS = {"test", "lint", "site", "types", "dev"}
 """Extras for those who change outboxq; their page is the README."""
 
 EXTRAS = {

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 WORKFLOW = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-TOOLS = {"test", "lint", "types", "dev"}
+TOOLS = {"test", "lint", "site", "types", "dev"}
 """Extras of those who work on the package."""
 WITH_ANOTHER = {"opentelemetry-api", "django-tasks"}
 """Packages of which another one brings the newest release, or takes the place."""

@@ -1,0 +1,118 @@
+"""Write the proofs of docs/explanation/guarantees.md: python -m tests.docs.guarantees"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from outboxq.store.verify import CHECKS
+from tests.docs.tables import put_between
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proof:
+    """What attacks a promise: tests, and the checks of `outboxq verify` on a running system."""
+
+    tests: Sequence[str]
+    checks: Sequence[str] = ()
+
+
+PROOFS: Mapping[str, Proof] = {
+    "A committed task runs": Proof(
+        tests=(
+            "faults/test_campaign.py::test_nothing_is_lost_and_nothing_runs_twice_when_processes_die_and_the_database_is_away",
+            "contract/test_leases.py::test_wherever_a_worker_dies_the_task_ends_or_is_run_again",
+            "faults/test_server_crash.py::test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again",
+        ),
+        checks=("ready_without_entry", "running_without_lease", "events_without_task"),
+    ),
+    "A claim has one holder and one outcome": Proof(
+        tests=(
+            "contract/test_finish.py::test_who_lost_the_lease_changes_nothing_and_the_next_holder_is_not_disturbed",
+            "contract/test_finish.py::test_of_two_ends_at_once_one_wins",
+            "faults/test_processes.py::test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes",
+        ),
+        checks=("claimed_twice", "ended_twice", "end_without_claim", "recovered_early"),
+    ),
+    "A transactional task takes effect once": Proof(
+        tests=(
+            "contract/test_transactional.py::test_effects_are_exactly_once_among_random_failures",
+            "contract/test_transactional.py::test_a_commit_whose_answer_is_lost_completes_once",
+            "contract/test_transactional.py::test_who_loses_the_lease_while_it_runs_changes_nothing",
+        ),
+    ),
+    "Tasks with one partition key run in order": Proof(
+        tests=(
+            "contract/test_keys.py::test_two_workers_never_have_one_key",
+            "contract/test_keys_model.py::test_a_key_is_claimed_as_the_model_says",
+            "contract/test_keys.py::test_a_recovered_task_stays_the_head_of_its_key",
+        ),
+        checks=("key_running_twice", "key_claimed_twice", "position_taken_twice"),
+    ),
+    "Every change is recorded": Proof(
+        tests=(
+            "contract/test_replay.py::test_the_state_at_every_moment_is_the_row_as_it_stood_then",
+            "contract/test_finish.py::test_an_end_whose_event_is_refused_did_not_happen",
+        ),
+        checks=("status_differs_from_events", "counters_differ_from_events", "birth_not_recorded_once"),
+    ),
+    "A due task is noticed": Proof(
+        tests=(
+            "contract/test_distributor.py::test_no_wake_up_is_lost_in_60_rounds",
+            "contract/test_distributor.py::test_what_is_committed_between_the_claim_and_the_wait_is_not_missed",
+            "faults/test_listener.py::test_what_was_committed_while_it_could_not_listen_is_found_once_it_does",
+        ),
+        checks=("claimed_early",),
+    ),
+    "An idempotency key creates one task": Proof(
+        tests=(
+            "contract/test_idempotency.py::test_of_two_concurrent_transactions_with_the_same_key_the_second_waits_and_is_not_aborted",
+            "contract/test_idempotency.py::test_of_fifty_callers_with_few_keys_exactly_one_task_remains_for_each_key_anyone_committed",
+        ),
+        checks=("key_lost", "key_differs_from_birth"),
+    ),
+    "A completed step is not called again": Proof(
+        tests=(
+            "faults/test_steps.py::test_a_task_killed_between_any_two_statements_of_its_steps_calls_no_completed_step_again",
+            "faults/test_steps.py::test_a_long_task_killed_at_every_point_calls_no_completed_step_again",
+        ),
+        checks=("step_lost",),
+    ),
+    "A batch enqueues its follow-up once": Proof(
+        tests=(
+            "contract/test_batch_races.py::test_ends_at_the_same_moment_enqueue_what_follows_once",
+            "contract/test_batch_races.py::test_a_task_is_added_while_the_last_one_ends",
+        ),
+        checks=("batch_counts_differ", "batch_lost"),
+    ),
+    "A tick becomes at most one task": Proof(
+        tests=(
+            "contract/test_planting.py::test_two_planters_at_once_make_one_task_of_a_tick",
+            "contract/test_planting.py::test_planters_at_once_with_a_pause_between_them",
+        ),
+        checks=("task_without_tick", "tick_differs_from_task"),
+    ),
+}
+"""The promises, in the order of the page, each with what attacks it."""
+
+
+def proofs() -> str:
+    """Return a list for each promise: the tests, and the checks with their meanings."""
+    lines = []
+    for promise, proof in PROOFS.items():
+        lines += [f"### {promise}", ""]
+        for test in proof.tests:
+            file, _, name = test.partition("::")
+            sentence = name.removeprefix("test_").replace("_", " ")
+            lines.append(f"* Test: {sentence} (`tests/{file}`)")
+        lines += [f"* `outboxq verify`, `{name}`: {CHECKS[name].meaning}" for name in proof.checks]
+        lines.append("")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    put_between(PAGE, "proofs", proofs())

@@ -1,0 +1,25 @@
+"""The proofs on the page about guarantees exist, and each promise of its table has some."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.guarantees import PAGE, PROOFS, ROOT, proofs
+from tests.docs.tables import between
+
+
+def test_the_proofs_are_those_of_the_tests_and_of_verify():
+    assert between(PAGE, "proofs") == proofs(), "run: python -m tests.docs.guarantees"
+
+
+def test_each_promise_of_the_table_has_proofs():
+    promises = re.findall(r"^\| \*\*(.+?)\*\*", PAGE.read_text(), re.MULTILINE)
+    assert [one.removesuffix(".") for one in promises] == list(PROOFS)
+
+
+@pytest.mark.parametrize("test", [test for proof in PROOFS.values() for test in proof.tests])
+def test_a_test_that_is_named_exists(test):
+    file, _, name = test.partition("::")
+    assert re.search(rf"^def {name}\(", (ROOT / "tests" / file).read_text(), re.MULTILINE)

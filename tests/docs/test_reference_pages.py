@@ -1,0 +1,96 @@
+"""The pages of docs/reference are what the code says, and every public name has its place on them."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+
+import pytest
+
+import outboxq
+from outboxq import testing
+from outboxq.cli import main
+from outboxq.errors import InvalidTransition, LeaseLost
+from outboxq.model import TaskStatus
+from tests.contract.test_states import ACTIONS, brought_to
+from tests.docs import lists, objects
+from tests.docs.tables import between
+from website import pictures
+
+MADE_UP = {"error"}
+"""A key that `ACTIONS` gives to every end, also to those that never have it."""
+
+
+@pytest.mark.parametrize("page", objects.PAGES)
+def test_a_page_of_objects_is_what_the_code_says(page):
+    written = between(objects.FOLDER / f"{page}.md", objects.PART)
+    assert written == objects.part(page), "run: python -m tests.docs.objects"
+
+
+@pytest.mark.parametrize("page", lists.PAGES)
+def test_a_page_that_is_a_list_is_what_the_code_says(page):
+    assert between(lists.FOLDER / f"{page}.md", "list") == lists.PAGES[page](), "run: python -m tests.docs.lists"
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_picture_is_what_the_code_draws(name):
+    assert (pictures.FOLDER / name).read_text() == pictures.PICTURES[name](), "run: python -m website.pictures"
+
+
+def test_every_public_name_has_one_place():
+    """An exception is on the page of the exceptions, and may be on another one too."""
+    placed = [name for page in objects.PAGES for name in objects.names_of(page)]
+    assert len(placed) == len(set(placed))
+    public = {*outboxq.__all__, *testing.__all__}
+    raised = {name for name in outboxq.__all__ if lists.is_error(getattr(outboxq, name))}
+    assert public - {*placed} == raised
+    assert {*objects.BY_NAME} - raised == {*placed}
+
+
+def test_every_public_name_says_what_it_is():
+    without = [name for name in outboxq.__all__ if not inspect.getdoc(getattr(outboxq, name))]
+    assert without == []
+
+
+@pytest.mark.parametrize("names", [objects.SUPPORTED, objects.INTERNAL], ids=["supported", "internal"])
+def test_a_name_that_is_set_apart_exists(names):
+    """A list of names that nothing has any more would hide a later name."""
+    for owner, members in names.items():
+        kind, _, noun = owner.partition(".")
+        found = objects.BY_NAME.get(owner) or getattr(objects.BY_NAME[kind], noun).func
+        known = {*dir(found), *(one for base in found.__mro__ for one in getattr(base, "__annotations__", ()))}
+        if owner != "TaskContext":  # its names are checked in test_reference_page.py
+            assert set(members.split()) - known == set(), owner
+
+
+def test_every_command_and_option_is_there():
+    text = (lists.FOLDER / "commands.md").read_text()
+    for name, command in lists.visible(main, "outboxq"):
+        _, _, after = text.partition(f"\n## {name}\n")
+        section, _, _ = after.partition("\n## ")
+        options = {name for one in command.params for name in one.opts if name.startswith("--") and not one.hidden}
+        assert {name for name in options - {"--help"} if f"`{name}" not in section} == set(), name
+
+
+def test_every_table_and_column_is_there():
+    text = (lists.FOLDER / "tables.md").read_text()
+    for table in lists.tasks.metadata.sorted_tables:
+        _, _, after = text.partition(f"\n## {table.name}\n")
+        section, _, _ = after.partition("\n## ")
+        assert [column.name for column in table.columns if f"| `{column.name}`" not in section] == []
+
+
+@pytest.mark.parametrize("status", TaskStatus)
+def test_the_data_of_an_event_has_no_other_keys(database, status):
+    for number, act in enumerate(ACTIONS.values()):
+        claim = brought_to(database, status, f"{status}-{number}")
+        with suppress(InvalidTransition, LeaseLost):
+            act(database, claim)
+        for event in database.frozen.history(claim.id):
+            unknown = event.event_data.keys() - {*lists.EVENT_DATA[event.event_type].split()} - MADE_UP
+            assert not unknown, f"{event.event_type}: {unknown}"
+
+
+def test_every_exception_names_calls_that_exist():
+    found = {call for kind in lists.tree(outboxq.OutboxqError) for call in lists.raisers(kind.__name__)}
+    assert len(found) > 30

@@ -1,0 +1,77 @@
+"""The site has every page, each link in it leads somewhere, and it loads nothing from another host."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from tests.docs.test_readme import DOCS
+from website import links, stage
+from website.build import build
+from website.navigation import NAVIGATION, sections
+
+
+@pytest.mark.apart
+@pytest.mark.current  # Zensical is installed in one version only
+def test_the_site_is_built_strictly_with_a_text_beside_each_page(tmp_path):
+    build(tmp_path / "site")
+    site = tmp_path / "site"
+    texts = {path.relative_to(site) for path in site.rglob("*.md")}
+    assert len(texts) == len(stage.pages())
+    assert [text for text in texts if not (site / text.with_suffix(".html")).is_file()] == []
+    listed = re.findall(r"^- \[.+\]\((.+)\)$", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert {Path(text) for text in listed} == texts
+    assert 'href="./worker.md"' in (site / "worker.html").read_text()
+    assert "lease" in (site / "search.json").read_text()
+
+
+def test_each_page_is_in_one_section():
+    titles = stage.pages()
+    listed = [page for _, pages in sections(titles) for page in pages]
+    assert sorted(listed) == sorted(titles)
+    assert len(NAVIGATION) <= 8
+
+
+def test_a_page_that_no_section_covers_is_refused():
+    with pytest.raises(LookupError, match=r"lacks LOST\.md"):
+        list(sections({**stage.pages(), PurePosixPath("LOST.md"): "Lost"}))
+
+
+def test_links_follow_their_pages_and_code_is_left_alone():
+    page = PurePosixPath("docs/README.md")
+    text = "[a](worker.md#leases) [b](../README.md) [c](#here) [d](https://example.org/)\n```\n[e](worker.md)\n```\n"
+    named: list[PurePosixPath] = []
+    assert stage.relinked(text, page, named.append) == text.replace("../README.md", "index.md")
+    assert named == [PurePosixPath("docs/worker.md"), PurePosixPath("README.md")]
+    moved = stage.relinked("[x](../pyproject.toml)", PurePosixPath("docs/README.md"), named.append)
+    assert moved == "[x](files/pyproject.toml.txt)"
+    with pytest.raises(LookupError, match="is not a file"):
+        stage.relinked("[x](nowhere.md)", page, named.append)
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ('<a href="b.html#there">', None),
+        ('<a href="/b.html">', None),
+        ('<a href="https://example.org/">', None),
+        ('<a href="c.html">', "a.html links to c.html, which does not exist."),
+        ('<a href="b.html#nowhere">', "a.html links to b.html#nowhere, and the page has no such anchor."),
+        ('<a href="#nowhere">', "a.html links to #nowhere, and the page has no such anchor."),
+        ('<script src="https://example.org/x.js">', "a.html loads https://example.org/x.js from another host."),
+        ('<link rel="stylesheet" href="//example.org/x.css">', "a.html loads //example.org/x.css from another host."),
+    ],
+)
+def test_a_broken_link_is_found(tmp_path, body, complaint):
+    (tmp_path / "a.html").write_text(body)
+    (tmp_path / "b.html").write_text('<h2 id="there">There</h2>')
+    assert list(links.broken(tmp_path)) == ([complaint] if complaint else [])
+
+
+def test_the_pages_use_only_plain_marks():
+    """Sphinx can read the same pages: without attributes in braces, macros or HTML apart from comments and line breaks."""
+    prose = re.sub(r"```.*?```|`[^`\n]*`", "", DOCS, flags=re.DOTALL)
+    assert re.findall(r"\{[:%{#.].*?\}", prose) == []
+    assert set(re.findall(r"<(?!https?:)(\w+)", prose)) <= {"br"}

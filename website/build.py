@@ -1,0 +1,62 @@
+"""Build the site: stage the pages, run Zensical, put the Markdown beside the HTML, and check every link."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+
+from .links import broken
+from .navigation import sections
+from .stage import ROOT, navigation, pages, place, stage
+
+HERE = Path(__file__).parent
+SUMMARY = (
+    "outboxq is a transactional outbox and task queue for synchronous Python. Tasks are stored in your own database."
+)
+
+
+def build(target: Path) -> None:
+    """Write the site to the folder `target`. Raises SystemExit with the reasons if the site is not faultless."""
+    titles = pages()
+    order = list(sections(titles))
+    with TemporaryDirectory() as folder:
+        source = Path(folder).resolve()
+        stage(source / "docs")
+        shutil.copyfile(HERE / "site.css", source / "docs" / "site.css")
+        shutil.copytree(HERE / "overrides", source / "overrides")
+        head, table, rest = (HERE / "zensical.toml").read_text().partition("[project]\n")
+        (source / "zensical.toml").write_text(f"{head}{table}{navigation(iter(order), titles)}\n{rest}")
+        _run_zensical(source)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source / "site", target)
+        for page in titles:
+            shutil.copyfile(source / "docs" / place(page), target / place(page))
+    (target / "llms.txt").write_text(llms_txt(order, titles))
+    if complaints := list(broken(target.resolve())):
+        raise SystemExit("\n".join(complaints))
+
+
+def _run_zensical(source: Path) -> None:
+    """Run Zensical strictly: it fails on a warning."""
+    command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(source / "zensical.toml")]
+    done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode != 0:
+        said, _, _ = re.sub(r"\x1b\[[\d;]*m", "", done.stdout).partition("Traceback")
+        raise SystemExit(f"Zensical could not build the site:\n{said}")
+
+
+def llms_txt(order: Sequence[tuple[str, Sequence[PurePosixPath]]], titles: dict[PurePosixPath, str]) -> str:
+    """Return the index of the Markdown pages, in the form that llmstxt.org describes."""
+    lines = ["# outboxq", "", f"> {SUMMARY}"]
+    for section, paths in order:
+        lines += ["", f"## {section}", "", *(f"- [{titles[path]}]({place(path)})" for path in paths)]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    build(ROOT / "build" / "site" if len(sys.argv) == 1 else Path(sys.argv[1]))
