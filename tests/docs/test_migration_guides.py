@@ -1,8 +1,8 @@
 """What the migration guides say of outboxq is true: their examples run, and each name, option and command of their tables exists.
 And the index of the documentation is complete.
 
-from-celery.md and from-procrastinate.md are guides as test_guides.py runs them; from-django-tasks-db.md is a Django project,
-made and run here in a process of its own. What the guides say of the other libraries was compared with the versions they name.
+from-celery.md, from-procrastinate.md and the pages in docs/migrating are guides as test_guides.py runs them;
+from-django-tasks-db.md is a Django project, made and run here in a process of its own. What the guides say of the other libraries was compared with the versions they name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.docs.equivalents import cells, check
 pytestmark = pytest.mark.in_turn
 
 ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs").glob("from-*.md"))
+GUIDES = sorted([*(ROOT / "docs").glob("from-*.md"), *(ROOT / "docs" / "migrating").glob("*.md")])
 DJANGO = ROOT / "docs" / "from-django-tasks-db.md"
 PROJECT = Path(__file__).with_name("django_project.py")
 

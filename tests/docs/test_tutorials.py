@@ -1,0 +1,184 @@
+"""The tutorials of the frameworks, as their readers follow them: flask.md, django.md, fastapi.md and fastapi-async.md in docs/tutorials.
+
+Each file of a page is written, each command is run in a process of its own, in the order of the page. What follows `  # ` is a
+part of what the command prints. A request of curl goes through the framework's test client. The other tutorials, the recipes
+and most how-tos are guides of one module: test_guides.py runs them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from sqlalchemy.engine import make_url
+
+from tests import forked
+from tests.docs.test_django_page import databases
+from tests.forked import ROOT
+
+pytestmark = pytest.mark.in_turn
+
+TUTORIALS = ROOT / "docs" / "tutorials"
+FENCE = re.compile(r"^```(python|ini|sh)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+WORDS = {"docs/tutorials": 1500, "docs/how-to": 700}
+"""The most words of a page."""
+
+FLASK = """
+import sys
+from app import create_app
+app = create_app()
+form = "application/x-www-form-urlencoded"
+print(app.test_client().post(sys.argv[1], data=sys.argv[2], content_type=form).get_data(as_text=True))
+from app import db
+with app.app_context():
+    db.engine.dispose()
+"""
+DJANGO = """
+import os, sys
+os.environ["DJANGO_SETTINGS_MODULE"] = "project.settings"
+import django
+django.setup()
+from django.test import Client
+form = "application/x-www-form-urlencoded"
+print(Client(SERVER_NAME="localhost").post(sys.argv[1], sys.argv[2], content_type=form).content.decode())
+"""
+ASGI = """
+import asyncio, sys
+import httpx
+import app
+async def post():
+    transport = httpx.ASGITransport(app.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
+        print((await client.post(sys.argv[1])).text)
+    if hasattr(app, "sessions") and hasattr(app.sessions.kw["bind"], "sync_engine"):
+        await app.sessions.kw["bind"].dispose()
+    app.engine.dispose()
+asyncio.run(post())
+"""
+"""Programs that send what curl would send: path and form are their arguments."""
+
+ADMITTED = ("-W", "ignore:Using `httpx` with")
+"""Starlette's TestClient prefers httpx2, which the page installs and this environment lacks."""
+
+
+class Reader:
+    """Somebody who does what the page says."""
+
+    def __init__(self, directory: Path, client: str, **replaced: str) -> None:
+        self.directory, self._client, self._replaced = directory, client, replaced
+        environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
+        self._environment = {**environment, "PYTHONPATH": f"{ROOT}:{directory}", "NO_COLOR": "1", "PYTEST_ADDOPTS": ""}
+
+    def follow(self, page: Path, *, skip: str = "") -> None:
+        for language, source in FENCE.findall(page.read_text()):
+            if language == "sh":
+                for line in source.splitlines():
+                    self._type(line)
+            elif not skip or not source.startswith(f"# {skip}\n"):
+                self._write(source)
+
+    def _write(self, source: str) -> None:
+        """Put the file where its first line says, after what is there if it is the settings."""
+        name = re.match(r"# (\S+\.(?:py|ini))\n", source)
+        assert name, f"a block of a tutorial begins with the file's name: {source[:40]}"
+        for old, new in self._replaced.items():
+            source = source.replace(old, new)
+        file = self.directory / name[1]
+        file.write_text((file.read_text() if file.name == "settings.py" else "") + source)
+
+    def _type(self, line: str) -> None:
+        told, _, prints = line.partition("  # ")
+        program, *words = shlex.split(told)
+        if program == "curl":
+            form = "&".join(words[at + 1] for at, word in enumerate(words) if word == "-d")
+            self._run(["-c", self._client, re.sub(r"^https?://[^/]+", "", words[-1]), form], line, prints)
+        elif program == "python":
+            self._run(words, line, prints)
+        else:
+            self._run(["-m", {"django-admin": "django"}.get(program, program), *words], line, prints)
+
+    def _run(self, words: list[str], line: str, prints: str) -> None:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        command, directory = [*forked.PYTHON, *ADMITTED, *words], self.directory
+        done = forked.run(
+            command, warm=forked.FRAMEWORKS, cwd=directory, env=self._environment, **streams, text=True, timeout=240
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}"
+        assert prints in done.stdout, f"{line}\n{done.stdout}"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "shop").mkdir()
+    return tmp_path / "shop"
+
+
+@pytest.fixture
+def url(database) -> str:
+    return make_url(database.url).render_as_string(hide_password=False)
+
+
+def sqlite_for(database, directory: Path, url: str) -> str:
+    """The address that the page's SQLite file stands for."""
+    return f"sqlite:///{directory}/shop.db" if database.name == "sqlite" else url
+
+
+def drop(database) -> None:
+    """What the reader has made beside outboxq's tables."""
+    if database.name == "postgresql":
+        database.run("DROP TABLE IF EXISTS orders")
+
+
+@pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16
+def test_the_first_task_in_flask(database, url, directory):
+    address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
+    Reader(directory, FLASK, **address).follow(TUTORIALS / "flask.md")
+    drop(database)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_the_first_task_in_django(kind, request, directory):
+    """With databases of its own: the page migrates them."""
+    replaced = {}
+    if kind == "postgresql":
+        default = databases(request.getfixturevalue("postgresql_url"))["default"]
+        line = 'DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE"}'
+        replaced = {line: f"DATABASES = {{'default': {default!r}}}"}
+    Reader(directory, DJANGO, **replaced).follow(TUTORIALS / "django.md")
+
+
+def test_the_first_task_in_fastapi(database, url, directory):
+    address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
+    Reader(directory, ASGI, **address).follow(TUTORIALS / "fastapi.md")
+    drop(database)
+
+
+def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
+    page = TUTORIALS / "fastapi-async.md"
+    if database.name == "postgresql":
+        address = {'"postgresql+psycopg://shop@localhost/shop"': repr(url)}
+        Reader(directory, ASGI, **address).follow(page, skip="sqlite_app.py")
+        drop(database)
+    else:  # the form for SQLite, with the page's commands
+        [source] = [source for _, source in FENCE.findall(page.read_text()) if source.startswith("# sqlite_app.py\n")]
+        reader = Reader(directory, ASGI)
+        (directory / "app.py").write_text(source)
+        for line in (
+            "python -c 'import app; app.Base.metadata.create_all(app.engine)'",
+            "outboxq upgrade app:outbox",
+            'curl -X POST "http://127.0.0.1:8000/orders?cents=995"  # "order":1',
+            "outboxq worker app:outbox --burst",
+            "outboxq task list --app app:outbox  # Completed",
+        ):
+            reader._type(line)
+
+
+@pytest.mark.parametrize("folder", WORDS)
+def test_no_page_is_too_long(folder):
+    words = {page.name: len(page.read_text().split()) for page in (ROOT / folder).glob("*.md")}
+    assert words
+    assert {name: count for name, count in words.items() if count > WORDS[folder]} == {}
