@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import click
 from sqlalchemy import Column
@@ -17,7 +18,7 @@ import outboxq
 from outboxq import errors, testing
 from outboxq.cli import main
 from outboxq.database import tables
-from outboxq.database.tables import tasks, workflows
+from outboxq.database.tables import tasks
 from outboxq.database.typed_table import TypedColumns
 from outboxq.model import ENDS_CLAIM, STATUS_AFTER, EventType
 from tests.docs import objects
@@ -187,7 +188,7 @@ def entities() -> str:
 def declaring(name: str) -> type[TypedColumns]:
     """Return the class that declares the columns of a table."""
     wanted = name.title().replace("_", "") + "Columns"
-    modules = (tables.statistics, tasks, workflows)
+    modules = [one for one in vars(tables).values() if isinstance(one, ModuleType)]
     return next(getattr(module, wanted) for module in modules if hasattr(module, wanted))
 
 

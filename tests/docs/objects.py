@@ -43,7 +43,7 @@ BY_NAME: Mapping[str, Any] = {
 
 PAGES: Mapping[str, str] = {
     "outbox": "Outbox configure_sqlite Emitted Subscription Integration",
-    "task": "Task BoundTask TaskCall Handle OnConflict OnDeadLetter TimeoutAction",
+    "task": "Task ContextTask BoundTask TaskCall Handle OnConflict OnDeadLetter TimeoutAction",
     "context": "TaskContext TaskTimeout",
     "retry": "RetryPolicy Retry Snooze Cancel",
     "worker": "Worker|Worker options|WorkDistributor|PostgresDistributor|SqliteDistributor|create_work_distributor",
@@ -72,6 +72,7 @@ SUPPORTED: Mapping[str, str] = {
     "Store.time_partitions": "make drop_before layout",
     "Worker": "run start stop request_stop is_healthy has_stopped health handled running",
     "Clock": "advance set reset",
+    "ContextTask": "",
     "TaskCall": "",
 }
 """Where a class has more public names than applications may rely on: the supported ones."""
@@ -293,8 +294,8 @@ def _texts(kind: type) -> dict[str, str]:
 
 
 def _attributes(name: str, found: type) -> str:
-    """Return a table of the attributes that a context's `__init__` sets and describes."""
-    if name != "TaskContext":
+    """Return a table of the attributes that the `__init__` of a context, a task or a harness sets and describes."""
+    if name not in {"Harness", "Task", "TaskContext"}:
         return ""
     rows = [f"| `{one}` | {kind} | {said} |" for one, kind, said in attributes_set(found)]
     return "\n".join(["| attribute | type | |", "|---|---|---|", *rows]).replace("Final[", "").replace("]`", "`") + "\n"

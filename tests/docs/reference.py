@@ -168,15 +168,15 @@ def truth(said: str) -> str:
 
 
 def attributes(init: ast.FunctionDef) -> Iterator[tuple[str, str, str]]:
-    """Attributes that `__init__` sets, with the text that stands below each."""
+    """Attributes that `__init__` sets, if there is a text below them, with that text."""
     annotated = {one.arg: one.annotation for one in (*init.args.args, *init.args.kwonlyargs)}
     for node, below in zip(init.body, [*init.body[1:], None], strict=True):
         if not isinstance(node, ast.Assign | ast.AnnAssign):
             continue
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Attribute) and not target.attr.startswith("_") and target.attr not in NOT_OF_HANDLERS:
-            assert isinstance(below, ast.Expr), f"{target.attr} has no text below it"
-            assert isinstance(below.value, ast.Constant)
+        has_text = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        is_public = isinstance(target, ast.Attribute) and not target.attr.startswith("_")
+        if has_text and is_public and target.attr not in NOT_OF_HANDLERS:
             kind = node.annotation if isinstance(node, ast.AnnAssign) else annotated[target.attr]
             yield target.attr, f"`{ast.unparse(kind)}`".replace(" | ", "` or `"), markdown(str(below.value.value))
 
