@@ -78,6 +78,8 @@ _cells = attrgetter(*_PATHS)
 _OF_SOME = ("pipeline_execution_id", "partition_key", "topic", "expires_at", "expires_seconds")
 PLAIN_TASK: Columns = {name: kind for name, kind in NEW_TASK.items() if name not in _OF_SOME}
 """The columns of a new task that is alone: it has no key, topic, expiry, pipeline or idempotency key."""
+OWN = ("id", "args", "headers")
+"""The columns in which tasks with the same options differ."""
 _is_of_some = attrgetter(
     *(_FIELDS[list(NEW_TASK).index(name)] for name in _OF_SOME), "concurrency_key", "idempotency_key"
 )
@@ -121,8 +123,8 @@ def is_plain(task: NewTask) -> bool:
 
 
 def plain_columns(task: NewTask) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK`, by name, as far as they come from options."""
-    columns = dict(zip(PLAIN_TASK, _plain_cells(task), strict=True))
+    """Return the columns of `PLAIN_TASK` but `OWN`, by name."""
+    columns = {name: cell for name, cell in zip(PLAIN_TASK, _plain_cells(task), strict=True) if name not in OWN}
     for name in _PLAIN_SPANS:
         if (span := columns[name]) is not None:
             columns[name] = span.total_seconds()
@@ -130,7 +132,7 @@ def plain_columns(task: NewTask) -> dict[str, Any]:
 
 
 def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK`, these `columns` among them, with the values of every statement."""
+    """Return the columns of `PLAIN_TASK`, where `columns` are known, with the values of every statement."""
     row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
         row["available_at"] = now + task.delay  # the clock is Python's

@@ -28,6 +28,7 @@ from ..arguments import aware
 from ..task_rows import (
     CONSTANT_COLUMNS,
     NEW_TASK,
+    OWN,
     PLAIN_TASK,
     alike_rows,
     event,
@@ -221,14 +222,13 @@ def _are_texts(values: Sequence[str]) -> bool:
         return False
 
 
-_OWN = ("id", "args", "headers")
 _FIELDS = [one.name for one in fields(NewTask)]
-_shared = attrgetter(*(name for name in _FIELDS if name not in _OWN))
+_shared = attrgetter(*(name for name in _FIELDS if name not in OWN))
 _shared_in_batch = attrgetter(*(name for name in _FIELDS if name not in {"id", "args"}))
 
 
 def _check_own(task: NewTask, what: str = "") -> None:
-    """Raise InvalidArgument for a field of `_OWN`."""
+    """Raise InvalidArgument for a field of `OWN`."""
     if not is_text(task.args):
         raise InvalidArgument(f"args of {_named(task, what)} must be text without NUL or lone surrogates")
     if not (task.headers is None or is_text(task.headers)):
