@@ -80,7 +80,8 @@ def without_request(app: Any) -> Iterator[None]:
     from flask import globals as current
     from flask import has_request_context
 
-    pushed = current.request_ctx._get_current_object() if has_request_context() else None  # noqa: SLF001
+    proxy: Any = current.request_ctx
+    pushed = proxy._get_current_object() if has_request_context() else None  # noqa: SLF001
     if pushed is not None:
         pushed.pop()
     try:

@@ -159,6 +159,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks):
         if not isinstance(database, str | URL | Engine):
             raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
+            if database.dialect.is_async:
+                raise ConfigurationError(
+                    "this is the sync_engine of an AsyncEngine, which only works on its event loop; give the Outbox an engine of its own: "
+                    "create_engine('postgresql+psycopg://…')"
+                )
             dialect_for(database.dialect.name, schema=self.schema)
         else:
             url = parse_url(database)

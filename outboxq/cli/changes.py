@@ -27,7 +27,7 @@ from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
-from .parameters import TASK_ID, Add, Read, stacked
+from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, stacked
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -304,8 +304,8 @@ def _limit(total: int | Exactly | Count | None) -> int | None:
 _TARGETS = {
     Noun.TASK: click.argument("target", metavar="TASK_ID", type=TASK_ID),
     Noun.BATCH: click.argument("target", metavar="BATCH_ID", type=click.UUID),
-    Noun.QUEUE: click.argument("target", metavar="NAME"),
-    Noun.SCHEDULE: click.argument("target", metavar="NAME"),
+    Noun.QUEUE: click.argument("target", metavar="NAME", type=QUEUE),
+    Noun.SCHEDULE: click.argument("target", metavar="NAME", type=SCHEDULE),
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 from uuid import UUID
 
 import click
@@ -17,7 +18,7 @@ import click
 from .. import errors
 from ..model import forks
 from ..model.display import as_json
-from ..model.wording import plain, short
+from ..model.wording import grouped, plain, short
 from ..operating.reading import read_span
 from .groups import Group, Terminated, ending_on_signals, exit_code
 
@@ -52,6 +53,8 @@ _LONGEST_STATEMENT = timedelta(hours=1)
 _LEAST = 12
 """Width in characters below which a text column is not wrapped."""
 _GAP = 2
+_COUNT = re.compile(r"[0-9]+\+?")
+"""Matches a count as tables have it: a whole number, with a + if there are more."""
 
 
 @contextmanager
@@ -170,7 +173,8 @@ def drawn(
     lines = Table(box=None, pad_edge=False)
     for column in columns:
         least = column.least if column.is_whole else None
-        lines.add_column(column.head, no_wrap=column.is_whole, min_width=least, overflow="fold")
+        side: Literal["left", "right"] = "right" if column.is_number else "left"
+        lines.add_column(column.head, justify=side, no_wrap=column.is_whole, min_width=least, overflow="fold")
     for cells in zip(*(column.cells for column in columns), strict=True):
         lines.add_row(*cells)
     return lines
@@ -182,10 +186,21 @@ class _Column:
         is_time = any(issubclass(kind, datetime) for kind in kinds)
         self.name = name
         self.head = plain(f"{name} UTC" if is_time else name)  # it may be the name of a queue
-        self.cells = [plain(short(value) if isinstance(value, datetime) else value) for value in values]
+        texts = [str(value) for value in values if value is not None]
+        is_count = int in kinds or any(text.endswith("+") for text in texts)
+        self.is_number = is_count and kinds <= {int, str} and all(map(_COUNT.fullmatch, texts))
+        self.cells = [self._cell(value) for value in values]
         self.is_whole = is_id or is_time or any(issubclass(kind, UUID) for kind in kinds)
         longest = max(len(text) for text in (self.head, *self.cells))
         self.least = longest if self.is_whole else min(longest, _LEAST)
+
+    def _cell(self, value: object) -> str:
+        if isinstance(value, datetime):
+            return short(value)
+        if self.is_number and value is not None:
+            digits, plus, _ = str(value).partition("+")
+            return f"{grouped(int(digits))}{plus}"
+        return plain(value)
 
 
 def in_utc(moment: datetime | None) -> datetime | str | None:

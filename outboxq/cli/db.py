@@ -178,7 +178,7 @@ def grants(
     NAME is the role. Connect as the owner of the tables.
 
     \b
-    producer  enqueues tasks; add --with for emit, idempotency, replace, results, batches
+    producer  enqueues tasks; add --with for emit, batches and the like
     worker    runs tasks; grant producer too if its tasks enqueue others
     viewer    reads: status, task list, verify
     operator  reads and changes: task cancel, failed redrive, prune

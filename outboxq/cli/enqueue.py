@@ -17,7 +17,7 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, choice_option, json_reader, number_option, span_option, stacked
+from .parameters import INSTANT, QUEUE, TASK_NAME, choice_option, json_reader, number_option, span_option, stacked
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -60,7 +60,7 @@ class OfTask(click.Command):
 
 
 @click.command(cls=OfTask)
-@click.argument("place", metavar="TASK")
+@click.argument("place", metavar="TASK", type=TASK_NAME)
 @click.option(
     "--args",
     "arguments",
@@ -69,7 +69,7 @@ class OfTask(click.Command):
     metavar="JSON",
     help="Arguments of the task, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", help="Queue of the task. Default: as declared.")
+@click.option("-q", "--queue", type=QUEUE, help="Queue of the task. Default: as declared.")
 @number_option("--priority", help="Priority; higher first. Default: as declared.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span for which the idempotency key stays taken. Default: forever.")
@@ -206,7 +206,7 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 
 
 @subscription.command()
-@click.argument("names", nargs=-1, required=True, metavar="TASK…")
+@click.argument("names", nargs=-1, required=True, metavar="TASK…", type=TASK_NAME)
 @confirmation_options
 @database_options_after_ids
 def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:

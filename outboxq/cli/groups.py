@@ -11,6 +11,7 @@ import time
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from pkgutil import resolve_name
 from types import FrameType
 from typing import Any, Final, NamedTuple
@@ -128,6 +129,18 @@ class Group(click.Group):
             name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
             message = f"No such option {name!r} before a command; its options come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, with an example below its help."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None or isinstance(found, click.Group):
+            return found
+        from .examples import example_of
+
+        if (example := example_of(f"{ctx.command_path} {cmd_name}")) is not None:
+            found = copy(found)
+            found.epilog = "\n\n".join(filter(None, (example, found.epilog)))
+        return found
 
     def listed(self, ctx: click.Context) -> list[tuple[str, str]]:
         """Return the name and the sentence of each listed command."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..errors import InvalidArgument
 from ..model import TaskStatus
@@ -46,9 +47,11 @@ def json_reader(kind: str, example: str, types: type = object) -> Callable[..., 
 class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stubs, not at run time before 8.3
     """A click type whose values are parsed by a function that raises InvalidArgument for bad input."""
 
-    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, read: Callable[[str], Any], *, known: str | None = None) -> None:
+        """`known` is the kind of the names with which a shell completes the value."""
         self.name = name
         self._read = read
+        self._known = known
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):  # a default has already been parsed
@@ -57,6 +60,13 @@ class Read(click.ParamType):  # type: ignore[type-arg]  # generic in click's stu
             return self._read(value)
         except InvalidArgument as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        if self._known is None:
+            return super().shell_complete(ctx, param, incomplete)
+        from .completing import completions  # imports the store
+
+        return completions(self._known, ctx, incomplete)
 
 
 def _read_moment(text: str) -> timedelta | datetime:
@@ -90,7 +100,12 @@ def _read_group_id(text: str) -> str:
 
 _GROUP_DIGITS: Final = 16
 SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
-MOMENT, TASK_ID, GROUP_ID = Read("span|time", _read_moment), Read("id", _read_task_id), Read("id", _read_group_id)
+MOMENT, TASK_ID, GROUP_ID = (
+    Read("span|time", _read_moment),
+    Read("id", _read_task_id),
+    Read("id", _read_group_id, known="group"),
+)
+QUEUE, TASK_NAME, SCHEDULE = (Read("text", str, known=known) for known in ("queue", "task", "schedule"))
 
 Add = Callable[[C], C]
 """A decorator that adds options to a command."""
@@ -129,8 +144,8 @@ def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
     since = f"Only {noun} {happened} within this time span, e.g. 2h, or since this time."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."
     return (
-        click.option("-q", "--queue", help=f"Only {noun} in this queue."),
-        click.option("--task", help=f"Only {noun} with this task name."),
+        click.option("-q", "--queue", type=QUEUE, help=f"Only {noun} in this queue."),
+        click.option("--task", type=TASK_NAME, help=f"Only {noun} with this task name."),
         click.option("--topic", help=f"Only {noun} of this topic."),
         *more,
         click.option("--since", type=MOMENT, help=since),

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model.unknown_options import no_queue
-from ..model.wording import brief, plain, short
+from ..model.wording import brief, grouped, plain, rate_of, short
 from ..operating.verbs import Noun, Outcome
 from .changes import add_verbs
 from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
+from .parameters import QUEUE
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -49,7 +50,7 @@ def list_(store: Store) -> None:
 
 
 @click.command("show")
-@click.argument("name")
+@click.argument("name", type=QUEUE)
 @database_options
 def show_(store: Store, name: str) -> None:
     """Show the settings, counts and workers of a queue.
@@ -109,12 +110,12 @@ def cells(one: QueueSettings) -> tuple[object, ...]:
 
 def per_key(one: QueueSettings) -> str | None:
     """Return the limits per key in words; None if there are none."""
-    at_once = None if one.concurrency_per_key is None else f"{one.concurrency_per_key} at once"
+    at_once = None if one.concurrency_per_key is None else f"{grouped(one.concurrency_per_key)} at once"
     return ", ".join(filter(None, (at_once, _rate(one.rate_per_key)))) or None
 
 
 def _rate(rate: tuple[int, timedelta] | None) -> str | None:
-    return None if rate is None else f"{rate[0]} in {rate[1]}"
+    return None if rate is None else rate_of(rate)
 
 
 def counts(one: Statistics) -> dict[str, object]:

@@ -23,7 +23,7 @@ from .changes import Exactly, add_verbs, changed, confirmed, present_operator, r
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
-from .parameters import SPAN, Read, choice_option, json_reader, number_option, span_option
+from .parameters import QUEUE, SCHEDULE, SPAN, TASK_NAME, Read, choice_option, json_reader, number_option, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -89,7 +89,7 @@ def list_(store: Store) -> None:
 
 
 @schedule.command("show")
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @ticks_option
 @click.option("--show-args", is_flag=True, help="Also print the tasks' arguments.")
 @database_options
@@ -129,7 +129,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 
 @schedule.command()
 @click.argument("name")
-@click.argument("task")
+@click.argument("task", type=TASK_NAME)
 @click.argument("rule", type=RULE)
 @tz_option
 @click.option(
@@ -139,7 +139,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     metavar="JSON",
     help="Arguments of each task by name, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", help="Queue of the tasks.")
+@click.option("-q", "--queue", type=QUEUE, help="Queue of the tasks.")
 @number_option("--priority", help="Priority of the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts at each task.")
 @span_option("--timeout", help="Timeout of each task, e.g. 5m.")
@@ -191,7 +191,7 @@ def _put(store: Store, action: str, new: NewSchedule) -> Schedule:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @click.option("--dry-run", is_flag=True, help="Change nothing. Print the schedule.")
 @with_fields(*REMOVE.fields)
 @database_options
@@ -210,7 +210,7 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 
 
 @schedule.command()
-@click.argument("name")
+@click.argument("name", type=SCHEDULE)
 @click.option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
 @click.option("--to", "end", type=MOMENT, required=True, help="Time after the last tick.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")

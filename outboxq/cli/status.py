@@ -17,12 +17,12 @@ import click
 
 from ..errors import InvalidArgument
 from ..model.unknown_options import no_queue
-from ..model.wording import brief, plain, plural, short
+from ..model.wording import brief, grouped, plain, plural, rate_of, short
 from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import SPAN, Read, span_option
+from .parameters import QUEUE, SPAN, Read, span_option
 from .queues import number, with_plus
 
 if TYPE_CHECKING:
@@ -202,9 +202,9 @@ def _notes(one: Statistics) -> str | None:
     """Return a note about the queue's pause and limits; None if it has neither."""
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
-        notes.append(f"limit {one.concurrency} at a time")
+        notes.append(f"limit {grouped(one.concurrency)} at a time")
     if one.rate is not None:
-        notes.append(f"limit {one.rate[0]} in {brief(one.rate[1])}")
+        notes.append(f"limit {rate_of(one.rate)}")
     return ", ".join(notes) or None
 
 
@@ -396,7 +396,9 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_asks("waiting-batches", "batch_waits", "Check whether a batch or a chain waits for dead letters.")
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
-@click.option("-q", "--queue", "queues", multiple=True, help="Report only problems of this queue. May be repeated.")
+@click.option(
+    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems of this queue. May be repeated."
+)
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.

@@ -15,6 +15,7 @@ from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, writ
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
+from .parameters import QUEUE
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store
@@ -29,7 +30,7 @@ def workers() -> None:
 
 
 @workers.command("list")
-@click.option("-q", "--queue", help="Only workers that serve this queue.")
+@click.option("-q", "--queue", type=QUEUE, help="Only workers that serve this queue.")
 @click.option(
     "--all", "with_silent", is_flag=True, help="Include workers of the last week that ended, were killed or cut off."
 )

@@ -441,6 +441,7 @@ def _database_of(raw: object) -> str | None:
 
 def _django_connection(alias: str) -> Any:
     try:
+        from django.core.exceptions import ImproperlyConfigured
         from django.db import connections
         from django.utils.connection import ConnectionDoesNotExist
     except ImportError:
@@ -449,6 +450,10 @@ def _django_connection(alias: str) -> Any:
         return connections[alias]
     except ConnectionDoesNotExist:
         raise InvalidTarget(f"Django has no database {alias!r}; see DATABASES in the settings") from None
+    except ImproperlyConfigured:
+        raise InvalidTarget(
+            f"{alias!r} would be a Django database alias, but this process has no Django settings; pass a Session or a connection"
+        ) from None
 
 
 def refusal(using: object) -> str:

@@ -31,6 +31,11 @@ class SessionIntegration(Integration):
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
         """Raises ConfigurationError for a class or a sessionmaker, which create a new Session on each call."""
+        if type(session).__module__.startswith("sqlalchemy.ext.asyncio"):
+            raise ConfigurationError(
+                "session= takes a function that returns a Session, but this one returns an AsyncSession; leave session= out, and write "
+                "await async_session.run_sync(lambda s: task.using(s).enqueue(…))"
+            )
         if isinstance(session, sessionmaker) or (isinstance(session, type) and issubclass(session, Session)):
             raise ConfigurationError(f"session= {_ANEW}")
         self.session = session

@@ -18,9 +18,15 @@ def plural(number: int, one: str, many: str = "") -> str:
     return one if number == 1 else many or f"{one}s"
 
 
-def grouped(number: int, space: str = " ") -> str:
-    """Return the number with its digits in groups of three: 1 500."""
-    return f"{number:,}".replace(",", space)
+def grouped(number: int) -> str:
+    """Return the number with its digits in groups of three: 1,500."""
+    return f"{number:,}"
+
+
+def rate_of(limit: tuple[int, timedelta]) -> str:
+    """Return a limit on the starts per period: 2,000 in 1 min."""
+    number, period = limit
+    return f"{grouped(number)} in {span(period)}"
 
 
 def span(value: timedelta | float) -> str:
@@ -41,13 +47,13 @@ def span(value: timedelta | float) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in at most seven characters, for a column: 12ms, 1.5s, 5m, 2h, 3d."""
+    """Return a span of time in at most five characters, for a column: 12ms, 1.5s, 12s, 5m, 2h, 3d."""
     seconds = value.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
-    if seconds < 100:
+    if seconds < 9.95:
         return f"{seconds:.1f}s"
-    for unit, length in (("m", 60), ("h", 3600)):
+    for unit, length in (("s", 1), ("m", 60), ("h", 3600)):
         if seconds < 100 * length:
             return f"{seconds / length:.0f}{unit}"
     return f"{seconds / 86400:.0f}d"

@@ -138,12 +138,9 @@ def lately(value: datetime | None, now: datetime) -> Markup | str:
     return Markup('{} <span class="soft nowrap">{}</span>').format(clock(value, now), age(now - rough, now))
 
 
-def number(value: int | None) -> Markup | str:
-    """Return a whole number with thin spaces between groups of three digits. For None, the result is empty.
-
-    It is markup, because `plain_text` would escape the thin spaces.
-    """
-    return "" if value is None else Markup(grouped(value, "\N{NARROW NO-BREAK SPACE}"))  # noqa: S704
+def number(value: int | None) -> str:
+    """Return a whole number with its digits in groups of three. For None, the result is empty."""
+    return "" if value is None else grouped(value)
 
 
 def breakable(value: object) -> Markup:

@@ -295,7 +295,7 @@ def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back
     outboxq(database, "queue", "order", "mail", "oldest")
     assert cells(outboxq(database, "queue", "list")) == [
         whole,
-        ["mail", paused[1], "3", "100 in 0:01:00", "oldest", *none, ""],
+        ["mail", paused[1], "3", "100 in 1 min", "oldest", *none, ""],
     ]
     outboxq(database, "queue", "resume", "mail")
     outboxq(database, "queue", "order", "mail", "turns")

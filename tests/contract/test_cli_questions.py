@@ -295,7 +295,7 @@ def many_dead_letters(database, number: int) -> None:
         )
 
 
-STOPPED = "outboxq: stopped: 500 of 1 100 redriven; those are committed\n"
+STOPPED = "outboxq: stopped: 500 of 1,100 redriven; those are committed\n"
 
 
 def test_ctrl_c_in_a_long_redrive_says_how_far_it_came_and_that_stays(database, monkeypatch):

@@ -110,6 +110,24 @@ def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], 
     refused(kind, sentence, lambda: Outbox(url))
 
 
+def test_an_engine_or_a_session_of_asyncio() -> None:
+    engine = create_engine("sqlite:///nowhere.db")
+    engine.dialect.is_async = True  # as the engine inside an AsyncEngine has it, which needs greenlet
+    sentence = (
+        "this is the sync_engine of an AsyncEngine, which only works on its event loop; give the Outbox an engine of its own: "
+        "create_engine('postgresql+psycopg://…')"
+    )
+    refused(ConfigurationError, sentence, lambda: Outbox(engine))
+    sessions = type(
+        "async_sessionmaker", (), {"__module__": "sqlalchemy.ext.asyncio.session", "__call__": lambda _: None}
+    )()
+    sentence = (
+        "session= takes a function that returns a Session, but this one returns an AsyncSession; leave session= out, and write "
+        "await async_session.run_sync(lambda s: task.using(s).enqueue(…))"
+    )
+    refused(ConfigurationError, sentence, lambda: Outbox(session=sessions))
+
+
 def test_the_address_that_hosts_hand_out_is_understood() -> None:
     engine = Outbox("postgres://me@host/shop").store.engine
     assert engine is not None
@@ -201,6 +219,19 @@ def test_no_transaction_was_named(hello) -> None:
 )
 def test_what_has_no_transaction(hello, target: object, sentence: str) -> None:
     refused(InvalidTarget, sentence, lambda: hello.using(target).enqueue(7))
+
+
+def test_the_alias_of_a_django_database_without_django_settings(hello, monkeypatch: pytest.MonkeyPatch) -> None:
+    import django.db
+    from django.core.exceptions import ImproperlyConfigured
+
+    class Unconfigured:
+        def __getitem__(self, _: str) -> None:
+            raise ImproperlyConfigured("Requested setting DATABASES, but settings are not configured.")
+
+    monkeypatch.setattr(django.db, "connections", Unconfigured())
+    sentence = "'default' would be a Django database alias, but this process has no Django settings; pass a Session or a connection"
+    refused(InvalidTarget, sentence, lambda: hello.using("default").enqueue(7))
 
 
 def test_a_connection_in_autocommit(database) -> None:

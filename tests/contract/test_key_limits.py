@@ -324,10 +324,10 @@ def test_the_commands_set_and_show_limits_per_key(database):
 
     answer = run("limit", "mail", "--per-key", "5/1m", "--concurrency-per-key", "3", "--create")
     assert answer.exit_code == 0, answer.output
-    assert "3 at once, 5 in 0:01:00" in answer.output
+    assert "3 at once, 5 in 1 min" in answer.output
     (shown,) = json.loads(run("list", "--json").output)
     assert (shown["concurrency"], shown["concurrency_per_key"], shown["rate_per_key"]) == (None, 3, [5, 60.0])
-    assert "3 at once, 5 in 0:01:00" in run("show", "mail").output
+    assert "3 at once, 5 in 1 min" in run("show", "mail").output
     assert run("limit", "mail", "--per-key", "none", "--concurrency-per-key", "none").exit_code == 0
     assert database.store.queues.settings() == []
     assert run("limit", "mail").exit_code == 2

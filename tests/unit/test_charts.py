@@ -161,8 +161,8 @@ def test_an_empty_chart_says_so_and_zeros_of_lines_are_values():
 
 def test_the_sentence_and_the_table_have_the_numbers():
     chart = stacked("Throughput", axis(3), series([1200, 0, 34], [0, 0, 1]))
-    assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1 234 completed, 1 retried."
-    assert chart.rows == [("11:59", ["34", "1"]), ("11:57", ["1 200", "0"])]
+    assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1,234 completed, 1 retried."
+    assert chart.rows == [("11:59", ["34", "1"]), ("11:57", ["1,200", "0"])]
     depth = lines("Depth", axis(3), series([5, None, 2], names=["ready"]))
     assert depth.label == "Depth from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: ready last 2, at most 5."
     assert [values for _, values in depth.rows] == [["2"], ["5"]]

@@ -73,7 +73,7 @@ def in_pipe(command, *words, code=0, given=b"y\n"):
     return ended.stdout.decode(), ended.stderr.decode()
 
 
-QUESTION = "letters of 'm\\x1b[31mail': 3 000 will be discarded\nGo on? [y/N] "
+QUESTION = "letters of 'm\\x1b[31mail': 3,000 will be discarded\nGo on? [y/N] "
 
 
 @pytest.mark.parametrize("answer", ["y\n", "Yes\n"])
@@ -114,9 +114,9 @@ def test_yes_asks_nothing_and_counts_nothing(command):
 
 def test_a_dry_run_prints_how_many_and_the_first_few(command):
     assert (
-        in_pipe(command, "--dry-run")[0] == "letters of 'm\\x1b[31mail': 3 000 would be discarded\n  a\\x1b\n  b\n  …\n"
+        in_pipe(command, "--dry-run")[0] == "letters of 'm\\x1b[31mail': 3,000 would be discarded\n  a\\x1b\n  b\n  …\n"
     )
-    assert "at least 3 000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
+    assert "at least 3,000 would be" in in_pipe(command, "--dry-run", "--yes", "--more")[0]
     assert json.loads(in_pipe(command, "--dry-run", "--json")[0]) == {
         "action": "discarded",
         "changed": 0,
@@ -141,14 +141,14 @@ def test_a_bar_is_shown_on_a_terminal_and_nothing_in_a_pipe(command):
 def test_ctrl_c_says_how_far_it_came(command):
     code, text = on_terminal(command, "--yes", "--work", "endless", answers=[("working", "\x03")])
     assert code == 130
-    assert "outboxq: stopped: 1 500 of 3 000 discarded; those are committed\n" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text
 
 
 def test_ctrl_c_lets_the_present_batch_end(command):
     code, text = on_terminal(command, "--yes", "--work", "batches", answers=[("working", "\x03")])
     assert code == 130
     assert "Ctrl-C again stops at once" in text
-    assert "outboxq: stopped: 1 500 of 3 000 discarded; those are committed\n" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text
     assert "3000 discarded" not in text
 
 
@@ -156,4 +156,4 @@ def test_a_second_ctrl_c_does_not_wait_for_the_present_batch(command):
     answers = [("working", "\x03"), ("Ctrl-C again stops at once", "\x03")]
     code, text = on_terminal(command, "--yes", "--work", "stuck", answers=answers)
     assert code == 130
-    assert "outboxq: stopped: 1 500 of 3 000 discarded; those are committed\n" in text
+    assert "outboxq: stopped: 1,500 of 3,000 discarded; those are committed\n" in text

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import shlex
 from collections.abc import Iterator
 
 import click
 from click.testing import CliRunner
 
 from outboxq.cli import main
+from outboxq.cli.examples import EXAMPLES
 from outboxq.contrib.flask import commands as flask_commands
 
 FLASK = flask_commands()
@@ -41,6 +43,41 @@ def test_every_list_has_one_line_for_each_command_with_a_whole_sentence():
             name for name in group.list_commands(context) if not group.get_command(context, name).hidden
         ], listed
     assert len(GROUPS) == 10
+
+
+def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The words of each command."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        one = group.get_command(context, name)
+        yield from leaves(one, (*path, name)) if isinstance(one, click.Group) else [(*path, name)]
+
+
+def test_each_command_has_an_example_that_its_parser_takes():
+    assert {" ".join(path) for path in leaves(main)} == EXAMPLES.keys()
+    for words, more in EXAMPLES.items():
+        typed = shlex.split(f"{words} {more}".partition(" > ")[0])
+        context, command = click.Context(main, info_name="outboxq"), main
+        while isinstance(command, click.Group):
+            name, command, typed = command.resolve_command(context, typed)
+            context = click.Context(command, info_name=name, parent=context)
+        with command.make_context(context.info_name, typed, parent=context.parent):
+            assert f"Example:\n    outboxq {words}" in command.get_help(context), words
+
+
+def test_an_example_is_written_as_the_program_is_called():
+    result = CliRunner().invoke(FLASK, ["queue", "pause", "--help"], prog_name="flask outboxq")
+    assert result.output.endswith("Example:\n    flask outboxq queue pause mail\n")
+
+
+def test_every_help_fits_a_terminal_of_80_columns():
+    wide = [
+        (path, line)
+        for path in leaves(main)
+        for line in CliRunner().invoke(main, [*path, "--help"], terminal_width=80).output.splitlines()
+        if len(line) > 80
+    ]
+    assert wide == []
 
 
 def test_flask_lists_the_group_with_a_whole_sentence():

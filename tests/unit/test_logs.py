@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from outboxq.cli.serving import logs
-from outboxq.cli.serving.logs import JsonFormatter, LiveHandler, LogFormat, configure, show_live_line
+from outboxq.cli.serving.logs import JsonFormatter, LiveHandler, LogFormat, TextFormatter, configure, show_live_line
 from tests import forked
 from tests.waiting import until
 
@@ -203,3 +203,8 @@ def test_a_terminal_that_was_closed_stops_nobody(monkeypatch):
 
 def closed(_text):
     raise OSError(5, "Input/output error")
+
+
+def test_invisible_characters_of_a_message_are_escaped_in_text():
+    record = logging.makeLogRecord({"msg": "task %s ended\nand more", "args": ("\u202egnp.exe\x1b[2J\x07",)})
+    assert TextFormatter().format(record).endswith("task \\u202egnp.exe\\x1b[2J\\x07 ended\nand more")

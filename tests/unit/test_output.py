@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ from uuid import UUID
 import click
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
-from outboxq.cli.console import as_json, json_option, merged, show, tell, wants_json, write_json
+from outboxq.cli.console import as_json, drawn, json_option, merged, show, tell, wants_json, write_json
 
 NOON = datetime(2026, 11, 23, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 SEVEN = UUID(int=7)
@@ -104,3 +106,16 @@ def test_a_document_is_indented_on_a_terminal_but_not_a_line_of_many(monkeypatch
 
 def test_an_aware_time_is_in_utc_whatever_its_zone():
     assert as_json(datetime(2026, 1, 1, tzinfo=UTC)) == "2026-01-01T00:00:00+00:00"
+
+
+def test_numbers_in_a_table_for_people_are_grouped_and_end_in_one_column():
+    rows = [("mail", 12, "10000+", "7"), ("a", None, 1234, "123456"), ("b", 1_500_000, 3, "x")]
+    table = drawn(("queue", "ready", "waiting", "key"), rows, width=80)
+    console = Console(width=80, file=io.StringIO())
+    console.print(table)
+    assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
+        "queue      ready  waiting  key",
+        "mail          12  10,000+  7",
+        "a                   1,234  123456",
+        "b      1,500,000        3  x",
+    ]

@@ -24,6 +24,7 @@ from sqlalchemy.orm import Session
 from ... import migrations
 from ...errors import TaskNotFound
 from ...model.records import EventType, TaskStatus
+from ...model.wording import plural
 from ...orm import TaskExecution
 from ...store.numbers.statistics import Statistics
 from ..console import screen
@@ -233,7 +234,7 @@ def _checks(day: Day) -> dict[str, bool]:
         "the outbox is empty, and no lease is left": not _unfinished(),
         f"{retried} failed attempts were retried": retried > 0,
         f"{receipts} receipts were sent, one for each order": receipts == len(day.placed),
-        f"worker {day.killed} was killed with SIGKILL; {reset} of its tasks were taken over": (
+        f"worker {day.killed} was killed with SIGKILL; {reset} of its tasks {plural(reset, 'was', 'were')} taken over": (
             day.killed is not None and reset > 0
         ),
         "the other workers stopped cleanly when told to": not any(day.exit_codes),

@@ -71,7 +71,9 @@ def open_closed_streams() -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter for text lines. With `tracebacks`, it includes the tracebacks of failed tasks."""
+    """A formatter for text lines, in which invisible characters are escaped. With `tracebacks`, it includes the
+    tracebacks of failed tasks.
+    """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -83,10 +85,7 @@ class TextFormatter(logging.Formatter):
             record.exc_text = None  # left by another formatter
             if not self._tracebacks:
                 record.exc_info = None
-        return super().format(record)
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        return plain(super().formatException(ei), kept="\n\t")
+        return plain(super().format(record), kept="\n\t")
 
 
 class JsonFormatter(logging.Formatter):

@@ -24,7 +24,7 @@ from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
 from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
-from ..parameters import number_option, span_option, stacked
+from ..parameters import QUEUE, number_option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
 from .supervisor import INTRODUCED, NUMBER, Environment, Supervisor
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
-   1  running tasks were released, a worker thread died, or the SQLite file was deleted
+   1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an option, APP, or the configuration of the outbox
-   4  the database has no outboxq tables, has tables from an incompatible release, or its file does not exist
-  66  the SQLite file was replaced but its old log was left behind: delete that log before you start again
+   4  the tables or the file are missing, or of an incompatible release
+  66  the SQLite file was replaced, but its old log was left: delete the log
   69  the database cannot be reached, or its file is damaged
-  75  a handler with timeout_action="kill" did not stop, so the process exited: start it again
+  75  a handler with timeout_action="kill" did not stop: start it again
   77  the database role lacks a right
 """
 
@@ -100,7 +100,13 @@ _worker_options = stacked(
         "processes. To keep passwords off the command line, set OUTBOXQ_DATABASE_URLS to a space-separated list of URLs.",
     ),
     click.option(
-        "-q", "--queue", "queues", multiple=True, callback=none_if_empty, help="Queue. May be repeated. Default: all."
+        "-q",
+        "--queue",
+        "queues",
+        type=QUEUE,
+        multiple=True,
+        callback=none_if_empty,
+        help="Queue. May be repeated. Default: all.",
     ),
     click.option(
         "--topic",

@@ -184,7 +184,7 @@ def test_a_group_of_old_dead_letters_is_found_where_few_are_looked_at_first(stag
     stage.visitor.go("/failures")
     assert "the newest 2 dead letters" in stage.visitor.text
     assert "rare" not in stage.visitor.text
-    stage.visitor.follow("Group the newest 10 000")
+    stage.visitor.follow("Group the newest 10,000")
     assert "rare" in stage.visitor.text
     groups = {one.message: one for one in stage.store.dead_letters.groups().groups}
     stage.visitor.go(f"/failures/{groups['ValueError: rare'].id}")
@@ -315,7 +315,7 @@ def test_an_attempt_shows_what_its_handler_logged(stage):
     for number in range(1, 8):
         logged(stage, f"line of {number}", "<script>\u202e", log_omitted=1234 if number == 7 else 0)
     page = stage.page(task_id)
-    assert "What attempt 7 logged the last 2 lines; 1 234 before them are not kept" in page.text
+    assert "What attempt 7 logged the last 2 lines; 1,234 before them are not kept" in page.text
     assert "03:00:00 ERROR shop line of 7 03:00:00 ERROR shop <script>\\u202e" in page.text
     assert "What attempt 3 logged 2 lines" in page.text
     assert "What attempt 2 logged" not in page.text
