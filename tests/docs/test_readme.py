@@ -153,7 +153,7 @@ def test_nox_runs_the_second_command_with_the_option_that_is_named_before_it():
 
 
 def test_it_can_be_read_in_one_go():
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 120
 
 
 def test_its_links_lead_somewhere():

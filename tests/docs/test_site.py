@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path, PurePosixPath
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from tests.docs.test_readme import DOCS
-from website import links, stage
+from website import links, stage, terminal
 from website.build import build
 from website.navigation import NAVIGATION, sections
 
@@ -75,3 +76,23 @@ def test_the_pages_use_only_plain_marks():
     prose = re.sub(r"```.*?```|`[^`\n]*`", "", DOCS, flags=re.DOTALL)
     assert re.findall(r"\{[:%{#.].*?\}", prose) == []
     assert set(re.findall(r"<(?!https?:)(\w+)", prose)) <= {"br"}
+
+
+def test_the_animated_demo_ends_with_every_check():
+    lines = [f"orders {n} · completed {n}" for n in range(40)]
+    lines += ["", "ok   nothing is left", "ok   <all> is well", "", "Nothing was lost or done twice; 3.2 s."]
+    drawn = terminal.draw(lines)
+    ET.fromstring(drawn)
+    assert drawn.count('class="passing"') == terminal.FRAMES - 1
+    assert re.findall(r'class="staying.*>(.+)</text>', drawn) == [
+        "orders 39 · completed 39",
+        "ok   nothing is left",
+        "ok   &lt;all&gt; is well",
+        "Nothing was lost or done twice.",
+    ]
+
+
+def test_the_demo_that_is_shown_ended_well():
+    shown = re.findall(r'class="staying.*>(.+)</text>', terminal.PICTURE.read_text())
+    assert shown[-1] == "Nothing was lost or done twice."
+    assert len([line for line in shown if line.startswith("ok ")]) == 9
