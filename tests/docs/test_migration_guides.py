@@ -22,13 +22,14 @@ pytestmark = pytest.mark.in_turn
 
 ROOT = Path(__file__).parents[2]
 GUIDES = sorted([*(ROOT / "docs").glob("from-*.md"), *(ROOT / "docs" / "migrating").glob("*.md")])
+PATTERNS = ROOT / "docs" / "how-to" / "celery-patterns.md"
 DJANGO = ROOT / "docs" / "from-django-tasks-db.md"
 PROJECT = Path(__file__).with_name("django_project.py")
 
 of_each_guide = pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
 
 
-@of_each_guide
+@pytest.mark.parametrize("guide", [*GUIDES, PATTERNS], ids=lambda guide: guide.stem)
 def test_what_a_table_of_equivalents_names_exists(guide):
     if guide != DJANGO:  # whose names need Django's settings: django_project.py checks them
         complaints = []
