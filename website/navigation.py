@@ -61,7 +61,7 @@ NAVIGATION: tuple[Section, ...] = (
             "docs/how-to",
         ),
     ),
-    ("Move", ("docs/from-celery.md", "docs/from-procrastinate.md", "docs/from-django-tasks-db.md", "docs/migrating")),
+    ("Move", ("docs/from-celery.md", "docs/from-procrastinate.md", "docs/from-django-tasks-db.md")),
     ("Reference", ("docs/reference.md", "docs/reference", "docs/command-line.md", "docs/glossary.md")),
     ("Explanation", ("docs/explanation",)),
     ("Project", ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/decisions/README.md", "docs/decisions")),

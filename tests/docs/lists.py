@@ -111,7 +111,7 @@ def commands() -> str:
         for one in command.params
         for name in one.opts
     }
-    lines = ["## Common options", "", "| option | default | |", "|---|---|---|"]
+    lines = ["## Common options", "", "| option | default | meaning |", "|---|---|---|"]
     lines += [option_row(*shared[name]) for name in sorted(COMMON)]
     lines.append("")
     for path, command in visible(main, "outboxq"):
@@ -121,7 +121,7 @@ def commands() -> str:
         given = {name: one for one in command.get_params(context) for name in one.opts}
         rows = [option_row(one, context) for one in command.get_params(context) if not COMMON & {*one.opts}]
         if rows := list(filter(None, rows)):
-            lines += ["| option | default | |", "|---|---|---|", *rows, ""]
+            lines += ["| option | default | meaning |", "|---|---|---|", *rows, ""]
         if common := [f"`{name}`" for name in given if name in COMMON]:
             lines += [f"Also {', '.join(common)}: see [the common options](#common-options).", ""]
     return "\n".join(lines)
@@ -179,7 +179,7 @@ def entities() -> str:
             else [f"## {table.name}", ""]
         )
         comments = remarks(kind)
-        lines += ["| column | PostgreSQL | SQLite | null | |", "|---|---|---|---|---|"]
+        lines += ["| column | PostgreSQL | SQLite | null | meaning |", "|---|---|---|---|---|"]
         lines += [column_row(one, comments.get(one.name, "")) for one in table.columns]
         lines.append("")
     return "\n".join(lines)
@@ -207,7 +207,7 @@ def column_row(one: Column[object], comment: str) -> str:
 def events() -> str:
     """Return a table of the events: the status after each, and the keys of its data."""
     said = objects._texts(EventType)
-    lines = ["| event | status after it | ends a claim | keys of `event_data` | |", "|---|---|---|---|---|"]
+    lines = ["| event | status after it | ends a claim | keys of `event_data` | meaning |", "|---|---|---|---|---|"]
     for kind in EventType:
         status = STATUS_AFTER.get(kind, "")
         keys = ", ".join(f"`{key}`" for key in EVENT_DATA[kind].split())

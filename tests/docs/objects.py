@@ -171,7 +171,7 @@ def _described(name: str, function: Callable[..., Any], *, is_class: bool = Fals
     parts = [_called(name, function, is_class=is_class), _prose(text)]
     if rest:
         rows = [f"| `{one}` | {said} |" for one, said in arguments(function).items()]
-        parts += ["\n".join(["| parameter | |", "|---|---|", *rows]) + "\n"]
+        parts += ["\n".join(["| parameter | meaning |", "|---|---|", *rows]) + "\n"]
         parts += map(_prose, re.split(r"\n(?=\S)", rest, maxsplit=1)[1:])
     return "\n".join(filter(None, parts))
 
@@ -252,7 +252,7 @@ def _prose(text: str) -> str:
 
 def _values(found: EnumType) -> str:
     said = _texts(found)
-    lines = ["| value | |", "|---|---|"]
+    lines = ["| value | meaning |", "|---|---|"]
     lines += [f'| `{found.__name__}.{one.name}` (`"{one.value}"`) | {said.get(one.name, "")} |' for one in found]
     return "\n".join(lines) + "\n"
 
@@ -264,7 +264,7 @@ def _record(found: Any) -> str:
         if kind.__module__.startswith("outboxq"):
             said |= _texts(kind)
     rows = [one for one in fields(found) if not one.name.startswith("_")]
-    lines = ["| field | type | default | |", "|---|---|---|---|"]
+    lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
     lines += [
         f"| `{one.name}` | `{_type(one.type)}` | {_field_default(one)} | {said.get(one.name, '')} |".replace(
             f"`{_type(one.type)}`", f"`{_type(one.type)}`".replace("|", "\\|")
@@ -298,7 +298,10 @@ def _attributes(name: str, found: type) -> str:
     if name not in {"Harness", "Task", "TaskContext"}:
         return ""
     rows = [f"| `{one}` | {kind} | {said} |" for one, kind, said in attributes_set(found)]
-    return "\n".join(["| attribute | type | |", "|---|---|---|", *rows]).replace("Final[", "").replace("]`", "`") + "\n"
+    return (
+        "\n".join(["| attribute | type | meaning |", "|---|---|---|", *rows]).replace("Final[", "").replace("]`", "`")
+        + "\n"
+    )
 
 
 def attributes_set(found: type) -> list[tuple[str, str, str]]:
