@@ -1,10 +1,13 @@
 """What a claim costs as other things grow: `python -m benchmarks.scale`, or `nox -s bench_scale`.
 
-The table has the pages of our tables and indexes that PostgreSQL reads, and the commands that are sent. Both are counts, which no other
+The first table has the pages of our tables and indexes that PostgreSQL reads, and the commands that are sent. Both are counts, which no other
 process disturbs. Each figure is the median of several calls on a worker's own connection; "front" is the dearest look. The rows are
 
 * dead entries: tasks that went by while an old snapshot keeps their entries, for a worker of all queues, of one and of two;
 * queues: with tasks without a key, with keys, or with a limit; and priorities of one queue.
+
+The second table has an enqueue of one task beside waiting ones, the deletion of finished tasks, and the tasks that a worker claims ahead of
+its handlers, by the size of their arguments. `tests/dialects/test_scale.py` holds the small sizes.
 """
 
 from __future__ import annotations
@@ -21,15 +24,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine, create_engine
 
 from benchmarks.bench import SERVER
-from outboxq import migrations
+from outboxq import Outbox, migrations
 from outboxq.database.engine import make_engine
-from outboxq.model import EventType, NewTask, Outcome
+from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import ClaimCursor, Store
+from outboxq.store.claims.claim import Claiming
 from tests import postgres
 
 _FETCHED = """
@@ -53,6 +58,18 @@ def main() -> int:
         found = case(cluster.create_database())
         cells = [f"{found[name][0]:,.0f} ({found[name][1]:.0f})" for name in NAMES]
         print(f"| {label} | " + " | ".join(cells) + " |", flush=True)
+    print("\n| call | what grows | pages | commands |\n|---|---|---|---|")
+    for waiting in (0, 1_000) if given.quick else (0, 10_000, 100_000):
+        pages, commands = enqueued(cluster.create_database(), waiting)
+        print(f"| enqueue 1 | {waiting:,} waiting tasks | {pages:,.0f} | {commands:.0f} |", flush=True)
+    for number in (1_000,) if given.quick else (1_000, 10_000):
+        for batch in (50, 2_000):
+            pages, commands = pruned(cluster.create_database(), number, batch)
+            print(f"| prune 1, batch={batch} | {number:,} old tasks | {pages:,.1f} | {commands:.3f} |", flush=True)
+    print("\n| size of the arguments | tasks that a worker claims at once | MB of arguments |\n|---|---|---|")
+    for size in (100, 200_000) if given.quick else (100, 10_000, 100_000, 250_000):
+        most = claimed_ahead(cluster.create_database(), size)
+        print(f"| {size:,} bytes | {most:,} | {most * size / 2**20:.1f} |", flush=True)
     return 0
 
 
@@ -84,10 +101,16 @@ class Claimer:
         Store(self.engine).enqueue_many(new)
 
     def claim(self, limit: int = 1) -> int:
-        claims = self.store.claim_ready_task(limit, worker_id=self.worker, queues=self.queues, cursor=self.cursor)
+        claims = self.take(limit)
+        self.end(claims)
+        return len(claims)
+
+    def take(self, limit: int) -> list[Claim]:
+        return self.store.claim_ready_task(limit, worker_id=self.worker, queues=self.queues, cursor=self.cursor)
+
+    def end(self, claims: Sequence[Claim]) -> None:
         if claims:
             self.store.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
-        return len(claims)
 
     def close(self) -> None:
         self.store.bound_engine.dispose()
@@ -112,11 +135,10 @@ class Claimer:
         sleeping, floors = self.store.sleeping_workers, self.cursor.floors
         for _ in range(3):
             self.claim()
+        claims: list[Claim] = []
         for _ in range(times):
-            self.count(
-                "claim",
-                lambda: self.store.claim_ready_task(1, worker_id=self.worker, queues=self.queues, cursor=self.cursor),
-            )
+            claims += self.count("claim", lambda: self.take(1))
+        self.end(claims)
         while self.claim(1000):
             pass
         horizon = sleeping.horizon()
@@ -185,27 +207,76 @@ def bury(claimer: Claimer, number: int, queues: Sequence[str]) -> None:
 
 
 def many_queues(url: str, number: int, kind: str) -> dict[str, tuple[float, float]]:
-    claimer = Claimer(url=url)
     names = [f"queue-{place:05}" for place in range(number)]
-    for start in range(0, number, 500):
-        of = names[start : start + 500]
-        claimer.add(
-            [
-                {"queue": queue, "partition_key": f"{place}" if kind == "keyed" else None}
-                for queue in of
-                for place in range(max(2, 20 // number))
-            ]
-        )
-    if kind == "limited":
-        for queue in names:
-            claimer.store.queues.limit(queue, concurrency=5, create=True)
-    return claimer.measure(3)
+    with closing(Claimer(url=url)) as claimer:
+        for start in range(0, number, 500):
+            of = names[start : start + 500]
+            claimer.add(
+                [
+                    {"queue": queue, "partition_key": f"{place}" if kind == "keyed" else None}
+                    for queue in of
+                    for place in range(max(2, 20 // number))
+                ]
+            )
+        if kind == "limited":
+            for queue in names:
+                claimer.store.queues.limit(queue, concurrency=5, create=True)
+        return claimer.measure(3)
 
 
 def priorities(url: str, number: int) -> dict[str, tuple[float, float]]:
-    claimer = Claimer(url=url)
-    claimer.add([{"priority": 100 - place % number} for place in range(400)])
-    return claimer.measure()
+    with closing(Claimer(url=url)) as claimer:
+        claimer.add([{"priority": 100 - place % number} for place in range(400)])
+        return claimer.measure()
+
+
+def enqueued(url: str, waiting: int) -> tuple[float, float]:
+    """Count the pages and commands of an enqueue of one task, beside so many waiting ones."""
+    with closing(Claimer(url=url)) as claimer:
+        claimer.enqueue(waiting)
+        for _ in range(9):
+            new = NewTask(id=uuid7(), task_name="bench", args="{}")
+            claimer.count("enqueue", lambda new=new: claimer.store.enqueue(new))
+        return claimer.middle()["enqueue"]
+
+
+def pruned(url: str, number: int, batch: int) -> tuple[float, float]:
+    """Count the pages and commands that a prune of so many tasks takes for each of them."""
+    with closing(Claimer(url=url)) as claimer:
+        claimer.enqueue(number)
+        while claimer.claim(1_000):
+            pass
+        time.sleep(0.001)  # so that all of them have ended before the time of the prune
+        deleted = claimer.count("prune", lambda: claimer.store.prune(timedelta(0), batch=batch, pause=0))
+        assert deleted == number
+        pages, commands = claimer.middle()["prune"]
+        return pages / number, commands / number
+
+
+def claimed_ahead(url: str, size: int, number: int = 1_500) -> int:
+    """Return the largest number of tasks with arguments of this size that a worker with one thread claims at once, if only
+    their number and their size bound it (`prefetch=1_000`).
+    """
+    outbox, found = Outbox(url), [0]
+    outbox.upgrade()
+
+    def work(words: str) -> None:
+        """End at once."""
+
+    task, claim = outbox.task(work, name="work"), Claiming.claim_ready_task
+
+    def noting(*arguments: Any, **options: Any) -> Any:
+        claims = claim(*arguments, **options)
+        found[0] = max(found[0], len(claims))
+        return claims
+
+    several = min(number, max(2, 2**25 // size))  # at most 32 MB, which is twice what may wait
+    task.using(outbox).enqueue_many([{"words": "x" * size} for _ in range(several)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Store, "claim_ready_task", noting)
+        outbox.worker(concurrency=1, prefetch=1_000).run(burst=True)
+    outbox.store.bound_engine.dispose()
+    return found[0]
 
 
 def _cases(quick: bool) -> Iterator[tuple[str, Callable[[str], dict[str, tuple[float, float]]]]]:

@@ -372,7 +372,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
-    none: Mapping[tuple[str, ...], float] = {} if gauges.snapshots is None else {(): 0.0}
+    none: dict[tuple[str, ...], float] = {} if gauges.snapshots is None else {(): 0.0}
     for metric, each in (
         (OLDEST_SNAPSHOT_AGE, [one.age.total_seconds() for one in gauges.snapshots or () if one.age is not None]),
         (OLDEST_SNAPSHOT_TRANSACTIONS, [one.transactions for one in gauges.snapshots or ()]),

@@ -1,0 +1,35 @@
+"""PostgreSQL: what a call costs as other things grow, in pages and commands: the short form of `nox -s bench_scale`.
+
+Pages and commands are counts, so another process on the machine does not change them. Claims beside dead entries are counted in
+`test_floors.py`, the statements of each call in `test_statement_count.py`, and the tasks that wait for handlers, by the size of
+their arguments, in `tests/contract/test_worker_throughput.py`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import scale
+
+FEW, MANY = 20, 100
+
+
+@pytest.mark.parametrize(("kind", "each"), [("plain", 16), ("keyed", 2), ("limited", 8)])
+def test_a_queue_adds_few_pages_to_a_claim_and_none_to_a_look(postgresql_url, kind, each):
+    few, many = (scale.many_queues(postgresql_url, number, kind) for number in (FEW, MANY))
+    assert many["claim"][0] - few["claim"][0] <= each * (MANY - FEW), (few, many)
+    for name in ("empty claim", "announce", "look"):
+        assert many[name][0] - few[name][0] < (MANY - FEW) / 2, (name, few, many)
+        assert many[name][1] <= few[name][1], (name, few, many)
+
+
+def test_an_enqueue_costs_the_same_beside_any_number_of_waiting_tasks(postgresql_url):
+    alone, crowded = (scale.enqueued(postgresql_url, waiting) for waiting in (0, 2_000))
+    assert alone[1] == crowded[1]
+    assert crowded[0] <= 1.5 * alone[0] + 5, (alone, crowded)
+
+
+def test_a_prune_takes_a_few_commands_for_each_batch(postgresql_url):
+    small, large = (scale.pruned(postgresql_url, 1_000, batch) for batch in (50, 500))
+    assert large[1] < small[1] / 2, (small, large)
+    assert large[0] <= 1.2 * small[0], (small, large)
