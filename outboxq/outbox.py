@@ -42,6 +42,7 @@ from .store.arguments import storable
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, PRUNE, bulk_task, prune_task, retention_schedule
+from .task.inbox import Inbox
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
 from .task.waiting import WaiterOfProcess
@@ -177,6 +178,11 @@ class Outbox(BatchedTasks, PeriodicTasks):
         made = Store(engine, schema=self.schema)
         made.declared = self.tasks.queues
         return self._bound.setdefault("store", made)
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox, which accepts each message of another program once."""
+        return Inbox(self)
 
     @overload
     def task(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

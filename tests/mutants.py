@@ -28,6 +28,23 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "the inbox forgets a message before its time is over",
+        "outboxq/store/messages/inbox.py",
+        ((".where(_message.expires_at <= g.now)", ".where(_message.expires_at.is_not(None))"),),
+        ("tests/contract/test_inbox.py",),
+    ),
+    Mutant(
+        "a message counts as accepted although the consumer had it",
+        "outboxq/store/messages/inbox.py",
+        (
+            (
+                "lambda target: bool(target.run(accept, self._store.values(target, **given)))",
+                "lambda target: target.run(accept, self._store.values(target, **given)) is not None",
+            ),
+        ),
+        ("tests/contract/test_inbox.py",),
+    ),
+    Mutant(
         "a task that was claimed ahead begins although a crash of the server took its claim back",
         "outboxq/worker/task_runner.py",
         (("if self.leases.broke_at > active.sent and", "if False and"),),

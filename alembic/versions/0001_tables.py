@@ -77,6 +77,7 @@ CHECKS = {
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
     },
     "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
+    "inbox_messages": {"names": "consumer <> '' AND message_id <> ''"},
     "task_batches": {
         "kind": "kind = 'batch' OR kind = 'chain'",
         "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
@@ -149,6 +150,7 @@ SQLITE_CHECKS = {
         **_sqlite_instants("due_at", "created_at"),
         **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
     },
+    "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),
@@ -200,6 +202,7 @@ TABLES = (
     "task_steps",
     "task_batches",
     "task_batch_changes",
+    "inbox_messages",
 )
 FUNCTIONS = (
     "outboxq_notify",
@@ -228,6 +231,7 @@ def upgrade() -> None:
     _statistics()
     _steps()
     _batches()
+    _messages()
     if _is_postgresql():
         _trigger()
         _enqueue_function()
@@ -623,6 +627,19 @@ def _batches() -> None:
     _store("task_batch_changes", RESTLESS)
     for statement in BATCHES_ON_POSTGRESQL if _is_postgresql() else BATCHES_ON_SQLITE:
         op.execute(statement)
+
+
+def _messages() -> None:
+    op.create_table(
+        "inbox_messages",
+        sa.Column("consumer", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.Column("expires_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("consumer", "source", "message_id", name="pk_inbox_messages"),
+        *_checks("inbox_messages"),
+    )
+    op.create_index("ix_inbox_messages_expires_at", "inbox_messages", ["expires_at"])
 
 
 def _trigger() -> None:

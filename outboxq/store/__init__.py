@@ -27,6 +27,7 @@ from .explain.explain import TaskDetail as TaskDetail
 from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
 from .explain.reasons import Reason as Reason
+from .messages.inbox import InboxMessages
 from .numbers import overview as overviews
 from .numbers import statistics
 from .numbers import system as systems
@@ -172,3 +173,4 @@ class Store(Claiming):
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)
     maintenance_jobs = cached_property(MaintenanceJobs)
+    inbox = cached_property(InboxMessages)

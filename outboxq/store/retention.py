@@ -25,6 +25,7 @@ from ..errors import InvalidArgument
 from ..model import TERMINAL, TaskStatus, duration
 from ..model.periods import first_id, periods
 from .arguments import aware, parameters, positive
+from .messages.inbox import InboxMessages
 from .producing.batches import Batches
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
@@ -74,7 +75,8 @@ def prune(
     whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they
     are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
     completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
-    (an emit without subscribers, skipped ticks) are deleted at the same age. `dry_run` only counts. `stop` is called
+    (an emit without subscribers, skipped ticks) are deleted at the same age. Messages of the inbox are forgotten when
+    their own time is over, whatever `older_than` is. `dry_run` only counts. `stop` is called
     before each batch, and `on_progress` is called after each with the number of tasks deleted so far.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
@@ -113,6 +115,7 @@ def prune(
     for given in batches:
         deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done)
     Batches(store).prune(before, stop, using=using)
+    InboxMessages(store).prune(stop, using=using)
     return deleted
 
 

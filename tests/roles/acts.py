@@ -66,9 +66,11 @@ class Stage:
     @contextmanager
     def session(self) -> Iterator[Session]:
         engine = create_engine(self.url)
-        with Session(engine) as session, session.begin():
-            yield session
-        engine.dispose()
+        try:
+            with Session(engine) as session, session.begin():
+                yield session
+        finally:
+            engine.dispose()
 
     @contextmanager
     def psycopg(self) -> Iterator[psycopg.Connection[Any]]:
@@ -202,6 +204,12 @@ def enqueues_with_a_key_from_sql(stage: Stage) -> None:
             connection.execute(
                 "SELECT outboxq_enqueue('tests.work', idempotency_key => 'k', unique_until_finished => true)"
             )
+
+
+def accepts(stage: Stage) -> None:
+    with stage.session() as session:
+        assert stage.store.inbox.accept("billing", "m", using=session)
+        assert not stage.store.inbox.accept("billing", "m", using=session)
 
 
 def emits_with_a_key(stage: Stage) -> None:
@@ -601,6 +609,8 @@ def prunes(stage: Stage) -> None:
     stage.owner.steps.complete(claim, NewStep(name="one", number=1))
     stage.owner.complete(claim)
     stage.failed(idempotency_key="f", partition_key="p")
+    with stage.session() as session:
+        stage.owner.inbox.accept("billing", "m", keep=timedelta(microseconds=1), using=session)
     stage.store.prune(older_than=timedelta(0))
 
 
@@ -647,6 +657,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
     ),
     (Role.PRODUCER, frozenset({Feature.EMIT})): (emits,),
     (Role.PRODUCER, frozenset({Feature.BATCHES})): (makes_a_batch,),
+    (Role.PRODUCER, frozenset({Feature.INBOX})): (accepts,),
     (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY})): (
         enqueues_with_a_key,
         enqueues_with_a_key_that_is_taken,

@@ -21,7 +21,8 @@ WITH
             to_regclass(%(to_regclass_18)s::VARCHAR),
             to_regclass(%(to_regclass_19)s::VARCHAR),
             to_regclass(%(to_regclass_20)s::VARCHAR),
-            to_regclass(%(to_regclass_21)s::VARCHAR)]
+            to_regclass(%(to_regclass_21)s::VARCHAR),
+            to_regclass(%(to_regclass_22)s::VARCHAR)]
         ) AS oid
     ),
     ours AS (
