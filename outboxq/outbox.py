@@ -23,6 +23,7 @@ from .integration.ambient import CURRENT, resolve_target
 from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, TimeoutAction
+from .model.cloud_events import checked_source
 from .model.options import (
     bad_name,
     check_options,
@@ -43,6 +44,7 @@ from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, PRUNE, bulk_task, prune_task, retention_schedule
 from .task.inbox import Inbox
+from .task.relays import Relays
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
 from .task.waiting import WaiterOfProcess
@@ -80,7 +82,7 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
-class Outbox(BatchedTasks, PeriodicTasks):
+class Outbox(BatchedTasks, PeriodicTasks, Relays):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
     @naming_options("Outbox()")
@@ -94,6 +96,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
+        source: str | None = None,
     ) -> None:
         """Create an outbox. It does not connect to the database yet.
 
@@ -110,9 +113,12 @@ class Outbox(BatchedTasks, PeriodicTasks):
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
                 None means that no worker deletes them.
+            source: The name of this application in the events that `relay` sends to other programs: a URI or a name
+                without spaces, such as "shop".
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
-        given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
+        given, or if a hook is not a Hook. Raises InvalidArgument if the version, the retention or the source is out of
+        range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -125,6 +131,7 @@ class Outbox(BatchedTasks, PeriodicTasks):
                 "which belongs to one request, to using()"
             )
         self.schema = schema
+        self.source = checked_source(source)
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
         self._given_hooks = HookCalls.of(hooks)
         self.tasks = self._registry()

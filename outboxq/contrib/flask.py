@@ -66,11 +66,12 @@ class Outboxq(Outbox):
         hooks: Iterable[Hook] = (),
         version: str = "",
         retention: timedelta | float | None = None,
+        source: str | None = None,
     ) -> None:
         """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema of outboxq's tables. `hooks`, `version` and `retention` are the same as for `Outbox`; a hook that needs
+        schema of outboxq's tables. `hooks`, `version`, `retention` and `source` are the same as for `Outbox`; a hook that needs
         an application context must push one. Raises ConfigurationError for any other kind of session, and for a hook
         that is not a Hook.
         """
@@ -80,7 +81,12 @@ class Outboxq(Outbox):
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
         super().__init__(
-            schema=schema, integration=FlaskIntegration(self), hooks=hooks, version=version, retention=retention
+            schema=schema,
+            integration=FlaskIntegration(self),
+            hooks=hooks,
+            version=version,
+            retention=retention,
+            source=source,
         )
         if app is not None:
             self.init_app(app)

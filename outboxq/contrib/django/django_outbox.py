@@ -28,11 +28,11 @@ from ...task import Task
 from ..framework_store import FrameworkStore
 from .integration import DjangoIntegration, DjangoRegistry
 
-SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None}
+SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None, "SOURCE": None}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
-SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION and
-RETENTION are the `version` and the `retention` of each `Outbox`.
+SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
+RETENTION and SOURCE are the `version`, the `retention` and the `source` of each `Outbox`.
 """
 
 
@@ -55,6 +55,7 @@ class DjangoOutbox(Outbox):
             integration=DjangoIntegration(alias),
             version=setting("VERSION"),
             retention=setting("RETENTION"),
+            source=setting("SOURCE"),
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
