@@ -35,6 +35,8 @@ class Endpoint:
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     on_request: Callable[[Any], None] = lambda _: None
     """Called with the handler of each request, before it answers."""
+    answer: Callable[[Arrival], int] | None = None
+    """Returns the status for each request. None: that of `answers`."""
 
     def url(self, path: str = "/hooks", host: str = "localhost") -> str:
         return f"{self.scheme}://{host}:{self.port}{path}"
@@ -46,17 +48,20 @@ def trusting() -> ssl.SSLContext:
 
 
 @contextmanager
-def endpoint(*answers: tuple[int, dict[str, str]], tls: bool = False) -> Iterator[Endpoint]:
-    """Serve an endpoint on loopback."""
+def endpoint(*answers: tuple[int, dict[str, str]], tls: bool = False, port: int = 0) -> Iterator[Endpoint]:
+    """Serve an endpoint on loopback. Port 0: any that is free."""
     made = Endpoint(scheme="https" if tls else "http", answers=list(answers))
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            made.arrivals.append(Arrival(path=self.path, headers=headers, body=body))
+            arrival = Arrival(path=self.path, headers=headers, body=body)
+            made.arrivals.append(arrival)
             made.on_request(self)
-            status, more = made.answers.pop(0) if made.answers else (204, {})
+            status, more = (204, {}) if made.answer is None else (made.answer(arrival), {})
+            if made.answers:
+                status, more = made.answers.pop(0)
             self.send_response(status)
             for name, value in {"content-length": "0", **more}.items():
                 self.send_header(name, value)
@@ -70,7 +75,7 @@ def endpoint(*answers: tuple[int, dict[str, str]], tls: bool = False) -> Iterato
         def handle_error(self, *_: object) -> None:
             """The client may have gone."""
 
-    with Server(("127.0.0.1", 0), Handler) as server:
+    with Server(("127.0.0.1", port), Handler) as server:
         if tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(CERTIFICATE)
