@@ -157,7 +157,7 @@ _ROLES = {
         *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
         *_on("partition_claims", _EVERYTHING),
         *_on("queue_samples", "SELECT; INSERT; DELETE"),
-        *_on("queue_settings", "SELECT; UPDATE"),
+        *_on("queue_settings", _EVERYTHING),  # it pauses the queue of a relay whose endpoint is gone
         *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
         *_on("sleeping_workers", _EVERYTHING),
         *_on("task_batches", "SELECT"),

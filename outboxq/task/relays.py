@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from ..retry import RetryPolicy
 from .registry import TaskRegistry
 from .results import AwaitedResults
 from .task import ContextTask, Task
+
+log = logging.getLogger("outboxq.worker")
 
 PREFIX = "relay."
 """The beginning of the name of each relay's task."""
@@ -91,8 +94,9 @@ class Relays(AwaitedResults):
             assert source is not None
             try:
                 to.send(event_of(ctx, source))
-            except EndpointGone:
+            except EndpointGone as error:
                 self.store.queues.pause(ctx.queue, create=True)
+                log.warning("%s; the queue %r is paused", error, ctx.queue)
                 ctx.snooze(_SOON)
 
         task: Task[..., Any] = ContextTask(

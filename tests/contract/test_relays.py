@@ -222,7 +222,9 @@ def test_a_webhook_is_sent_again_when_its_endpoint_says(database: Database, outb
         assert verify_webhook(second.headers, second.body, SECRET).id == first.headers["webhook-id"]
 
 
-def test_an_endpoint_that_is_gone_pauses_its_queue_and_uses_no_attempt(database: Database, outbox: Outbox) -> None:
+def test_an_endpoint_that_is_gone_pauses_its_queue_and_uses_no_attempt(
+    database: Database, outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
     with endpoint((410, {})) as other:
         hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
         outbox.relay("*", to=hook, name="crm")
@@ -231,6 +233,7 @@ def test_an_endpoint_that_is_gone_pauses_its_queue_and_uses_no_attempt(database:
         run(outbox)
         assert (database.store.get(handle.id).status, database.store.get(handle.id).attempt) == (TaskStatus.READY, 1)
         assert types(database, handle.id)[-1] == EventType.SNOOZED
+        assert "answered 410: it no longer exists; the queue 'relay.crm' is paused" in caplog.text
         database.store.run_now(handle.id)
         assert "paused" in database.store.explain(handle.id).sentence
         [paused] = [one for one in database.store.queues.settings() if one.paused_at is not None]

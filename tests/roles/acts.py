@@ -364,6 +364,11 @@ def claims_from_limited_queues(stage: Stage) -> None:
         stage.store.complete(claim)
 
 
+def pauses_the_queue_of_an_endpoint_that_is_gone(stage: Stage) -> None:
+    for _ in ("new", "paused before"):
+        assert stage.store.queues.pause("relay.crm", create=True).paused_at is not None
+
+
 def claims_from_queues_that_limit_their_keys(stage: Stage) -> None:
     stage.owner.queues.limit(
         "default", concurrency_per_key=2, rate_per_key=(2, timedelta(microseconds=10)), create=True
@@ -681,6 +686,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         claims,
         claims_from_limited_queues,
         claims_from_queues_that_limit_their_keys,
+        pauses_the_queue_of_an_endpoint_that_is_gone,
         ends,
         recovers,
         meets_expired_tasks_of_a_locked_batch,
