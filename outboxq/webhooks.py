@@ -73,6 +73,10 @@ class Webhook:
 
     def __post_init__(self) -> None:
         """Raise InvalidArgument or ConfigurationError for a webhook that could never be sent."""
+        if not _is_url(self.url):
+            raise ConfigurationError(
+                "a webhook needs a URL such as https://crm.example/hooks, in ASCII and without spaces; encode other characters"
+            )
         keys_of(self.secret)
         if self.seconds <= 0:
             raise InvalidArgument(f"timeout of {self} must be greater than zero")
@@ -80,8 +84,6 @@ class Webhook:
             raise InvalidArgument(f"body of {self} must be one of {', '.join(Body)}, not {self.body!r}")
         self._networks()
         parts = urlsplit(self.url)
-        if parts.scheme not in {"https", "http"} or not parts.hostname:
-            raise ConfigurationError("a webhook needs a URL such as https://crm.example/hooks")
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
                 f"the URL of {self} contains a user or a password; the signature proves the sender"
@@ -258,6 +260,17 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
     if not keys:
         raise InvalidArgument("a webhook needs at least one secret")
     return keys
+
+
+def _is_url(url: object) -> bool:
+    """Return whether this is the URL of an endpoint that can be sent in a request as it is written."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _key(secret: object) -> bytes:
