@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         BatchNotFound as BatchNotFound,
         ConfigurationError as ConfigurationError,
         DuplicateTask as DuplicateTask,
+        EndpointGone as EndpointGone,
+        EndpointRefused as EndpointRefused,
         FileUnusable as FileUnusable,
         InvalidArgument as InvalidArgument,
         InvalidCall as InvalidCall,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         UnknownTask as UnknownTask,
         UnsupportedDatabase as UnsupportedDatabase,
         WaitRefused as WaitRefused,
+        WebhookFailed as WebhookFailed,
+        WebhookInvalid as WebhookInvalid,
     )
     from .integration.hooks import (
         Hook as Hook,
@@ -60,6 +64,9 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .model.history import (
         TaskState as TaskState,  # returned by Store.log.state_at()
+    )
+    from .model.cloud_events import (
+        CloudEvent as CloudEvent,  # argument of the send() of an endpoint of one's own
     )
     from .model.batches import (
         Batch as Batch,  # returned by Store.batches.get()
@@ -101,6 +108,10 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         OpenBatch as OpenBatch,  # given by `with Outbox.batch(…)`, likewise
     )
     from .task.task import TaskCall as TaskCall  # returned by Task.call(), for annotations
+    from .webhooks import (
+        Webhook as Webhook,  # for Outbox.relay(to=…)
+        verify_webhook as verify_webhook,
+    )
     from .worker.distributor import (
         PostgresDistributor as PostgresDistributor,
         SqliteDistributor as SqliteDistributor,
@@ -114,9 +125,9 @@ _NAMES = {
     "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
     "database.engine": "configure_sqlite",
     "errors": (
-        "BatchClosed BatchNotFound ConfigurationError DuplicateTask FileUnusable InvalidArgument InvalidCall InvalidTarget "
+        "BatchClosed BatchNotFound ConfigurationError DuplicateTask EndpointGone EndpointRefused FileUnusable InvalidArgument InvalidCall InvalidTarget "
         "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied QueueNotFound ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
-        "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused"
+        "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused WebhookFailed WebhookInvalid"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.history": "TaskState",
@@ -128,11 +139,13 @@ _NAMES = {
     "outbox": "Outbox",
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "model.cloud_events": "CloudEvent",
     "model.batches": "Batch BatchCounts BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "BoundTask ContextTask Task",
     "task.batches": "Chain ChainHandle OpenBatch",
     "task.task": "TaskCall",
+    "webhooks": "Webhook verify_webhook",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -197,5 +197,21 @@ class FileUnusable(OutboxqError):
         self.may_start_again = may_start_again
 
 
+class WebhookFailed(OutboxqError):
+    """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
+
+
+class EndpointGone(WebhookFailed):
+    """An endpoint answered that it no longer exists (410). A relay then pauses its queue."""
+
+
+class EndpointRefused(WebhookFailed):
+    """An endpoint has an address that is not public, so nothing was sent to it."""
+
+
+class WebhookInvalid(OutboxqError, ValueError):
+    """A received webhook has a wrong signature, or was signed too long ago. Answer with the status 400 or 401."""
+
+
 class LeaseLost(OutboxqError):
     """The claim has ended, and another worker may hold the task execution, so nothing was written."""

@@ -23,6 +23,7 @@ from .integration.ambient import CURRENT, resolve_target
 from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
+from .model.cloud_events import checked_source
 from .model.options import (
     bad_name,
     check_options,
@@ -43,6 +44,8 @@ from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
+from .task.inbox import Inbox
+from .task.relays import Relays
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
 from .task.waiting import WaiterOfProcess
@@ -83,7 +86,7 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
-class Outbox(Answering, BatchedTasks, PeriodicTasks):
+class Outbox(Answering, BatchedTasks, PeriodicTasks, Relays):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
     _noun = "an Outbox"
@@ -101,6 +104,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks):
         version: str = "",
         retention: timedelta | float | None = None,
         enqueue_timeout: timedelta | float = Store.enqueue_timeout,
+        source: str | None = None,
     ) -> None:
         """Create an outbox. It does not connect to the database yet.
 
@@ -120,9 +124,12 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks):
             enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
                 retried while the database is unavailable. Then it raises the database's error. In a handler, it is
                 retried for 30 seconds.
+            source: The name of this application in the events that `relay` sends to other programs: a URI or a name
+                without spaces, such as "shop".
 
         Raises ConfigurationError if outboxq does not support the database, if both `session` and `integration` are
-        given, or if a hook is not a Hook. Raises InvalidArgument if the version or the retention is out of range.
+        given, or if a hook is not a Hook. Raises InvalidArgument if the version, the retention or the source is out of
+        range.
         """
         check_schema_name(schema)
         if session is not None and integration is not None:
@@ -135,6 +142,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks):
                 "which belongs to one request, to using()"
             )
         self.schema = schema
+        self.source = checked_source(source)
         self.integration = integration or (Integration() if session is None else SessionIntegration(session))
         self._given_hooks = HookCalls.of(hooks)
         self.tasks = self._registry()
@@ -194,6 +202,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks):
         # If several threads get here at the same time, all of them get the first store: the connections of a second
         # engine would never be closed.
         return self._bound.setdefault("store", self._of_application(Store(engine, schema=self.schema)))
+
+    @property
+    def inbox(self) -> Inbox:
+        """The inbox, which accepts each message of another program once."""
+        return Inbox(self)
 
     @overload
     def task(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...

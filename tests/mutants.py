@@ -28,6 +28,63 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a webhook goes to the network inside if one address of its host is public",
+        "outboxq/webhooks.py",
+        (
+            (
+                "        for *_, address in found:\n            self._check(",
+                "        for *_, address in found[:1]:\n            self._check(",
+            ),
+        ),
+        ("tests/unit/test_webhooks.py",),
+    ),
+    Mutant(
+        "an IPv6 address that stands for an inner IPv4 address counts as public",
+        "outboxq/webhooks.py",
+        (('_inner(ip_address(text.partition("%")[0]))', 'ip_address(text.partition("%")[0])'),),
+        ("tests/unit/test_webhooks.py",),
+    ),
+    Mutant(
+        "an old webhook with a right signature is accepted again",
+        "outboxq/webhooks.py",
+        (("    if abs(age) > duration(", "    if age < -duration("),),
+        ("tests/unit/test_webhooks.py",),
+    ),
+    Mutant(
+        "an endpoint that answers one byte at a time keeps its handler",
+        "outboxq/webhooks.py",
+        (("    timer.start()\n", ""),),
+        ("tests/unit/test_webhooks.py",),
+    ),
+    Mutant(
+        "the number in a payload is read and printed again on its way to an endpoint",
+        "outboxq/task/relays.py",
+        (
+            (
+                'data=stored.rpartition("}")[0].strip()',
+                'data=__import__("json").dumps(__import__("json").loads(claim.args)["payload"])',
+            ),
+        ),
+        ("tests/contract/test_relays.py",),
+    ),
+    Mutant(
+        "the inbox forgets a message before its time is over",
+        "outboxq/store/messages/inbox.py",
+        ((".where(_message.expires_at <= g.now)", ".where(_message.expires_at.is_not(None))"),),
+        ("tests/contract/test_inbox.py",),
+    ),
+    Mutant(
+        "a message counts as accepted although the consumer had it",
+        "outboxq/store/messages/inbox.py",
+        (
+            (
+                "lambda target: bool(target.run(accept, self._store.values(target, **given)))",
+                "lambda target: target.run(accept, self._store.values(target, **given)) is not None",
+            ),
+        ),
+        ("tests/contract/test_inbox.py",),
+    ),
+    Mutant(
         "a task that was claimed ahead begins although a crash of the server took its claim back",
         "outboxq/worker/task_runner.py",
         (("if self.leases.broke_at > active.sent and", "if False and"),),

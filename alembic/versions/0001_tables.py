@@ -77,6 +77,7 @@ CHECKS = {
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
     },
     "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
+    "inbox_messages": {"names": "consumer <> '' AND message_id <> ''"},
     "task_batches": {
         "kind": "kind = 'batch' OR kind = 'chain'",
         "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
@@ -150,6 +151,7 @@ SQLITE_CHECKS = {
         **_sqlite_instants("due_at", "created_at"),
         **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
     },
+    "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),
@@ -202,6 +204,7 @@ TABLES = (
     "task_batches",
     "task_batch_changes",
     "operator_actions",
+    "inbox_messages",
 )
 FUNCTIONS = (
     "outboxq_notify",
@@ -231,6 +234,7 @@ def upgrade() -> None:
     _steps()
     _batches()
     _operators()
+    _messages()
     if _is_postgresql():
         _trigger()
         _enqueue_function()
@@ -647,6 +651,19 @@ def _operators() -> None:
         *_checks("operator_actions"),
     )
     op.create_index("ix_operator_actions_target", "operator_actions", ["target", "id"])
+
+
+def _messages() -> None:
+    op.create_table(
+        "inbox_messages",
+        sa.Column("consumer", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("message_id", sa.Text(), nullable=False),
+        sa.Column("expires_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("consumer", "source", "message_id", name="pk_inbox_messages"),
+        *_checks("inbox_messages"),
+    )
+    op.create_index("ix_inbox_messages_expires_at", "inbox_messages", ["expires_at"])
 
 
 def _trigger() -> None:

@@ -67,11 +67,12 @@ class Outboxq(Outbox):
         version: str = "",
         retention: timedelta | float | None = None,
         enqueue_timeout: timedelta | float = Store.enqueue_timeout,
+        source: str | None = None,
     ) -> None:
         """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema of outboxq's tables. `hooks`, `version`, `retention` and `enqueue_timeout` are the same as for `Outbox`; a hook that needs
+        schema of outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for `Outbox`; a hook that needs
         an application context must push one. Raises ConfigurationError for any other kind of session, and for a hook
         that is not a Hook.
         """
@@ -87,6 +88,7 @@ class Outboxq(Outbox):
             version=version,
             retention=retention,
             enqueue_timeout=enqueue_timeout,
+            source=source,
         )
         if app is not None:
             self.init_app(app)

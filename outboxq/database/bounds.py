@@ -65,6 +65,7 @@ _CHECKS = {
         "overlap": "overlap = 'allow' OR overlap = 'queue' OR overlap = 'skip'",
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
     },
+    "inbox_messages": {"names": "consumer <> '' AND message_id <> ''"},
     "task_batches": {
         "kind": "kind = 'batch' OR kind = 'chain'",
         "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
@@ -113,6 +114,7 @@ _SQLITE_CHECKS = {
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
     "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
     "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
+    "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),

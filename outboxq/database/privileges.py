@@ -40,6 +40,8 @@ class Feature(StrEnum):
     """Waits for the results of tasks, including those of other producers."""
     BATCHES = "batches"
     """Creates batches and chains, and adds tasks to batches."""
+    INBOX = "inbox"
+    """Accepts messages of other programs."""
 
 
 class Privilege(StrEnum):
@@ -113,6 +115,7 @@ _TABLES = (
     "dead_letters",
     "execution_events",
     "idempotency_keys",
+    "inbox_messages",
     "key_rates",
     "maintenance_jobs",
     "operator_actions",
@@ -155,7 +158,7 @@ _ROLES = {
         *_on("maintenance_jobs", "SELECT; INSERT; UPDATE"),
         *_on("partition_claims", _EVERYTHING),
         *_on("queue_samples", "SELECT; INSERT; DELETE"),
-        *_on("queue_settings", "SELECT; UPDATE"),
+        *_on("queue_settings", _EVERYTHING),  # it pauses the queue of a relay whose endpoint is gone
         *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
         *_on("sleeping_workers", _EVERYTHING),
         *_on("task_batches", "SELECT"),
@@ -216,6 +219,7 @@ _FEATURES = {
         *_on("task_batches", "INSERT; SELECT (id, completed_at, cancel_requested_at)"),
         *_on("task_batch_changes", "INSERT; SELECT (batch_id)"),
     ),
+    Feature.INBOX: _on("inbox_messages", "INSERT"),
 }
 _TOGETHER = {
     frozenset({Feature.RESULTS, Feature.BATCHES}): (  # to wait for the task that follows a batch, without its arguments

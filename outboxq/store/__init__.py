@@ -30,6 +30,7 @@ from .explain.explain import TaskDetail as TaskDetail
 from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
 from .explain.reasons import Reason as Reason
+from .messages.inbox import InboxMessages
 from .numbers import dead_rows, statistics
 from .numbers import overview as overviews
 from .numbers import system as systems
@@ -237,6 +238,7 @@ class Store(Answering, Claiming):
     metrics = cached_property(Metrics)
     samples = cached_property(Samples)
     maintenance_jobs = cached_property(MaintenanceJobs)
+    inbox = cached_property(InboxMessages)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]

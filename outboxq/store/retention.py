@@ -27,6 +27,7 @@ from ..model.periods import first_id, periods
 from .actions import Actions
 from .arguments import aware, parameters, positive
 from .claims.workers import Workers
+from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
 from .tasks.tasks import now
@@ -78,7 +79,8 @@ def prune(
     are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
     completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
     (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed
-    (`actions`), but not those of the last 90 days. `dry_run` only counts. `stop` is called
+    (`actions`), but not those of the last 90 days. Messages of the inbox are forgotten when their own time is over,
+    whatever `older_than` is. `dry_run` only counts. `stop` is called
     before each batch, and `on_progress` is called after each with the number of tasks deleted so far.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
@@ -119,6 +121,7 @@ def prune(
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
     Workers(store).forget(using=using)
+    InboxMessages(store).prune(stop, using=using)
     record_prune(store, using=using)
     return deleted
 

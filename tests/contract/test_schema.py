@@ -46,6 +46,7 @@ NULLABLE = {
     "partition_claims": "",
 }
 OTHERS = {
+    "inbox_messages",
     "key_rates",
     "maintenance_jobs",
     "queue_samples",

@@ -13,6 +13,7 @@ COLUMNS = {
     "… `emit`": (Role.PRODUCER, {Feature.EMIT}),
     "… `idempotency`": (Role.PRODUCER, {Feature.IDEMPOTENCY}),
     "… `replace`": (Role.PRODUCER, {Feature.REPLACE}),
+    "… `inbox`": (Role.PRODUCER, {Feature.INBOX}),
     "worker": (Role.WORKER, set()),
     "viewer": (Role.VIEWER, set()),
     "operator": (Role.OPERATOR, set()),

@@ -207,6 +207,12 @@ def enqueues_with_a_key_from_sql(stage: Stage) -> None:
             )
 
 
+def accepts(stage: Stage) -> None:
+    with stage.session() as session:
+        assert stage.store.inbox.accept("billing", "m", using=session)
+        assert not stage.store.inbox.accept("billing", "m", using=session)
+
+
 def emits_with_a_key(stage: Stage) -> None:
     stage.owner.subscriptions.replace([subscription()])
     said = event(idempotency_key="k")
@@ -357,6 +363,11 @@ def claims_from_limited_queues(stage: Stage) -> None:
         stage.owner.enqueue(new(**fields))
     for claim in stage.store.claim_ready_task(10, worker_id=uuid4()):
         stage.store.complete(claim)
+
+
+def pauses_the_queue_of_an_endpoint_that_is_gone(stage: Stage) -> None:
+    for _ in ("new", "paused before"):
+        assert stage.store.queues.pause("relay.crm", create=True).paused_at is not None
 
 
 def claims_from_queues_that_limit_their_keys(stage: Stage) -> None:
@@ -617,6 +628,8 @@ def prunes(stage: Stage) -> None:
     stage.owner.steps.complete(claim, NewStep(name="one", number=1))
     stage.owner.complete(claim)
     stage.failed(idempotency_key="f", partition_key="p")
+    with stage.session() as session:
+        stage.owner.inbox.accept("billing", "m", keep=timedelta(microseconds=1), using=session)
     stage.store.prune(older_than=timedelta(0))
 
 
@@ -663,6 +676,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
     ),
     (Role.PRODUCER, frozenset({Feature.EMIT})): (emits,),
     (Role.PRODUCER, frozenset({Feature.BATCHES})): (makes_a_batch,),
+    (Role.PRODUCER, frozenset({Feature.INBOX})): (accepts,),
     (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY})): (
         enqueues_with_a_key,
         enqueues_with_a_key_that_is_taken,
@@ -686,6 +700,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         claims,
         claims_from_limited_queues,
         claims_from_queues_that_limit_their_keys,
+        pauses_the_queue_of_an_endpoint_that_is_gone,
         ends,
         recovers,
         meets_expired_tasks_of_a_locked_batch,

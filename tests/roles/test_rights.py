@@ -88,7 +88,7 @@ def test_a_role_does_its_part_with_the_rights_it_is_granted(stage, role, kind, f
 
 MINIMAL = [
     frozenset(),
-    *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY, Feature.RESULTS, Feature.BATCHES)),
+    *(frozenset({one}) for one in (Feature.EMIT, Feature.IDEMPOTENCY, Feature.RESULTS, Feature.BATCHES, Feature.INBOX)),
     frozenset({Feature.IDEMPOTENCY, Feature.REPLACE}),
     frozenset({Feature.RESULTS, Feature.BATCHES}),
 ]

@@ -20,6 +20,7 @@ from outboxq import (
     BoundTask,
     Chain,
     ChainHandle,
+    CloudEvent,
     ContextTask,
     Emitted,
     Handle,
@@ -37,9 +38,11 @@ from outboxq import (
     TaskContext,
     TaskExecution,
     TaskStatus,
+    Webhook,
     Worker,
     WorkerInfo,
     orm,
+    verify_webhook,
 )
 
 outbox = Outbox()
@@ -321,6 +324,21 @@ def what_comes_back_has_fields() -> None:
     assert_type(execution, TaskExecution)
     assert_type(execution.status, TaskStatus)
     assert_type(execution.retry_at, datetime | None)
+
+
+def messages_come_in_and_go_out() -> None:
+    class Printer:
+        def send(self, event: CloudEvent) -> None:
+            print(event.type, event.data)
+
+    hook = Webhook(url="https://crm.example", secret=["a", "b"], timeout=timedelta(seconds=5))
+    assert_type(outbox.relay("order.*", to=hook, name="crm"), Task[..., Any])
+    outbox.relay(["order.*", "invoice.sent"], to=Printer(), name="printer", on_dead_letter="hold")
+    outbox.relay("order.*", to=print, name="crm")  # type: ignore[arg-type]
+    webhook = verify_webhook({"webhook-id": "m"}, b"{}", "secret", tolerance=60)
+    assert_type(webhook.id, str)
+    assert_type(outbox.inbox.accept("billing", webhook.id, source="shop", keep=3600, using=session), bool)
+    outbox.inbox.accept("billing", 7)  # type: ignore[arg-type]
 
 
 def rows_are_read_through_the_orm() -> None:

@@ -72,6 +72,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "prune",
         ],
         "dead_letters": ["list", "oldest", "groups", "count", "parts", "redrive_all", "discard_all"],
+        "inbox": ["accept", "prune"],
         "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
         "metrics": ["record", "series", "sum_up"],

@@ -28,11 +28,19 @@ from ...task import Task
 from ..framework_store import FrameworkStore
 from .integration import DjangoIntegration, DjangoRegistry
 
-SETTINGS: Mapping[str, Any] = {"SCHEMA": None, "HOOKS": (), "VERSION": "", "RETENTION": None, "ENQUEUE_TIMEOUT": 5}
+SETTINGS: Mapping[str, Any] = {
+    "SCHEMA": None,
+    "HOOKS": (),
+    "VERSION": "",
+    "RETENTION": None,
+    "ENQUEUE_TIMEOUT": 5,
+    "SOURCE": None,
+}
 """Keys of OUTBOXQ in the settings, with their defaults.
 
 SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
-RETENTION and ENQUEUE_TIMEOUT are the `version`, the `retention` and the `enqueue_timeout` of each `Outbox`.
+RETENTION, ENQUEUE_TIMEOUT and SOURCE are the `version`, the `retention`, the `enqueue_timeout` and the `source` of each
+`Outbox`.
 """
 
 
@@ -56,6 +64,7 @@ class DjangoOutbox(Outbox):
             version=setting("VERSION"),
             retention=setting("RETENTION"),
             enqueue_timeout=setting("ENQUEUE_TIMEOUT"),
+            source=setting("SOURCE"),
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002

@@ -132,6 +132,7 @@ LiveWorker = _derived("LiveWorker", tables.workers, "view", text=lambda row: str
 Batch = _derived("Batch", tables.task_batches, "view", verbose_name_plural="batches")
 BatchChange = _derived("BatchChange", tables.task_batch_changes)
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)
+InboxMessage = _derived("InboxMessage", tables.inbox_messages)
 KeyRate = _derived("KeyRate", tables.key_rates)
 MaintenanceJob = _derived("MaintenanceJob", tables.maintenance_jobs)
 OperatorAction = _derived(

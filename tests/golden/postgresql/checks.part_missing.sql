@@ -28,11 +28,7 @@ FROM (
             'ix_idempotency_keys_task_execution_id' AS name,
             false AS is_unique
         UNION ALL
-        SELECT to_regclass(%(to_regclass_8)s) AS "table", 'pk_key_rates' AS name, true AS is_unique
-        UNION ALL
-        SELECT to_regclass(%(to_regclass_9)s) AS "table", 'ix_key_rates_full_at' AS name, false AS is_unique
-        UNION ALL
-        SELECT to_regclass(%(to_regclass_10)s) AS "table", 'pk_maintenance_jobs' AS name, true AS is_unique
+        SELECT to_regclass(%(to_regclass_8)s) AS "table", 'pk_inbox_messages' AS name, true AS is_unique
         UNION ALL
         SELECT to_regclass(%(to_regclass_11)s) AS "table", 'pk_operator_actions' AS name, true AS is_unique
         UNION ALL
@@ -171,7 +167,7 @@ FROM (
             )
         )
     UNION ALL
-    SELECT 'task_batches_advance'
+    SELECT 'task_batch_changes_count'
     WHERE
         to_regclass(%(to_regclass_45)s) IS NOT NULL
         AND NOT (

@@ -17,9 +17,9 @@ FROM (
     UNION ALL
     SELECT 'idempotency_keys' AS name, to_regclass(%(to_regclass_3)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'key_rates' AS name, to_regclass(%(to_regclass_4)s::VARCHAR) AS oid
+    SELECT 'inbox_messages' AS name, to_regclass(%(to_regclass_4)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'maintenance_jobs' AS name, to_regclass(%(to_regclass_5)s::VARCHAR) AS oid
+    SELECT 'key_rates' AS name, to_regclass(%(to_regclass_5)s::VARCHAR) AS oid
     UNION ALL
     SELECT 'operator_actions' AS name, to_regclass(%(to_regclass_6)s::VARCHAR) AS oid
     UNION ALL

@@ -15,6 +15,8 @@ FROM (
             'ix_idempotency_keys_task_execution_id' AS name,
             false AS is_unique
         UNION ALL
+        SELECT 'inbox_messages' AS "table", 'ix_inbox_messages_expires_at' AS name, false AS is_unique
+        UNION ALL
         SELECT 'key_rates' AS "table", 'ix_key_rates_full_at' AS name, false AS is_unique
         UNION ALL
         SELECT 'operator_actions' AS "table", 'ix_operator_actions_target' AS name, false AS is_unique

@@ -7,6 +7,7 @@ import sys
 import weakref
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -426,6 +427,11 @@ def bare(database):
     app = Flask("bare")
     app.config["OUTBOXQ_DATABASE_URL"] = database.url
     return app
+
+
+def test_the_source_of_relays_is_given_to_the_outbox(bare):
+    outbox = Outboxq(bare, source="shop")
+    assert outbox.relay("*", to=SimpleNamespace(send=print), name="crm").name == "relay.crm"
 
 
 def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare, database):

@@ -3,6 +3,7 @@
 
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from unittest import mock
 
 from asgiref.sync import sync_to_async
@@ -389,6 +390,12 @@ class Committed(TransactionTestCase):
     def test_an_unknown_setting_is_refused(self):
         with self.assertRaisesMessage(ConfigurationError, "SCHEME"):
             type(outbox)("default")
+
+    @override_settings(OUTBOXQ={"SOURCE": "shop"})
+    def test_the_settings_name_the_source_of_relays(self):
+        named = type(outbox)("default")
+        task = named.relay("*", to=SimpleNamespace(send=print), name="crm")
+        assert (named.source, task.name) == ("shop", "relay.crm")
 
     @override_settings(OUTBOXQ={"HOOKS": ["shop.hooks.Noting", "shop.hooks.made"]})
     def test_the_settings_name_hooks(self):

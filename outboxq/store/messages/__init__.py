@@ -1,0 +1,1 @@
+"""The messages that an application exchanges with other programs."""

@@ -1,0 +1,110 @@
+"""Accept each message of another program once, and forget it when its time is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import sqlalchemy as sa
+
+from ...database.grammar import Grammar, Relations, Statement, Transition, limit
+from ...database.privileges import Feature
+from ...database.tables import inbox_messages
+from ...database.target import Target
+from ...model import duration
+from ...model.options import bad_name, bad_span, is_name, is_span
+from ..arguments import parameters
+from ..transactions import Transactions
+
+KEPT = timedelta(days=7)
+"""The time for which a message is remembered by default."""
+_ACCEPTS = frozenset({Feature.INBOX})
+_PRUNED_AT_ONCE = 1_000
+
+
+class InboxMessages:
+    """The messages that the consumers of this application have accepted."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def accept(
+        self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
+    ) -> bool:
+        """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
+
+        If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
+        takes the acceptance back. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
+        InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
+        """
+        name = f"message {str(message_id)[:200]!r}"
+        for key, value in (("consumer", consumer), ("message_id", message_id)):
+            if not is_name(value):
+                raise bad_name(key, name)
+        if source != "" and not is_name(source):
+            raise bad_name("source", name)
+        if not is_span(kept := duration(keep, "keep"), timedelta(microseconds=1)):
+            raise bad_span("keep", name)
+        given = {
+            "consumer": consumer,
+            "source": source,
+            "message_id": message_id,
+            "keep_seconds": kept.total_seconds(),
+        }
+        return self._store.run(
+            lambda target: bool(target.run(accept, self._store.values(target, **given))),
+            using=using,
+            enqueues=_ACCEPTS,
+        )
+
+    def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
+        """Forget the messages whose time is over, and return their number."""
+
+        def work(target: Target) -> int:
+            with target.atomic():
+                return len(target.run(prune, self._store.values(target, limit=_PRUNED_AT_ONCE)))
+
+        gone = 0
+        while not stop():
+            gone += (found := self._store.run(work, using=using))
+            if found < _PRUNED_AT_ONCE:
+                break
+        return gone
+
+
+_message = inbox_messages.c
+_KEY: tuple[sa.ColumnElement[Any], ...] = (_message.consumer, _message.source, _message.message_id)
+_consumer, _source, _message_id = parameters(sa.Text, "consumer", "source", "message_id")
+(_keep,) = parameters(sa.Double, "keep_seconds")
+
+
+def accept(g: Grammar) -> Transition:
+    """Write the message unless the consumer has it. Returns a row if it was written.
+
+    ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The answer does not read a column,
+    so that a consumer does not need the right to read other consumers' messages.
+    """
+
+    def accepted(_: Relations) -> Statement:
+        new = g.insert(inbox_messages).values(
+            consumer=_consumer, source=_source, message_id=_message_id, expires_at=g.later(g.now, _keep)
+        )
+        return new.on_conflict_do_nothing().returning(sa.literal_column("1").label("id"))  # type: ignore[no-any-return]
+
+    return Transition(steps={"accepted": accepted}, returns="accepted")
+
+
+def prune(g: Grammar) -> Transition:
+    """Delete up to :limit messages whose time is over."""
+
+    def doomed(_: Relations) -> Statement:
+        over = sa.select(*_KEY).where(_message.expires_at <= g.now).order_by(_message.expires_at)
+        return over.limit(limit).with_for_update(skip_locked=True)
+
+    def gone(r: Relations) -> Statement:
+        doomed = r["doomed"].c
+        mine = sa.tuple_(*_KEY).in_(sa.select(doomed.consumer, doomed.source, doomed.message_id))
+        return sa.delete(inbox_messages).where(mine).returning(_message.message_id.label("id"))
+
+    return Transition(steps={"doomed": doomed, "gone": gone}, returns="gone")

@@ -1,0 +1,345 @@
+"""Webhooks: send signed events to an HTTP endpoint, and verify the events that arrive at one's own.
+
+The signatures follow Standard Webhooks (https://www.standardwebhooks.com).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import http.client
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import ConfigurationError, EndpointGone, EndpointRefused, InvalidArgument, WebhookFailed, WebhookInvalid
+from .model import Retry, duration
+from .model.cloud_events import CloudEvent
+
+TOLERANCE = timedelta(minutes=5)
+"""The longest time between the signature of a webhook and its arrival, in either direction."""
+_LONGEST_WAIT = timedelta(days=1)
+"""The longest `Retry-After` that is obeyed."""
+_PREFIX = "whsec_"
+_LEAST_KEY, _MOST_KEY = 24, 64
+_READ_AT_MOST = 65_536
+"""Bytes of an answer that are read. Only its status matters."""
+_OK = range(200, 300)
+_GONE = 410
+_NAT64 = IPv6Network("64:ff9b::/96")
+_Address = IPv4Address | IPv6Address
+
+
+class Body(StrEnum):
+    """What the body of a webhook contains."""
+
+    CLOUDEVENT = "cloudevent"
+    """The event in the JSON format of CloudEvents 1.0."""
+    PAYLOAD = "payload"
+    """Only the payload. The event's id is in the header `webhook-id`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Webhook:
+    """An HTTP endpoint of another program, to which events are sent."""
+
+    url: str = field(repr=False)  # its path may be a secret
+    """An https URL. Its user and password are refused, and redirects are not followed."""
+    secret: str | Sequence[str] = field(repr=False)
+    """The secret that signs each event: ``whsec_`` and 24 to 64 bytes in base64. While a secret is rotated, give the new
+    one and the old one, and each event has two signatures.
+    """
+    timeout: timedelta | float = timedelta(seconds=10)
+    """The time in which the endpoint must have answered, from the connection to the end of the answer."""
+    body: Body | str = Body.CLOUDEVENT
+    allowed_networks: Sequence[str] = ()
+    """Networks inside which the endpoint may be although they are not public, such as ``10.1.0.0/16``."""
+    allow_http: bool = False
+    """Accept a URL without encryption."""
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """The TLS settings, for example for a private certificate authority. None: Python's defaults."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument or ConfigurationError for a webhook that could never be sent."""
+        if not _is_url(self.url):
+            raise ConfigurationError(
+                "a webhook needs a URL such as https://crm.example/hooks, in ASCII and without spaces; encode other characters"
+            )
+        keys_of(self.secret)
+        if self.seconds <= 0:
+            raise InvalidArgument(f"timeout of {self} must be greater than zero")
+        if self.body not in list(Body):
+            raise InvalidArgument(f"body of {self} must be one of {', '.join(Body)}, not {self.body!r}")
+        self._networks()
+        parts = urlsplit(self.url)
+        if parts.username is not None or parts.password is not None:
+            raise ConfigurationError(
+                f"the URL of {self} contains a user or a password; the signature proves the sender"
+            )
+        if parts.scheme == "http" and not self.allow_http:
+            raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")
+
+    def __str__(self) -> str:
+        return f"the webhook to {urlsplit(self.url).hostname}"
+
+    @property
+    def seconds(self) -> float:
+        """The timeout in seconds."""
+        return duration(self.timeout, "timeout").total_seconds()
+
+    def send(self, event: CloudEvent) -> None:
+        """Send the event once. Returns if the endpoint answered with a status from 200 to 299.
+
+        Raises WebhookFailed for any other status and for an endpoint that cannot be reached, Retry if the endpoint says
+        when to try again, EndpointGone if it says that it no longer exists, and EndpointRefused if its address is not
+        allowed.
+        """
+        is_event = Body(self.body) is Body.CLOUDEVENT
+        body = (event.as_json() if is_event else event.data).encode()
+        trace = {name: value for name, value in event.headers.items() if name in {"traceparent", "tracestate"}}
+        headers = {
+            **{name: value for name, value in trace.items() if value.isascii() and value.isprintable()},
+            **signed_headers(str(event.id), body, self.secret),
+            "content-type": f"application/{'cloudevents+' if is_event else ''}json",
+            "user-agent": "outboxq",
+        }
+        try:
+            status, after = self._post(body, headers)
+        except (OSError, http.client.HTTPException) as error:
+            raise WebhookFailed(f"{self} cannot be delivered: {type(error).__name__}: {error}") from None
+        if status == _GONE:
+            raise EndpointGone(f"the endpoint of {self} answered 410: it no longer exists")
+        if status not in _OK:
+            wait = _seconds_of(after)
+            failed = WebhookFailed(f"the endpoint of {self} answered {status}")
+            if wait is None:
+                raise failed
+            again = Retry(min(wait, _LONGEST_WAIT))
+            again.args = failed.args  # what a dead letter says after the last attempt
+            raise again from failed
+
+    def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str | None]:
+        """Return the status, and the header `Retry-After`."""
+        parts, deadline = urlsplit(self.url), time.monotonic() + self.seconds
+        path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
+        with self._open(deadline) as open_socket:
+            connection = http.client.HTTPConnection(parts.hostname or "")  # it uses this socket, and never opens one
+            connection.sock, connection.auto_open = open_socket, 0
+            with _cut_at(deadline, open_socket):
+                connection.request("POST", path, body, {"host": parts.netloc, **headers})
+                answer = connection.getresponse()
+                answer.read(_READ_AT_MOST)
+            return answer.status, answer.getheader("retry-after")
+
+    def _open(self, deadline: float) -> socket.socket:
+        """Connect to the address that was checked, so that the name is resolved only once."""
+        parts = urlsplit(self.url)
+        host = parts.hostname or ""
+        if parts.scheme == "http":
+            return self._connected(host, parts.port or 80, deadline)
+        tls = self.tls or ssl.create_default_context()
+        plain = self._connected(host, parts.port or 443, deadline)
+        secured = tls.wrap_socket(plain, server_hostname=host, do_handshake_on_connect=False)
+        try:
+            with _cut_at(deadline, secured):
+                secured.do_handshake()
+        except BaseException:
+            secured.close()
+            raise
+        return secured
+
+    def _connected(self, host: str, port: int, deadline: float) -> socket.socket:
+        """Connect to the first address that answers. Raises EndpointRefused if an address of the host is not allowed."""
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for *_, address in found:
+            self._check(str(address[0]))
+        failed = OSError(f"{host} has no address")
+        for family, kind, protocol, _, address in found:
+            made = socket.socket(family, kind, protocol)
+            try:
+                made.settimeout(max(0.001, deadline - time.monotonic()))
+                made.connect(address)
+            except OSError as error:
+                made.close()
+                failed = error
+            else:
+                return made
+        raise failed
+
+    def _check(self, text: str) -> None:
+        """Raise EndpointRefused unless the address is public or in an allowed network.
+
+        An IPv6 address that stands for an IPv4 address is judged by that one.
+        """
+        address = _inner(ip_address(text.partition("%")[0]))
+        if address.is_global and not address.is_multicast:
+            return
+        if any(address in network for network in self._networks()):
+            return
+        raise EndpointRefused(
+            f"{self} would go to {address}, which is not a public address; if that is intended, name its network in "
+            "allowed_networks="
+        )
+
+    def _networks(self) -> list[Any]:
+        try:
+            return [ip_network(one) for one in self.allowed_networks]
+        except ValueError as error:
+            raise InvalidArgument(f"allowed_networks takes networks such as '10.1.0.0/16': {error}") from None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedWebhook:
+    """A webhook whose signature and age are right."""
+
+    id: str
+    """The id of the message, which is the same at every delivery. Pass it to `outbox.inbox.accept`."""
+    timestamp: datetime
+    """The time at which this delivery was signed."""
+    body: bytes = field(repr=False)
+
+
+def verify_webhook(
+    headers: Mapping[str, str],
+    body: bytes,
+    secret: str | Sequence[str],
+    *,
+    tolerance: timedelta | float = TOLERANCE,
+    now: datetime | None = None,
+) -> ReceivedWebhook:
+    """Return the webhook if one of the secrets has signed it and its signature is not older than `tolerance`.
+
+    `headers` are the headers of the request, with names in any case, and `body` is its body, byte by byte as it
+    arrived. `now` replaces the time in tests. A second delivery within the tolerance is also valid, so pass the id to
+    `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and InvalidArgument for
+    a secret that is malformed.
+    """
+    keys = keys_of(secret)
+    given = {name.lower(): value for name, value in headers.items()}
+    missing = [name for name in ("webhook-id", "webhook-timestamp", "webhook-signature") if not given.get(name)]
+    if missing:
+        raise WebhookInvalid(f"the header {missing[0]} is missing")
+    message_id, stamp = given["webhook-id"], given["webhook-timestamp"]
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 12):
+        raise WebhookInvalid("the header webhook-timestamp is not a number of seconds")
+    wanted = [_signature(key, message_id, stamp, body).encode() for key in keys]
+    found = given["webhook-signature"].split()
+    if not any(hmac.compare_digest(one, another.encode(errors="replace")) for one in wanted for another in found):
+        raise WebhookInvalid("no signature in the header webhook-signature is right")
+    age = (now or datetime.now(UTC)).timestamp() - int(stamp)
+    if abs(age) > duration(tolerance, "tolerance").total_seconds():
+        raise WebhookInvalid("the webhook was signed too long ago, or the clocks differ")
+    return ReceivedWebhook(id=message_id, timestamp=datetime.fromtimestamp(int(stamp), UTC), body=body)
+
+
+def signed_headers(
+    message_id: str, body: bytes, secret: str | Sequence[str], *, now: datetime | None = None
+) -> dict[str, str]:
+    """Return the three headers of a webhook, with one signature for each secret."""
+    stamp = str(int((now or datetime.now(UTC)).timestamp()))
+    signatures = [_signature(key, message_id, stamp, body) for key in keys_of(secret)]
+    return {"webhook-id": message_id, "webhook-timestamp": stamp, "webhook-signature": " ".join(signatures)}
+
+
+def keys_of(secret: str | Sequence[str]) -> list[bytes]:
+    """Return the keys in one or several secrets. The error for a malformed secret does not contain it."""
+    given: Any = secret  # whatever a caller without a type checker passes
+    keys = [_key(one) for one in (given if isinstance(given, list | tuple) else [given])]
+    if not keys:
+        raise InvalidArgument("a webhook needs at least one secret")
+    return keys
+
+
+def _is_url(url: object) -> bool:
+    """Return whether this is the URL of an endpoint that can be sent in a request as it is written."""
+    if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"https", "http"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _key(secret: object) -> bytes:
+    try:
+        key = base64.b64decode(str(secret).removeprefix(_PREFIX), validate=True) if isinstance(secret, str) else b""
+    except binascii.Error:
+        key = b""
+    if not _LEAST_KEY <= len(key) <= _MOST_KEY:
+        raise InvalidArgument(
+            f"the secret of a webhook must be {_PREFIX!r} and {_LEAST_KEY} to {_MOST_KEY} random bytes in base64; make one "
+            "with: python -c \"import base64, secrets; print('whsec_' + base64.b64encode(secrets.token_bytes(32)).decode())\""
+        )
+    return key
+
+
+def _signature(key: bytes, message_id: str, stamp: str, body: bytes) -> str:
+    digest = hmac.new(key, f"{message_id}.{stamp}.".encode(errors="replace") + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def _seconds_of(after: str | None) -> timedelta | None:
+    """Return the wait that a `Retry-After` asks for, in seconds or as a date; None if there is none that can be read."""
+    if after is None:
+        return None
+    if after.isascii() and after.isdigit():
+        return timedelta(seconds=min(int(after[:9]), _LONGEST_WAIT.total_seconds()))
+    with suppress(ValueError, OverflowError):
+        moment = parsedate_to_datetime(after)
+        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+        return max(timedelta(0), moment - datetime.now(UTC))
+    return None
+
+
+def _inner(address: _Address) -> _Address:
+    """Return the IPv4 address that an IPv6 address stands for, or the address itself."""
+    if isinstance(address, IPv6Address):
+        if address in _NAT64:
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+        teredo = address.teredo
+        return address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
+    return address
+
+
+@contextmanager
+def _cut_at(deadline: float, connection: socket.socket) -> Iterator[None]:
+    """Cut the connection at the deadline. The timeout of a socket applies to each read, so an endpoint that answers one
+    byte at a time could otherwise keep the handler for hours.
+    """
+    is_late = threading.Event()
+
+    def cut() -> None:
+        is_late.set()
+        with suppress(OSError):
+            socket.socket.shutdown(
+                connection, socket.SHUT_RDWR
+            )  # not TLS's own, which would confuse the reading thread
+
+    left = max(0.001, deadline - time.monotonic())
+    connection.settimeout(left + 1)  # the timer comes first
+    timer = threading.Timer(left, cut)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except (OSError, http.client.HTTPException):
+        if is_late.is_set():
+            raise TimeoutError("the endpoint did not answer in time") from None
+        raise
+    finally:
+        timer.cancel()
+    if is_late.is_set():
+        raise TimeoutError("the endpoint did not answer in time")

@@ -1,0 +1,193 @@
+"""Events on their way to another service while workers are killed and the service is restarted, fails and refuses some of them.
+
+The service has a database of its own with an inbox. What counts is what is there in the end: the effect of each committed event
+once, and of no other event.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox, configure_sqlite, verify_webhook
+from tests import forked
+from tests.conftest import Database
+from tests.endpoints import Arrival, endpoint
+from tests.faults import webhook_app
+from tests.faults.webhook_app import SECRET
+from tests.waiting import until
+
+pytestmark = pytest.mark.in_turn
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Service:
+    """The other service: it drops what it has had, and answers with an error now and then, before or after its commit."""
+
+    path: Path
+    chance: random.Random
+    refuses: bool = True
+    """Whether it refuses each hundredth event for good."""
+    arrivals: list[int] = field(default_factory=list)
+    """The numbers of the events in the order in which they had their effect."""
+    answers: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.engine = configure_sqlite(create_engine(f"sqlite:///{self.path}"))
+        self.outbox = Outbox(self.engine)
+        self.outbox.upgrade()
+        with self.engine.begin() as connection:
+            connection.execute(text("CREATE TABLE effects (number INTEGER)"))
+        self._lock = threading.Lock()
+
+    def receive(self, arrival: Arrival) -> int:
+        """Return the status of the answer."""
+        webhook = verify_webhook(arrival.headers, arrival.body, SECRET)
+        event = json.loads(webhook.body)
+        number = event["data"]["number"]
+        with self._lock:
+            luck = self.chance.random()
+            if self.refuses and is_refused(number):
+                return self._count("refused", 422)
+            if luck < 0.01:
+                return self._count("failed before the commit", 500)
+            with self.engine.begin() as connection:
+                if self.outbox.inbox.accept("crm", webhook.id, source=event["source"], using=connection):
+                    connection.execute(text("INSERT INTO effects VALUES (:number)"), {"number": number})
+                    self.arrivals.append(number)
+                else:
+                    self._count("duplicate", 204)
+            return self._count("failed after the commit", 500) if luck < 0.02 else 204
+
+    def effects(self) -> list[int]:
+        with self.engine.connect() as connection:
+            return list(connection.execute(text("SELECT number FROM effects ORDER BY number")).scalars())
+
+    def _count(self, what: str, status: int) -> int:
+        self.answers[what] += 1
+        return status
+
+
+AT_ONCE = 25
+"""Events of one transaction."""
+
+
+def is_refused(number: int) -> bool:
+    return number % 100 == 0
+
+
+class Workers:
+    """Two workers, each in a process. One of them is killed at a time, and another one takes its place."""
+
+    def __init__(self, database: Database, port: int, directory: Path) -> None:
+        self.database, self.directory, self.started = database, directory, 0
+        self.environment = {
+            **os.environ,
+            "OUTBOXQ_DATABASE_URL": make_url(database.url).render_as_string(hide_password=False),
+            "ENDPOINT": f"http://127.0.0.1:{port}/hooks",
+            "PYTHONPATH": str(ROOT),
+        }
+        self.processes = [self.start(), self.start()]
+
+    def start(self) -> forked.Popen:
+        self.started += 1
+        log = (self.directory / f"worker-{self.started}.log").open("wb")
+        command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.webhook_app:outbox", "--poll", "100ms"]
+        with log:
+            return forked.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
+
+    def kill_one(self) -> None:
+        """Kill the older one, and let its leases run out."""
+        gone = self.processes.pop(0)
+        gone.kill()
+        gone.wait()
+        past = "2020-01-01T00:00:00.000000+00:00"
+        self.database.run(
+            f"UPDATE task_leases SET lease_expires_at = '{past}' "
+            f"WHERE worker_id IN (SELECT id FROM workers WHERE pid = {gone.pid})"
+        )
+        self.processes.append(self.start())
+
+    def end(self) -> None:
+        for one in self.processes:
+            one.kill()
+            one.wait()
+
+
+@pytest.mark.parametrize(
+    ("events", "keys", "kills", "restarts"),
+    [
+        (300, 20, 3, 1),
+        pytest.param(20_000, 200, 50, 5, marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
+    ],
+    ids=["few", "campaign"],
+)
+def test_each_committed_event_has_its_effect_once(
+    database: Database, tmp_path: Path, events: int, keys: int, kills: int, restarts: int
+) -> None:
+    chance = random.Random(events)
+    service = Service(tmp_path / "theirs.db", chance=random.Random(7))
+    database.own(service.engine)
+    sender, committed = Outbox(database.host), set[int]()
+    database.store.subscriptions.replace(webhook_app.outbox.subscriptions)
+
+    def emit(numbers: range) -> None:
+        with Session(database.host) as session:
+            for number in numbers:
+                sender.emit("order.paid", {"number": number}, using=session, partition_key=f"key-{number % keys}")
+            if chance.random() < 0.1:
+                session.rollback()
+                return
+            session.commit()
+        committed.update(numbers)
+
+    def waiting() -> int:
+        found = database.rows("SELECT (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)")
+        return int(str(found[0][0]))
+
+    with ExitStack() as stack:
+        serving = stack.enter_context(ExitStack())
+        other = serving.enter_context(endpoint())
+        other.answer = service.receive
+        workers = Workers(database, other.port, tmp_path)
+        stack.callback(workers.end)
+        for step in range(kills):
+            first, end = events * step // kills, events * (step + 1) // kills
+            for number in range(first, end, AT_ONCE):
+                # A kill comes while events are on their way, because many become due with one commit.
+                reached = len(service.arrivals)
+                emit(range(number, min(number + AT_ONCE, end)))
+            until(lambda at=reached: len(service.arrivals) > at or not waiting(), seconds=600)
+            workers.kill_one()
+            if step % max(1, kills // restarts) == 0:
+                serving.close()
+                other = serving.enter_context(endpoint(port=other.port))
+                other.answer = service.receive
+        until(lambda: not waiting(), seconds=3600)
+        letters = database.store.dead_letters.list(limit=events)
+        service.refuses = False
+        arrived = list(service.arrivals)
+        assert database.store.dead_letters.redrive_all() == len(letters)
+        until(lambda: not waiting(), seconds=600)
+
+    refused = {number for number in committed if is_refused(number)}
+    assert service.effects() == sorted(committed), "each committed event once, and no other"
+    assert len(letters) >= len(refused)
+    for key in range(keys):
+        mine = [number for number in arrived if number % keys == key]
+        assert mine == sorted(mine), f"first deliveries of key-{key} are out of order"
+    assert service.answers["refused"] >= len(refused)
+    assert database.store.verify() == []
+    print(f"{len(committed)} events, {workers.started - 2} kills, {dict(service.answers)}")
