@@ -190,6 +190,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "overview": ((), {}),
     "count_tasks": ((), {}),
     "system": ((), {}),
+    "state_counts": ((), {}),
     "parts": ((), {"snapshot": SNAPSHOT}),
     "dead_letters.parts": ((), {"snapshot": SNAPSHOT}),
     "task_detail": ((TASK,), {}),

@@ -48,6 +48,7 @@ NULLABLE = {
 OTHERS = {
     "key_rates",
     "maintenance_jobs",
+    "operator_actions",
     "queue_samples",
     "queue_settings",
     "schedule_ticks",

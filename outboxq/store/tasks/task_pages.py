@@ -82,7 +82,7 @@ class PageFilters(TaskFilters, total=False):
     batch: UUID | None
     """The batch or chain that the task belongs to or follows."""
     waiting: Waiting | None
-    """Whether a Ready task is due, delayed, or waiting for its retry. Other tasks do not match."""
+    """The state of a Ready task: due, delayed, or waiting for its retry. Other tasks do not match."""
 
 
 def tasks(
