@@ -2247,12 +2247,6 @@ MUTANTS = (
         ("tests/contract/test_task_ids.py",),
     ),
     Mutant(
-        "a worker that met an unknown task counts as live after its end",
-        "outboxq/store/claims/workers.py",
-        ((', concurrency=sa.literal_column("0"))', ")"),),
-        ("tests/contract/test_registry.py",),
-    ),
-    Mutant(
         "a task is said to be free, though it waits for the first one of its key",
         "outboxq/store/explain/sentences.py",
         (('if (first := row["head"]) not in {None, task.id}:', 'if (first := row["head"]) == task.id:'),),

@@ -180,6 +180,8 @@ class Verb:
     """The sentence below a form."""
     is_final: bool = False
     """True if the verb cannot be undone. A page then asks for confirmation."""
+    undo: str = ""
+    """The name of the verb that undoes this one; "" if there is none."""
     is_long: bool = False
     """True if the verb takes several transactions. Its function then takes `on_change`, for the record of the action."""
 
@@ -443,7 +445,14 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
     return {"id": task, "status": status}
 
 
-@_verb(Noun.QUEUE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(_PAUSE_REASON, CREATE))
+@_verb(
+    Noun.QUEUE,
+    "pause",
+    Right.CHANGE,
+    offered=lambda state: not state.is_paused,
+    fields=(_PAUSE_REASON, CREATE),
+    undo="resume",
+)
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Result:
     """Stop starting tasks of a queue until it is resumed.
 
@@ -453,7 +462,7 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
     return "is paused: its tasks are not started, but running tasks go on", settings
 
 
-@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,))
+@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     """Resume a paused queue."""
     return "is resumed", store.queues.resume(queue, using=using)
@@ -505,7 +514,14 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     return "has lost its settings", store.queues.forget(queue, using=using)
 
 
-@_verb(Noun.SCHEDULE, "pause", Right.CHANGE, offered=lambda state: not state.is_paused, fields=(_PAUSE_REASON,))
+@_verb(
+    Noun.SCHEDULE,
+    "pause",
+    Right.CHANGE,
+    offered=lambda state: not state.is_paused,
+    fields=(_PAUSE_REASON,),
+    undo="resume",
+)
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
     """Stop planting the ticks of a schedule until it is resumed.
 
@@ -515,7 +531,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Resu
     return "is paused; its planted ticks that were not due yet are cancelled", found
 
 
-@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,))
+@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
     """Resume a paused schedule.
 

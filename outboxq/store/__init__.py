@@ -208,6 +208,7 @@ class Store(Answering, Claiming):
     first_of_batch = results.first_of_batch
     batch_standings = results.batch_standings
     stats = statistics.stats
+    state_counts = statistics.state_counts
     health = overviews.health
     change_mark = overviews.change_mark
     trends = overviews.trends

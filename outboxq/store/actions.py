@@ -77,7 +77,7 @@ class Actions:
 
         return add
 
-    def begin(self, action: NewAction, *, using: object) -> None:
+    def begin(self, action: NewAction, *, using: object = None) -> None:
         """Record a bulk change that another process makes. It adds the numbers of its transactions to this record."""
         self._store.run(partial(self._add, action, number=0), using=using)
 

@@ -43,6 +43,8 @@ class Notice:
 
     text: str
     is_warning: bool
+    undo: str
+    """The URL of the action that undoes it; "" if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,13 +83,15 @@ class Browser:
         """Have the next page show the redirect's notice."""
         if redirect.notice:
             text = redirect.notice[:_LONGEST_NOTICE]
-            value = sealed(derived(self.key, "notice"), [text, redirect.is_warning], seconds=_NOTICE_SECONDS)
+            value = sealed(
+                derived(self.key, "notice"), [text, redirect.is_warning, redirect.undo], seconds=_NOTICE_SECONDS
+            )
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
         """Return the notice for the page. None if there is no notice, or it was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
-        return None if value is None else Notice(text=value[0], is_warning=value[1])
+        return None if value is None else Notice(text=value[0], is_warning=value[1], undo=value[2])
 
     def forget_notice(self, request: Request, response: Response) -> None:
         """Delete the notice from the browser after a page has shown it."""

@@ -63,8 +63,8 @@ class Templates:
     def fill(self, text: str, *, form_token: str, notice: Notice | None, etag: str) -> str:
         """Return the page for one browser."""
         shown = "" if notice is None else self._environment.get_template("notice.html").render(notice=notice)
-        text = text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
-        return text.replace(self._marks.notice, shown)
+        text = text.replace(self._marks.notice, shown)  # first, because a notice may contain a form
+        return text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
 
 
 def environment() -> Environment:

@@ -69,6 +69,8 @@ class Redirect:
     url: str
     notice: str
     is_warning: bool = False
+    undo: str = ""
+    """The URL of the action that undoes what was done; "" if there is none."""
 
 
 PAYLOAD: Final = ("args", "headers", "result")

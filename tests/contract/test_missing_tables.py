@@ -19,12 +19,13 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, SchemaOutOfDate
 from outboxq.database.engine import make_engine
 from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
+from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import BatchLink, NewBatch, new_batch_id
 from outboxq.model.histograms import AttemptCounts
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.store import NewStep, QueueSample, Store, TaskMetric
+from outboxq.store import NewStep, QueueSample, Snapshot, Store, TaskMetric
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"
@@ -54,10 +55,12 @@ READS_NO_TABLE = {
     "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
     "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
-    "batches.forbid_commit",
+    "actions.adding", "actions.adding_to", "batches.forbid_commit",
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
 TASK, WORKER, BATCH = uuid7(), uuid4(), NewBatch(id=new_batch_id())
+ACTION = NewAction(operator=Operator(interface=Interface.PROGRAM), action="work")
+SNAPSHOT = Snapshot(head=1, open=frozenset())
 NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
 WAITING: Any = SimpleNamespace(id=TASK, status=TaskStatus.READY, queue="mail")
 
@@ -68,6 +71,11 @@ def new(**fields: Any) -> NewTask:
 
 METRIC = TaskMetric(id=uuid7(), queue="default", task_name="tests.work", counts=AttemptCounts())
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
+    "actions.begin": ((ACTION,), {}),
+    "actions.get": ((TASK,), {}),
+    "actions.list": ((), {}),
+    "actions.prune": ((NOW, lambda: False), {}),
+    "actions.record": ((ACTION, lambda _: None), {}),
     "attempts": ((TASK,), {}),
     "standings": (([TASK],), {}),
     "batch_standings": (([BatchLink(batch_id=BATCH.id, number=1)],), {}),
@@ -183,12 +191,17 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "overview": ((), {}),
     "count_tasks": ((), {}),
     "system": ((), {}),
+    "state_counts": ((), {}),
+    "parts": ((), {"snapshot": SNAPSHOT}),
+    "dead_letters.parts": ((), {"snapshot": SNAPSHOT}),
     "task_detail": ((TASK,), {}),
     "task_page": ((), {}),
     "tasks": ((), {}),
     "trends": ((), {"since": NOW, "until": NOW + timedelta(hours=1), "step": 60}),
     "unknown_runs": (([CLAIM],), {}),
     "verify": ((), {}),
+    "workers.forget": ((), {}),
+    "workers.get": ((WORKER,), {}),
     "workers.describe": ((WORKER,), {"pid": 1}),
     "workers.list": ((), {}),
     "workers.presence": ((), {}),

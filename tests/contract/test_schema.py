@@ -49,6 +49,7 @@ OTHERS = {
     "inbox_messages",
     "key_rates",
     "maintenance_jobs",
+    "operator_actions",
     "queue_samples",
     "queue_settings",
     "schedule_ticks",

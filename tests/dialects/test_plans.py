@@ -21,7 +21,7 @@ from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
 from outboxq.database.target import target_of
-from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus
+from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import NewStep, Snapshot
@@ -600,6 +600,11 @@ COUNTED: dict[str, Callable[..., object]] = {
     ),
     "running tasks": lambda store, _, using: store.count_tasks(status=TaskStatus.RUNNING, snapshot=OLD, using=using),
     "dead letters": lambda store, _, using: store.dead_letters.count(snapshot=OLD, using=using),
+    "parts of tasks": lambda store, _, using: store.parts(snapshot=OLD, using=using),
+    "parts of a queue": lambda store, _, using: store.parts(
+        status=TaskStatus.READY, queue="mail", snapshot=OLD, using=using
+    ),
+    "parts of dead letters": lambda store, _, using: store.dead_letters.parts(snapshot=OLD, using=using),
 }
 
 
@@ -733,6 +738,12 @@ PAGES: dict[str, Callable[..., object]] = {
     "ready, of a queue": lambda store, _, using: store.task_page(
         status=TaskStatus.READY, queue="mail", limit=LIMIT, using=using
     ),
+    "retrying": lambda store, _, using: store.task_page(
+        status=TaskStatus.READY, waiting=Waiting.RETRYING, limit=LIMIT, using=using
+    ),
+    "due, of a queue": lambda store, _, using: store.task_page(
+        status=TaskStatus.READY, waiting=Waiting.DUE, queue="mail", limit=LIMIT, using=using
+    ),
     "of a batch": lambda store, _, using: store.task_page(batch=BATCH, limit=LIMIT, using=using),
     "completed, of a batch": lambda store, _, using: store.task_page(
         status=TaskStatus.COMPLETED, batch=BATCH, before=READY, limit=LIMIT, using=using
@@ -766,3 +777,21 @@ def test_a_page_reads_no_whole_table_of_sqlite(big_sqlite, name):
         with big_sqlite.begun(Begin.READ) as connection:
             whole = [line for line in scans(connection, sql, values) if "USING" not in line]
             assert [line for line in whole if not small & set(line.split()) and "(subquery" not in line] == [], sql
+
+
+# What people changed
+
+ACTIONS: dict[str, Callable[..., object]] = {
+    "all": lambda store, _, using: store.actions.list(using=using),
+    "of a target": lambda store, _, using: store.actions.list(target="mail", using=using),
+}
+INDEXES = {"all": "sqlite_autoindex_operator_actions_1", "of a target": "ix_operator_actions_target"}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_actions_are_listed_in_the_order_of_an_index(big_sqlite, name):
+    [(sql, values)] = [one for one in big_sqlite.captured(ACTIONS[name]) if "operator_actions" in one[0]]
+    with big_sqlite.begun(Begin.READ) as connection:
+        plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()]
+    assert len(plan) == 1, "without a sort"
+    assert INDEXES[name] in plan[0]

@@ -55,6 +55,14 @@ def test_each_verb_needs_a_right_without_which_nobody_acts_in_the_dashboard_of_d
 
 
 @each_verb
+def test_a_verb_that_undoes_another_needs_no_values_and_is_undone_by_that(verb: Verb):
+    if verb.undo:
+        [other] = [one for one in verbs_of(verb.noun) if one.name == verb.undo]
+        assert other.undo == verb.name
+        assert not any(field.is_required for field in other.fields)
+
+
+@each_verb
 def test_each_verb_says_in_words_what_it_is(verb: Verb):
     first, _, _ = verb.help.partition("\n\n")
     assert first.endswith(".")

@@ -208,11 +208,9 @@ class DeadLetters:
             rows = self._store.run_one(count_by_task, **values, using=using)
             found = {(row["task_name"], row["queue"], row["exception"]): row["number"] for row in rows}
         else:
-            letters = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
+            listed = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
             found = Counter(
-                (row["task_name"], row["queue"], row["exception"])
-                for row, mine in with_groups(letters)
-                if mine == group
+                (row["task_name"], row["queue"], row["exception"]) for row, mine in with_groups(listed) if mine == group
             )
         made = (
             Part(task_name=name, queue=queue, status=TaskStatus.FAILED, number=number, exception=exception)

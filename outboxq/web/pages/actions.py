@@ -73,7 +73,11 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.
         notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
-    return Redirect(url=_page_of(request, verb.noun, target), notice=f"{notice}.", is_warning=is_warning)
+    url = _page_of(request, verb.noun, target)
+    opposite = next((one for one in verbs_of(verb.noun) if one.name == verb.undo), None)
+    is_gone = url == request.url(_LISTS[verb.noun])
+    undo = "" if is_warning or is_gone or opposite is None else url_of(request, opposite, target)
+    return Redirect(url=url, notice=f"{notice}.", is_warning=is_warning, undo=undo)
 
 
 def operator_of(request: PageRequest) -> Operator:

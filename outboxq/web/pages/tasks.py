@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -19,16 +19,7 @@ from ..request import PAYLOAD, PageRequest, View, without
 from .task import most_attempts
 
 _ROWS: Final = 50
-_WINDOW: Final = timedelta(minutes=1)
-"""The window of statistics whose counts of ended tasks the page does not show."""
 _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", "cancelled")
-_COUNTED: Final[Mapping[str, str]] = {
-    "due": "ready",
-    **{name: name for name in ("delayed", "retrying", "running", "failed")},
-}
-"""The states that are counted, and the numbers of `Statistics`. Ended tasks are not counted, because the table may have
-millions.
-"""
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that do not add anything to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic")
@@ -124,14 +115,8 @@ def _counts(request: PageRequest, given: Mapping[str, str]) -> dict[str, str]:
     """Return the numbers of tasks in each counted state; none if there are filters besides the queue and the task."""
     if given.keys() - {"queue", "task"}:
         return {}
-    queues, name = ([given["queue"]] if "queue" in given else None), given.get("task")
-    found = request.store.stats(queues=queues, by="queue" if name is None else "task", window=_WINDOW)
-    mine = [one for one in found if name is None or one.task_name == name]
-    counts = {}
-    for state, of in _COUNTED.items():
-        total = sum(getattr(one, of) for one in mine)
-        counts[state] = f"{number(total)}{'+' if any(getattr(one, f'{of}_at_least', False) for one in mine) else ''}"
-    return counts
+    found = request.store.state_counts(queue=given.get("queue"), task=given.get("task"))
+    return {state: f"{number(one.number)}{'+' if one.at_least else ''}" for state, one in found.items()}
 
 
 def _due(outlooks: Mapping[UUID, Outlook], task: TaskExecution) -> datetime | None:

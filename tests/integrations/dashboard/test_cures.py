@@ -83,6 +83,18 @@ def test_a_paused_queue_is_resumed(stage):
     stage.is_done(task)
 
 
+def test_a_pause_and_a_resume_are_undone_by_the_button_of_their_notice(stage):
+    stage.add(queue="mail")
+    stage.store.queues.pause("mail")
+    stage.visitor.go("/queue?name=mail").press("Resume")
+    assert "The queue 'mail' is resumed." in stage.visitor.text
+    stage.visitor.press("Undo")
+    assert stage.store.queues.settings()[0].paused_at is not None
+    stage.visitor.press("Undo")
+    assert stage.store.queues.settings() == []
+    assert "Undo" not in stage.visitor.go("/queues").page.buttons()
+
+
 def test_a_key_that_a_dead_letter_holds_is_freed(stage):
     key = {"partition_key": "k", "on_dead_letter": OnDeadLetter.HOLD}
     first, second = stage.add(1, **key), stage.add(2, **key)
