@@ -179,7 +179,7 @@ FROM (
         WHERE
             workers.last_seen_at < (SELECT clock.now FROM clock) + %(live_since)s * interval '1 second'
             AND workers.last_seen_at >= (SELECT clock.now FROM clock) + %(lost_since)s * interval '1 second'
-            AND workers.concurrency > 0
+            AND workers.ended_at IS NULL
         ORDER BY workers.last_seen_at DESC, workers.id
         LIMIT 3
     ) AS silent

@@ -22,7 +22,8 @@ WITH
             to_regclass(%(to_regclass_19)s::VARCHAR),
             to_regclass(%(to_regclass_20)s::VARCHAR),
             to_regclass(%(to_regclass_21)s::VARCHAR),
-            to_regclass(%(to_regclass_22)s::VARCHAR)]
+            to_regclass(%(to_regclass_22)s::VARCHAR),
+            to_regclass(%(to_regclass_23)s::VARCHAR)]
         ) AS oid
     ),
     ours AS (

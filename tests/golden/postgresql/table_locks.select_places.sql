@@ -23,6 +23,7 @@ WHERE pg_catalog.pg_class.oid IN (
     to_regclass(%(to_regclass_19)s::VARCHAR),
     to_regclass(%(to_regclass_20)s::VARCHAR),
     to_regclass(%(to_regclass_21)s::VARCHAR),
-    to_regclass(%(to_regclass_22)s::VARCHAR)
+    to_regclass(%(to_regclass_22)s::VARCHAR),
+    to_regclass(%(to_regclass_23)s::VARCHAR)
 )
 ORDER BY pg_catalog.pg_class.relname = 'outboxq_alembic_version', pg_catalog.pg_class.relname

@@ -302,7 +302,7 @@ FROM (
                     ) % 1000000
                 )
             )
-            AND workers.concurrency > 0
+            AND workers.ended_at IS NULL
         ORDER BY workers.last_seen_at DESC, workers.id
         LIMIT 3
         OFFSET :param_22
