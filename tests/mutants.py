@@ -1389,8 +1389,8 @@ MUTANTS = (
         (
             ("        self._horizon = self._sleeping.horizon()\n", ""),
             (
-                "        seconds = self._sleeping.announce(",
-                "        self._horizon = self._sleeping.horizon()\n        seconds = self._sleeping.announce(",
+                "        longest = timedelta(seconds=self._poll)\n",
+                "        longest = timedelta(seconds=self._poll)\n        self._horizon = self._sleeping.horizon()\n",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -1478,8 +1478,55 @@ MUTANTS = (
     Mutant(
         "what frees work notifies another channel than the trigger",
         "outboxq/database/dialects/channel.py",
-        (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
+        (
+            (
+                "        channel_of(g.oid(task_outbox.name)), func.concat",
+                "        channel_of(g.oid(task_outbox.name)) + 's', func.concat",
+            ),
+        ),
         ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
+        "deputies claim at once",
+        "outboxq/worker/distributor/postgresql.py",
+        (("                if place < 0:\n", "                if place < 9:\n"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "every transaction calls the same sleeper",
+        "alembic/versions/0001_tables.py",
+        (("pg_catalog.txid_current()", "7"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that may refuse a task's topic is called by name",
+        "alembic/versions/0001_tables.py",
+        ((" AND sleeper.any_topic", ""),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "deputies do not look",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_by(time.monotonic() + _DEPUTIES[place])", "pass"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a full worker passes no call on",
+        "outboxq/worker/distributor/postgresql.py",
+        (("if self._calls and (full or saturated):", "if False:"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that passes a call on is called itself",
+        "outboxq/store/claims/sleeping_workers.py",
+        (("            target.run(withdraw, values)\n", ""),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a sleeper does not hear when a delayed task is due",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_by(float(head[1:]) - self._server_clock + self._place * _APART)", "pass"),),
+        ("tests/dialects/test_calls.py",),
     ),
     Mutant(
         "a listener says that it listens before LISTEN is in force",

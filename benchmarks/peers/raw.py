@@ -77,7 +77,7 @@ class RawDriver(Driver):
     def work(self) -> None:
         with psycopg.connect(self.url, autocommit=True) as ears:
             ears.execute("LISTEN task_ready")
-            self._connection.execute("INSERT INTO sleeping_workers VALUES (%s, '', 'infinity')", [self._worker])
+            self._connection.execute("INSERT INTO sleeping_workers VALUES (%s, '', 'infinity', true)", [self._worker])
             while True:
                 self._drain()
                 for _ in ears.notifies(timeout=1, stop_after=1):

@@ -91,7 +91,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "plant",
         ],
         "steps": ["of_claim", "complete", "is_written", "rewind", "after", "list"],
-        "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "forget", "forget_ended"],
+        "sleeping_workers": ["compile", "announce", "horizon", "look", "withdraw", "pass_on", "forget", "forget_ended"],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
         "workers": ["register", "seen", "describe", "unregister", "list", "presence", "taken_back"],

@@ -13,10 +13,12 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     ColumnElement,
+    FromClause,
     Insert,
     Select,
     Text,
     Uuid,
+    and_,
     bindparam,
     case,
     cast,
@@ -27,7 +29,7 @@ from sqlalchemy import (
     or_,
     select,
 )
-from sqlalchemy.dialects.postgresql import OID
+from sqlalchemy.dialects.postgresql import OID, aggregate_order_by
 
 from ..column_types import Name
 from ..grammar import Grammar
@@ -44,6 +46,13 @@ PROOF = "proof "
 ALL = literal_column("''", Text)
 """The queue of a worker that serves all queues; no queue has an empty name."""
 
+EVERYBODY = "*"
+"""The head of a notification that calls every worker."""
+
+NAME_LENGTH = 12
+"""The number of characters at the end of a worker's id by which a notification names it."""
+
+_EVERYBODY = literal_column(f"'{EVERYBODY}'", Text)
 _outbox = bindparam("outbox", type_=BigInteger, required=True)
 _word = bindparam("word", type_=Text, required=True)
 
@@ -91,14 +100,11 @@ def wake(g: Grammar) -> Select[Any]:
 
     Run it after the writes that it announces, so that the transaction has its id before it looks for sleeping workers.
     """
-    queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
+    queues = given_queues(g)
     notify = func.current_setting(literal_column("'outboxq.notify'"), literal_column("true"), type_=Text)
-    sleeper = sleeping_workers.c
-    sleeps = select(sleeper.queue).where(
-        or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
-    )
+    sleeps = select(sleeping_workers.c.queue).where(_sleeps(g, queues))
     level = func.current_setting(literal_column("'transaction_isolation'"), type_=Text)
-    return select(func.pg_notify(channel, queues.c.queue).label("told")).where(
+    return select(_told(g, _EVERYBODY, queues)).where(
         notify.is_distinct_from(literal_column("'off'")),
         or_(
             notify == literal_column("'always'"),
@@ -106,3 +112,39 @@ def wake(g: Grammar) -> Select[Any]:
             sleeps.correlate(queues).exists(),
         ),
     )
+
+
+def call(g: Grammar) -> Select[Any]:
+    """Call two of the workers that sleep on each of these queues, and name three that look later, as the trigger does."""
+    queues, sleeper = given_queues(g), sleeping_workers.c
+    turn = func.uuid_hash_extended(sleeper.worker_id, func.txid_current(), type_=BigInteger)
+    called = (
+        select(
+            func.right(cast(sleeper.worker_id, Text), literal_column(str(NAME_LENGTH))).label("name"),
+            turn.label("turn"),
+        )
+        .where(_sleeps(g, queues), sleeper.any_topic)
+        .order_by(turn)
+        .limit(literal_column("5"))
+        .correlate(queues)
+        .subquery("called")
+    )
+    names = func.string_agg(called.c.name, aggregate_order_by(literal_column("','"), called.c.turn), type_=Text)
+    head = func.concat(literal_column("'2,'"), names)
+    found = select(case((func.count() > literal_column("0"), head), else_=_EVERYBODY)).select_from(called)
+    notify = func.current_setting(literal_column(f"'{SETTING}'"), literal_column("true"), type_=Text)
+    return select(_told(g, found.correlate(queues).scalar_subquery(), queues)).where(
+        notify.is_distinct_from(literal_column("'off'")),
+        select(sleeper.queue).where(_sleeps(g, queues)).correlate(queues).exists(),
+    )
+
+
+def _told(g: Grammar, head: ColumnElement[str], queues: FromClause) -> ColumnElement[Any]:
+    return func.pg_notify(
+        channel_of(g.oid(task_outbox.name)), func.concat(head, literal_column("' '"), queues.c.queue)
+    ).label("told")
+
+
+def _sleeps(g: Grammar, queues: FromClause) -> ColumnElement[bool]:
+    sleeper = sleeping_workers.c
+    return and_(or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now)

@@ -354,6 +354,8 @@ class SleepingWorkersColumns(TypedColumns):
     queue = Column(Text, primary_key=True)  # empty: all queues
     # The time at which it wakes by itself at the latest; past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
+    # False: it takes tasks of some topics only, so it hears of each task, and is called for none by name.
+    any_topic = Column(Boolean, nullable=False)
 
 
 sleeping_workers = typed_table(

@@ -8,7 +8,7 @@ thirds of their commits. So the trigger notifies only if a row of `sleeping_work
 3. looks until a single snapshot shows that all transactions before the horizon have ended and that no task is due
    (`look`).
 
-Then it may sleep until a notification, until the next task is due, or until its row expires. No wake-up is lost. A
+Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost. A
 producer whose trigger did not see the row had read the table before the row was committed, and its insert had given it
 an id before that. So its id is below the horizon, inside savepoints and prepared transactions too. While that
 transaction runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that
@@ -17,12 +17,33 @@ reads the table later sees the row, and notifies. (The id must be drawn: the lat
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
 dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect.
+
+All sleepers hear each notification, but a task needs only one of them. So the notification names the workers that it calls, one
+for each task, and three deputies. The trigger reads their rows and writes nothing, so enqueues never wait for each other and a
+rollback has nothing to undo. If transaction T commits a due task, then within a bounded time a worker claims it or every worker
+is busy:
+
+* A called worker that is alive claims. If the claim comes back short, nothing is left that it could take. If the claim is full, or
+  no handler is free, the worker looks. If a task is due, it ends its own requests and calls two other sleepers, which do the same
+  (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when nobody sleeps. A worker that has no free
+  handler does so within 50 ms, or within one second if its call came later.
+* A called worker that is frozen, killed, or cut off does nothing. The deputies look 0.1, 1 and 5 seconds after the
+  notification, and claim what is due. So the task waits 0.1 s for one such worker, 1 s for two, and 5 s for three.
+* If all four do nothing, or have stopped since the trigger read their rows, the task waits for another notification or for a
+  sleeper's poll (30 s), as it does if a notification is lost. The rows of such workers expire within one poll.
+
+A worker with topics may refuse a task. It is not called by name, and claims at each notification. A queue that is resumed, a
+freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.
+
+A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look one after
+the other, 10 ms apart, in the order of their ids (`announce`), and claim if the task is still there.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -35,13 +56,22 @@ from ...database.column_types import Xid8
 from ...database.dialects import Begin, Row, channel
 from ...database.dialects.channel import ALL
 from ...database.grammar import Builder, Grammar, worker_id
+from ...database.queue_order import given_queues
 from ...database.tables import sleeping_workers
 from ...database.target import Target
 from ..failure_log import say
 from ..transactions import Transactions
-from .due import Look, answer, asked_queues, next_moment, outlook, statements
+from .due import Look, answer, outlook, statements
 
 log = logging.getLogger("outboxq.store")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen(Look):
+    """The answer to a worker that is about to sleep."""
+
+    now: float
+    """The server's time as seconds since 1970."""
 
 
 class SleepingWorkers:
@@ -56,14 +86,18 @@ class SleepingWorkers:
         also = horizon, withdraw, forget, channel.wake
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)
 
-    def announce(self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta) -> float:
-        """Ask for notifications until the next task is due, at most for `longest`. Returns the seconds until then."""
+    def announce(
+        self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta, *, topics: Sequence[str] | None = None
+    ) -> int:
+        """Ask for notifications for `longest`. Returns the worker's place: the number of sleepers that go before it when a
+        delayed task becomes due.
+        """
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, longest_seconds=longest.total_seconds())
-            return target.run(ANNOUNCE[queues is not None], values | self._store.scope(target, queues, None))
+            return target.run(ANNOUNCE[queues is not None], values | self._store.scope(target, queues, topics))
 
-        return float(min(row["seconds"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
+        return int(min(row["place"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
 
     def horizon(self) -> int:
         """Return a number below the id of each later transaction, but not below the id of any transaction that has
@@ -71,19 +105,29 @@ class SleepingWorkers:
         """
         return int(self._run(horizon)[0]["horizon"])
 
-    def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Look:
+    def look(self, horizon: int, queues: Sequence[str] | None, topics: Sequence[str] | None = None) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended."""
 
-        def work(target: Target) -> Look:
+        def work(target: Target) -> Seen:
             values = self._store.values(target, horizon=horizon) | self._store.scope(target, queues, topics)
             found = answer(target, LOOK[queues is not None], values)
-            return Look(settled=found["settled"], due=found["due"], seconds=found["seconds"])
+            return Seen(settled=found["settled"], due=found["due"], seconds=found["seconds"], now=found["now"])
 
         return self._store.run(work, begin=Begin.READ)
 
     def withdraw(self, worker_id: UUID) -> None:
         """End the requests of a worker that is awake."""
         self._run(withdraw, worker_id=worker_id)
+
+    def pass_on(self, worker_id: UUID, queues: Sequence[str]) -> None:
+        """End the requests of a worker that is awake, and call two other workers for each of these queues."""
+
+        def work(target: Target) -> None:
+            values = self._store.values(target, worker_id=worker_id)
+            target.run(withdraw, values)
+            target.run(channel.call, values | self._store.queue_values(target, queues))
+
+        self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def forget(self, worker_id: UUID) -> None:
         """Delete the requests of a worker that is stopping."""
@@ -107,26 +151,32 @@ class SleepingWorkers:
 
 
 _longest = sa.bindparam("longest_seconds", type_=sa.Double, required=True)
+_any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 
 
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
-    """Ask for notifications of these queues until their next task is due, or until :longest_seconds have passed.
+    """Ask for notifications of these queues until :longest_seconds have passed.
 
-    Returns for each queue the seconds after which the request ends.
+    Returns for each queue the number of sleepers of that queue, and of all topics, that go before this one.
     """
-    queues = asked_queues(g, given=given)
-    due = next_moment(g, *queues).scalar_subquery()
-    wakes_at = sa.func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
-    asked = sa.select(queues[0].c.queue if given else ALL.label("queue")).subquery("asked")
+    mine = sleeping_workers.c
+    queue = given_queues(g).c.queue if given else ALL
     new = g.insert(sleeping_workers).from_select(
-        ["worker_id", "queue", "wakes_at"], sa.select(worker_id, asked.c.queue, wakes_at)
+        ["worker_id", "queue", "wakes_at", "any_topic"],
+        sa.select(worker_id, queue, g.later(g.now, _longest), _any_topic),
+    )
+    other = sleeping_workers.alias("other")
+    before = sa.select(sa.func.count()).where(
+        other.c.worker_id < worker_id,
+        other.c.queue.in_([sa.literal_column("sleeping_workers.queue", sa.Text), ALL]),
+        other.c.wakes_at > g.now,
+        other.c.any_topic,
     )
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
-            index_elements=[sleeping_workers.c.worker_id, sleeping_workers.c.queue],
-            set_={"wakes_at": new.excluded.wakes_at},
-        ).returning(_seconds_until(g, sleeping_workers.c.wakes_at))
+            index_elements=[mine.worker_id, mine.queue], set_={"wakes_at": new.excluded.wakes_at}
+        ).returning(before.scalar_subquery().label("place"))
     )
 
 
@@ -145,6 +195,7 @@ def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
         (oldest >= sa.cast(sa.cast(_horizon, sa.Text), Xid8)).label("settled"),
         due.label("due"),
         _seconds_until(g, moment.scalar_subquery()),
+        sa.cast(sa.extract("epoch", g.now), sa.Double).label("now"),
         queue_order.any_by_key().label("by_key"),
     )
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from ...database.dialects.channel import EVERYBODY, NAME_LENGTH
 from ...database.engine import detached, make_engine
 from ..timeouts import run_with_timeout
 from .base import POLL, POLL_BESIDE_NOTIFICATIONS, DistributorSettings, Health, Wakeup
@@ -27,7 +28,10 @@ _REST = 20
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
-_NEGLIGIBLE = 0.05
+_DEPUTIES = (0.1, 1.0, 5.0)
+"""Seconds after which the workers look that a notification names behind those that it calls."""
+_APART, _LAST_PLACE = 0.01, 100
+"""Seconds between two sleepers that look for a delayed task when it is due, and the last place among them."""
 
 
 @dataclass(eq=False, repr=False)
@@ -58,6 +62,14 @@ class PostgresDistributor(DistributorSettings):
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0
+        self._name = str(self.worker_id)[-NAME_LENGTH:]
+        self._calls: set[str] = set()
+        """The queues for which a notification named this worker, since it last passed a call on."""
+        self._look_at = math.inf
+        """The time at which a sleeping worker looks (`time.monotonic()`). The listener's thread brings it forward."""
+        self._server_clock = 0.0
+        """The difference between the server's clock and `time.monotonic()`."""
+        self._place = 0
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
         self._notified = False
@@ -81,20 +93,18 @@ class PostgresDistributor(DistributorSettings):
     def wait_for_work(self, timeout: float | None = None) -> None:
         end = math.inf if timeout is None else time.monotonic() + timeout
         if not self._wakeup.wait(0):
-            if not self._listener.health.listening:
-                seconds = self._until_due(self._poll_without_listener)
-            elif self._rate() > _BUSY_RATE:
-                self._withdraw()
-                seconds = _BUSY_POLL
-            else:
-                seconds = self._prepare_sleep(end)
-            if seconds > 0:
-                self._wakeup.wait(min(seconds, end - time.monotonic()))
+            awaited = False
+            while (seconds := self._seconds_to_sleep(end, awaited=awaited)) > 0:
+                if self._sleep(min(seconds, end - time.monotonic())):
+                    break
+                awaited = True
         self._spread_out()
 
-    def at_work(self, *, saturated: bool = False) -> None:
+    def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
         self._empty_returns = self._empty_notifications = 0
         self._traffic, self._traffic_at = self._rate() * _RATE_WINDOW + (not saturated), time.monotonic()
+        if self._calls and (full or saturated):
+            self._pass_on()
         if saturated or self._rate() > _BUSY_RATE:
             self._withdraw()
 
@@ -114,24 +124,47 @@ class PostgresDistributor(DistributorSettings):
         with suppress(Exception):  # its row expires by itself
             self._sleeping.forget(self.worker_id)
 
-    def _prepare_sleep(self, end: float) -> float:
+    def _seconds_to_sleep(self, end: float, *, awaited: bool) -> float:
+        if not self._listener.health.listening:
+            self._withdraw()
+            return self._until_due(self._poll_without_listener)
+        if self._rate() > _BUSY_RATE:
+            self._withdraw()
+            return _BUSY_POLL
+        return self._prepare_sleep(end, awaited=awaited)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Sleep until a notification, or for so many seconds. Returns false earlier if it is time to look."""
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end:
+            if self._wakeup.wait(min(end, self._look_at) - now):
+                break
+            if time.monotonic() >= self._look_at:
+                return False
+        return True
+
+    def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
         """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
-        claim now.
+        claim now. `awaited`: the worker looks at the time at which it expected a task, so it claims whatever is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
+            self._look_at = math.inf  # the look answers every notification that came before it
             seen = self._sleeping.look(self._horizon, self.queues, self.topics)
             now = time.monotonic()
+            self._server_clock = seen.now - now
+            if seen.seconds is not None:
+                self._look_by(now + seen.seconds + self._place * _APART)
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
-            if seen.seconds is not None:
-                longest = min(longest, seen.seconds)
             if seen.due:
-                return min(self._pause_after_empty_claims(settled=seen.settled), longest)
+                return 0 if awaited else min(self._pause_after_empty_claims(settled=seen.settled), longest)
             if seen.settled:
                 return longest
-            if self._wakeup.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
+            if self._wakeup.wait(min(pause, longest, end - now, self._look_at - now)) or now >= min(
+                end, self._announced_until
+            ):
                 return 0
             waited = now - began
             pause = min(2 * pause, _LONGEST_PAUSE if waited < _SLOW_AFTER else _SLOW_PAUSE)
@@ -143,12 +176,12 @@ class PostgresDistributor(DistributorSettings):
             return
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
-        seconds = self._sleeping.announce(self.worker_id, self.queues, timedelta(seconds=self._poll))
-        answered = time.monotonic()
+        longest = timedelta(seconds=self._poll)
+        self._place = min(
+            self._sleeping.announce(self.worker_id, self.queues, longest, topics=self.topics), _LAST_PLACE
+        )
         self._horizon = self._sleeping.horizon()
-        # Counted from the answer, so that a task which is due when the row expires is due when the worker wakes. The row expires
-        # earlier by the delay of the answer. For that time nobody notifies, so the delay must be too short to notice.
-        self._announced_until = (answered if answered - sent < _NEGLIGIBLE else sent) + seconds
+        self._announced_until = sent + self._poll
         self._announced_connection = connections
 
     def _withdraw(self) -> None:
@@ -156,6 +189,16 @@ class PostgresDistributor(DistributorSettings):
             self._announced_until = -math.inf
             with suppress(Exception):  # its row expires; until then it gets needless notifications
                 self._sleeping.withdraw(self.worker_id)
+
+    def _pass_on(self) -> None:
+        """Call other workers for the tasks for which this one was called, and which it cannot take now."""
+        queues = []
+        while self._calls:
+            queues.append(self._calls.pop())
+        with suppress(Exception):  # the deputies look for them
+            if self._sleeping.look(self._horizon, self.queues, self.topics).due:
+                self._announced_until = -math.inf
+                self._sleeping.pass_on(self.worker_id, queues)
 
     def _until_due(self, longest: float) -> float:
         ahead = self.store.look_ahead(self.queues, topics=self.topics)
@@ -198,7 +241,27 @@ class PostgresDistributor(DistributorSettings):
             self._notified_at = time.monotonic()
         self._returned_at = time.monotonic()
 
-    def _on_notify(self, queue: str) -> None:
-        if self.queues is None or queue in self.queues:
+    def _on_notify(self, payload: str) -> None:
+        """Do what a notification asks this worker for: to claim, or to look later (see `outboxq_notify()` in the migration)."""
+        head, _, queue = payload.partition(" ")
+        if self.queues is not None and queue not in self.queues:
+            return
+        if head.startswith("@"):
+            self._look_by(float(head[1:]) - self._server_clock + self._place * _APART)
+        elif head == EVERYBODY or self.topics is not None:
             self._notified = True
             self._wakeup.notify()
+        else:
+            called, *names = head.split(",")
+            if self._name in names:
+                self._calls.add(queue)
+                place = names.index(self._name) - int(called)
+                if place < 0:
+                    self._wakeup.notify()
+                else:
+                    self._look_by(time.monotonic() + _DEPUTIES[place])
+
+    def _look_by(self, moment: float) -> None:
+        if moment < self._look_at:
+            self._look_at = moment
+            self._wakeup.nudge()
