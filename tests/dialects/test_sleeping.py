@@ -21,6 +21,7 @@ from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.store.claims import sleeping_workers
+from outboxq.store.claims.sleeping_workers import Place
 from outboxq.worker.distributor import create_work_distributor
 from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
@@ -156,7 +157,7 @@ def test_who_is_at_work_or_gone_is_not_notified(postgresql, sleeping, heard):
 def test_one_row_is_kept_for_a_worker_and_queue_and_written_again(postgresql, sleeping):
     worker = uuid4()
     for _ in range(3):
-        assert sleeping.announce(worker, ["a", "b"], MINUTE) == 0
+        assert sleeping.announce(worker, ["a", "b"], MINUTE) == Place()
         sleeping.withdraw(worker)
     sleeping.announce(worker, ["a", "b"], MINUTE)
     assert rows_of_sleepers(postgresql) == [("a", True), ("b", True)]
@@ -217,18 +218,26 @@ def test_a_task_due_after_the_sleeper_wakes_notifies_nobody_and_one_due_before_d
     assert heard() == ["default"]
 
 
-def test_a_sleepers_place_is_the_number_of_those_that_certainly_go_before_it(postgresql, sleeping):
+def test_a_sleepers_place_is_that_among_the_workers_that_can_take_the_same_tasks(postgresql, sleeping):
     low, middle, high = sorted(uuid4() for _ in range(3))
-    assert sleeping.announce(low, ["mail"], MINUTE) == 0
-    assert sleeping.announce(middle, ["mail"], MINUTE) == 1
-    assert sleeping.announce(middle, ["mail", "news"], MINUTE) == 0, "nobody is before it for news"
-    assert sleeping.announce(high, None, MINUTE) == 0, "the others do not serve every queue"
-    assert sleeping.announce(high, ["mail"], MINUTE) == 2
+    assert sleeping.announce(low, ["mail"], MINUTE) == Place()
+    assert sleeping.announce(middle, ["mail"], MINUTE) == Place(before=1, others=1)
+    assert sleeping.announce(middle, ["mail", "news"], MINUTE) == Place(), "nobody else takes news"
+    assert sleeping.announce(high, None, MINUTE) == Place(), "the others do not serve every queue"
+    assert sleeping.announce(low, ["mail"], MINUTE) == Place(before=0, others=2)
     sleeping.withdraw(middle)
-    assert sleeping.announce(high, ["mail"], MINUTE) == 1
-    sleeping.forget(low)
-    sleeping.announce(low, ["mail"], MINUTE, topics=["order.*"])
-    assert sleeping.announce(high, ["mail"], MINUTE) == 0, "of the topic of a task, nothing is known"
+    assert sleeping.announce(low, ["mail"], MINUTE) == Place(before=0, others=1)
+    sleeping.forget(high)
+    sleeping.announce(high, ["mail"], MINUTE, topics=["order.*"])
+    assert sleeping.announce(low, ["mail"], MINUTE) == Place(), "of the topic of a task, nothing is known"
+
+
+def test_each_sleeper_has_its_turn_and_another_one_is_the_first_each_time():
+    places = [Place(before=before, others=4) for before in range(5)]
+    for due in (1.7e9, 1.7e9 + 0.25, 1.7e9 + 3.001):
+        assert sorted(place.turn(due) for place in places) == [0, 1, 2, 3, 4]
+    assert len({place.turn(1.7e9 + n * 0.037) for n in range(100) for place in places[:1]}) == 5
+    assert Place().turn(1.7e9 + 0.123) == 0
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])

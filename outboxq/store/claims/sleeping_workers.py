@@ -36,7 +36,8 @@ A worker with topics may refuse a task. It is not called by name, and claims at 
 freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.
 
 A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look one after
-the other, 10 ms apart, in the order of their ids (`announce`), and claim if the task is still there.
+the other, 10 ms apart, and claim if the task is still there. The order is that of their ids, and another worker is the first
+each time (`Place`).
 """
 
 from __future__ import annotations
@@ -74,6 +75,22 @@ class Seen(Look):
     """The server's time as seconds since 1970."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A sleeper's place among the workers that can take the same tasks, in the order of their ids."""
+
+    before: int = 0
+    others: int = 0
+
+    def turn(self, due: float) -> int:
+        """Return the number of workers that look before this one for a task that is due at this time, in seconds since 1970.
+
+        Another worker is the first for another time. Otherwise one that is frozen, or does not know the task, would
+        always be the first.
+        """
+        return (self.before + int(due * 1000)) % (self.others + 1)
+
+
 class SleepingWorkers:
     """The notification requests of sleeping workers, in databases that can notify."""
 
@@ -88,16 +105,16 @@ class SleepingWorkers:
 
     def announce(
         self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta, *, topics: Sequence[str] | None = None
-    ) -> int:
-        """Ask for notifications for `longest`. Returns the worker's place: the number of sleepers that go before it when a
-        delayed task becomes due.
-        """
+    ) -> Place:
+        """Ask for notifications for `longest`. Returns the worker's place among those that sleep on the queue with the fewest."""
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, longest_seconds=longest.total_seconds())
             return target.run(ANNOUNCE[queues is not None], values | self._store.scope(target, queues, topics))
 
-        return int(min(row["place"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
+        found = self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
+        others, before = min((row["others"], row["before"]) for row in found)
+        return Place(before=before, others=others)
 
     def horizon(self) -> int:
         """Return a number below the id of each later transaction, but not below the id of any transaction that has
@@ -158,7 +175,7 @@ _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
     """Ask for notifications of these queues until :longest_seconds have passed.
 
-    Returns for each queue the number of sleepers of that queue, and of all topics, that go before this one.
+    Returns for each queue the number of other workers of all topics that sleep on it, and how many of them have lower ids.
     """
     mine = sleeping_workers.c
     queue = given_queues(g).c.queue if given else ALL
@@ -167,8 +184,8 @@ def _announce(g: Grammar, *, given: bool) -> sa.Insert:
         sa.select(worker_id, queue, g.later(g.now, _longest), _any_topic),
     )
     other = sleeping_workers.alias("other")
-    before = sa.select(sa.func.count()).where(
-        other.c.worker_id < worker_id,
+    others = sa.select(sa.func.count()).where(
+        other.c.worker_id != worker_id,
         other.c.queue.in_([sa.literal_column("sleeping_workers.queue", sa.Text), ALL]),
         other.c.wakes_at > g.now,
         other.c.any_topic,
@@ -176,7 +193,10 @@ def _announce(g: Grammar, *, given: bool) -> sa.Insert:
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
             index_elements=[mine.worker_id, mine.queue], set_={"wakes_at": new.excluded.wakes_at}
-        ).returning(before.scalar_subquery().label("place"))
+        ).returning(
+            others.scalar_subquery().label("others"),
+            others.where(other.c.worker_id < worker_id).scalar_subquery().label("before"),
+        )
     )
 
 

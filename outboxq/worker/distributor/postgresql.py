@@ -15,6 +15,7 @@ from functools import partial
 
 from ...database.dialects.channel import EVERYBODY, NAME_LENGTH
 from ...database.engine import detached, make_engine
+from ...store.claims.sleeping_workers import Place
 from ..timeouts import run_with_timeout
 from .base import POLL, POLL_BESIDE_NOTIFICATIONS, DistributorSettings, Health, Wakeup
 
@@ -30,8 +31,8 @@ _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
 _DEPUTIES = (0.1, 1.0, 5.0)
 """Seconds after which the workers look that a notification names behind those that it calls."""
-_APART, _LAST_PLACE = 0.01, 100
-"""Seconds between two sleepers that look for a delayed task when it is due, and the last place among them."""
+_APART, _LATEST = 0.01, 1.0
+"""Seconds between two sleepers that look for a delayed task when it is due, and after which even the last one looks."""
 
 
 @dataclass(eq=False, repr=False)
@@ -69,7 +70,7 @@ class PostgresDistributor(DistributorSettings):
         """The time at which a sleeping worker looks (`time.monotonic()`). The listener's thread brings it forward."""
         self._server_clock = 0.0
         """The difference between the server's clock and `time.monotonic()`."""
-        self._place = 0
+        self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
         self._notified = False
@@ -155,7 +156,7 @@ class PostgresDistributor(DistributorSettings):
             now = time.monotonic()
             self._server_clock = seen.now - now
             if seen.seconds is not None:
-                self._look_by(now + seen.seconds + self._place * _APART)
+                self._look_when_due(seen.now + seen.seconds)
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
             if seen.due:
@@ -177,9 +178,7 @@ class PostgresDistributor(DistributorSettings):
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
         longest = timedelta(seconds=self._poll)
-        self._place = min(
-            self._sleeping.announce(self.worker_id, self.queues, longest, topics=self.topics), _LAST_PLACE
-        )
+        self._place = self._sleeping.announce(self.worker_id, self.queues, longest, topics=self.topics)
         self._horizon = self._sleeping.horizon()
         self._announced_until = sent + self._poll
         self._announced_connection = connections
@@ -247,7 +246,7 @@ class PostgresDistributor(DistributorSettings):
         if self.queues is not None and queue not in self.queues:
             return
         if head.startswith("@"):
-            self._look_by(float(head[1:]) - self._server_clock + self._place * _APART)
+            self._look_when_due(float(head[1:]))
         elif head == EVERYBODY or self.topics is not None:
             self._notified = True
             self._wakeup.notify()
@@ -260,6 +259,9 @@ class PostgresDistributor(DistributorSettings):
                     self._wakeup.notify()
                 else:
                     self._look_by(time.monotonic() + _DEPUTIES[place])
+
+    def _look_when_due(self, due: float) -> None:
+        self._look_by(due - self._server_clock + min(self._place.turn(due) * _APART, _LATEST))
 
     def _look_by(self, moment: float) -> None:
         if moment < self._look_at:

@@ -14,12 +14,23 @@ SELECT
     %(any_topic)s AS anon_3
 FROM queues
 ON CONFLICT (worker_id, queue) DO UPDATE SET wakes_at = excluded.wakes_at
-RETURNING (
-    SELECT count(*) AS count_1
-    FROM sleeping_workers AS other
-    WHERE
-        other.worker_id < %(worker_id)s::UUID
-        AND other.queue IN (sleeping_workers.queue, '')
-        AND other.wakes_at > (SELECT clock.now FROM clock)
-        AND other.any_topic
-) AS place
+RETURNING
+    (
+        SELECT count(*) AS count_1
+        FROM sleeping_workers AS other
+        WHERE
+            other.worker_id != %(worker_id)s::UUID
+            AND other.queue IN (sleeping_workers.queue, '')
+            AND other.wakes_at > (SELECT clock.now FROM clock)
+            AND other.any_topic
+    ) AS others,
+    (
+        SELECT count(*) AS count_1
+        FROM sleeping_workers AS other
+        WHERE
+            other.worker_id != %(worker_id)s::UUID
+            AND other.queue IN (sleeping_workers.queue, '')
+            AND other.wakes_at > (SELECT clock.now FROM clock)
+            AND other.any_topic
+            AND other.worker_id < %(worker_id)s::UUID
+    ) AS before
