@@ -25,7 +25,7 @@ from outboxq import Outbox
 from tests import postgres
 
 SETTLING = 3.0
-"""Seconds after which the workers are asleep, and their first statements are planned."""
+"""Seconds after which a worker is asleep, and its first statements are planned; half a second more for each worker."""
 SLOTS = 100_000
 
 
@@ -78,7 +78,7 @@ def measure(url: str, server: int, idle: int, given: argparse.Namespace) -> None
         for number in range(20):
             task.using(outbox).enqueue(number=SLOTS - 1 - number)
             time.sleep(SETTLING / 20)
-        time.sleep(SETTLING)
+        time.sleep(SETTLING + idle / 2)
         before = backends(server)
         time.sleep(seconds)
         resting = spent(server, before)
