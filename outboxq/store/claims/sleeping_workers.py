@@ -25,8 +25,8 @@ is busy:
 
 * A called worker that is alive claims. If the claim comes back short, nothing is left that it could take. If the claim is full, or
   no handler is free, the worker looks. If a task is due, it ends its own requests and calls two other sleepers, which do the same
-  (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when nobody sleeps. A worker that has no free
-  handler does so within 50 ms, or within one second if its call came later.
+  (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when all workers are awake. A worker that
+  has no free handler does so within 50 ms, or within one second if its call came later.
 * A called worker that is frozen, killed, or cut off does nothing. The deputies look 0.1, 1 and 5 seconds after the
   notification, and claim what is due. So the task waits 0.1 s for one such worker, 1 s for two, and 5 s for three.
 * If all four do nothing, or have stopped since the trigger read their rows, the task waits for another notification or for a
