@@ -52,8 +52,11 @@ class WorkDistributor(Protocol):
         the caller claims again at once.) Events between that claim and this call are not missed.
         """
 
-    def at_work(self, *, saturated: bool = False) -> None:
-        """Note that the worker is busy and need not be notified: a claim found tasks, or no handler is free."""
+    def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
+        """Note that the worker is busy: a claim found tasks, as many as it asked for if it was `full`; or no handler is free.
+
+        The worker need not be notified. If it was called for tasks that it cannot take, it calls others.
+        """
 
     def wake(self) -> None:
         """Make `wait_for_work` return. Calls made while no thread is waiting are remembered, and count as one."""
@@ -87,12 +90,17 @@ class Wakeup:
 
     def __init__(self) -> None:
         # Not a threading.Event: its lock is not reentrant, so a signal handler could wait for the thread that it interrupted.
-        self._notifications: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._notifications: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._closed = False
 
     def notify(self) -> None:
+        if self._notifications.qsize() < 2:  # the first may be a nudge
+            self._notifications.put(True)
+
+    def nudge(self) -> None:
+        """End a wait early, without a notification: the waiter is to ask again how long it may wait."""
         if self._notifications.empty():
-            self._notifications.put(None)
+            self._notifications.put(False)
 
     def close(self) -> None:
         self._closed = True
@@ -102,12 +110,10 @@ class Wakeup:
         """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
         look for changes.
         """
-        if self._closed:
-            return True
+        notified = self._closed
         with suppress(queue.Empty):
-            self._notifications.get(timeout=max(0.0, seconds))
-            with suppress(queue.Empty):
+            if not notified:
+                notified = self._notifications.get(timeout=max(0.0, seconds))
                 while True:
-                    self._notifications.get_nowait()
-            return True
-        return self._closed
+                    notified = self._notifications.get_nowait() or notified
+        return notified or self._closed
