@@ -412,7 +412,7 @@ def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, c
     postgresql.claim(store=postgresql.store)
     one.hears()
     payloads()
-    one.distributor._calls._calls[0] = replace(one.distributor._calls._calls[0], heard_at=math.inf)
+    one.distributor._calls._calls[0] = replace(one.distributor._calls._calls[0], heard_at=time.monotonic() + 3600)
     one.distributor._prepare_sleep(time.monotonic(), awaited=True)
     assert payloads() == []
 
