@@ -263,6 +263,13 @@ def bench_steps(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_herd(session: nox.Session) -> None:
+    """Measure the cost of a task while 1, 10 and 50 workers are idle, on PostgreSQL: `nox -s bench_herd -- --idle 10`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.herd", *session.posargs)
+
+
+@nox.session
 def bench_stages(session: nox.Session) -> None:
     """Measure the processor time of each stage of a task in a worker: `nox -s bench_stages -- --on sqlite`."""
     session.install("-e", ".[test]")

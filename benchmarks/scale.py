@@ -143,11 +143,11 @@ class Claimer:
             pass
         horizon = sleeping.horizon()
         for _ in range(2):  # the first one is planned
-            sleeping.announce(self.worker, self.queues, _WAIT, floors)
+            sleeping.announce(self.worker, self.queues, _WAIT, session=1)
             sleeping.look(horizon, self.queues, None, floors)
         for _ in range(times):
             self.count("empty claim", self.claim)
-            self.count("announce", lambda: sleeping.announce(self.worker, self.queues, _WAIT, floors))
+            self.count("announce", lambda: sleeping.announce(self.worker, self.queues, _WAIT, session=1))
             self.count("look", lambda: sleeping.look(horizon, self.queues, None, floors))
         time.sleep(1.1)
         self.count("front look", lambda: sleeping.look(horizon, self.queues))

@@ -1655,8 +1655,8 @@ MUTANTS = (
         (
             ("        self._horizon = self._sleeping.horizon()\n", ""),
             (
-                "        seconds = self._sleeping.announce(",
-                "        self._horizon = self._sleeping.horizon()\n        seconds = self._sleeping.announce(",
+                "        longest = timedelta(seconds=self._poll)\n",
+                "        longest = timedelta(seconds=self._poll)\n        self._horizon = self._sleeping.horizon()\n",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),
@@ -1744,8 +1744,143 @@ MUTANTS = (
     Mutant(
         "what frees work notifies another channel than the trigger",
         "outboxq/database/dialects/channel.py",
-        (("func.pg_notify(channel, queues", "func.pg_notify(channel + 's', queues"),),
+        (
+            (
+                "        channel_of(g.oid(task_outbox.name)), sa.func.concat",
+                "        channel_of(g.oid(task_outbox.name)) + 's', sa.func.concat",
+            ),
+        ),
         ("tests/dialects/test_channel.py",),
+    ),
+    Mutant(
+        "deputies claim at once",
+        "outboxq/worker/distributor/postgresql.py",
+        (("if self._listener.session in sessions[:tasks]:", "if True:"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "every transaction calls the same sleeper",
+        "alembic/versions/0001_tables.py",
+        (("hashint8extended(sleeper.session, pg_catalog.txid_current())", "hashint8extended(sleeper.session, 7)"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that may refuse a task's topic is called by name",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._listener.session if self.topics is None else None", "self._listener.session"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that was killed is called",
+        "alembic/versions/0001_tables.py",
+        (("WHERE NOT pg_catalog.pg_try_advisory_xact_lock_shared(in_turn.session)", "WHERE true"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a transaction hides from others that a worker was killed",
+        "alembic/versions/0001_tables.py",
+        (("pg_try_advisory_xact_lock_shared", "pg_try_advisory_xact_lock"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a listening session does not lock its number",
+        "outboxq/worker/distributor/listener.py",
+        (
+            (
+                "self._run(connection, channel.open_session, session=(session := secrets.randbits(62)))",
+                "session = secrets.randbits(62)",
+            ),
+        ),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "deputies do not look",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_by(now + _DEPUTY_AFTER)", "pass"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "only deputies look",
+        "outboxq/worker/distributor/postgresql.py",
+        (("look_at = now + _EVERYBODY_AFTER + self._place.share(number) * _LATEST", "look_at = math.inf"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker answers calls that it hears while it looks",
+        "outboxq/worker/distributor/postgresql.py",
+        (
+            ("            self._looked_for, self._calls = self._calls, Calls()\n", ""),
+            (
+                "            now = time.monotonic()\n            self._server_clock",
+                "            self._looked_for, self._calls = self._calls, Calls()\n            now = time.monotonic()\n            self._server_clock",
+            ),
+        ),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker answers although a task is due",
+        "outboxq/worker/distributor/postgresql.py",
+        (
+            (
+                "            if seen.due:\n                return 0 if awaited",
+                "            self._answer(self._looked_for.last(heard_before=now - _ANSWER_AFTER))\n            if seen.due:\n                return 0 if awaited",
+            ),
+        ),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a look that began at the floors answers for others",
+        "outboxq/worker/distributor/postgresql.py",
+        (("            if seen.complete:\n", "            if True:\n"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker answers each call at once",
+        "outboxq/worker/distributor/postgresql.py",
+        (("heard_before=now - _ANSWER_AFTER", "heard_before=math.inf"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "nobody answers for others",
+        "outboxq/worker/distributor/postgresql.py",
+        (("                self._sleeping.answer(calls)\n", "                pass\n"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "an answer is taken for later calls too",
+        "outboxq/worker/distributor/calls.py",
+        (("if place > last or call.queue != queue", "if call.queue != queue"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "an answer is taken for other queues too",
+        "outboxq/worker/distributor/calls.py",
+        ((" or call.queue != queue]", "]"),),
+        ("tests/unit/test_calls.py",),
+    ),
+    Mutant(
+        "an answer is taken for calls that were not kept",
+        "outboxq/worker/distributor/calls.py",
+        (("if places and len(self._calls) < _MOST:", "if places:"),),
+        ("tests/unit/test_calls.py",),
+    ),
+    Mutant(
+        "a full worker passes no call on",
+        "outboxq/worker/distributor/postgresql.py",
+        (("if self._named_for and (full or saturated):", "if False:"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a worker that passes a call on is called itself",
+        "outboxq/store/claims/sleeping_workers.py",
+        (("            target.run(withdraw, values)\n", ""),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "a sleeper does not hear when a delayed task is due",
+        "outboxq/worker/distributor/postgresql.py",
+        (("self._look_when_due(float(head[1:]))", "pass"),),
+        ("tests/dialects/test_calls.py",),
     ),
     Mutant(
         "a listener says that it listens before LISTEN is in force",

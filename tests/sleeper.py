@@ -35,7 +35,7 @@ def ear(url: str) -> Iterator[Callable[[], list[str]]]:
                 if notice.payload == word:
                     return queues
                 if not notice.payload.startswith(SENTINEL):
-                    queues.append(notice.payload)
+                    queues.append(notice.payload.partition(" ")[2])
             raise AssertionError("the sentinel was not heard")
 
         yield heard

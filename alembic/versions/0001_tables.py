@@ -479,6 +479,7 @@ def _workers() -> None:
         sa.Column("worker_id", sa.Uuid(), nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("wakes_at", moment, nullable=False),
+        sa.Column("session", sa.BigInteger(), nullable=True),
         sa.PrimaryKeyConstraint("worker_id", "queue", name="pk_sleeping_workers"),
     )
     _store("sleeping_workers", {"fillfactor": 50, **RESTLESS})
@@ -667,7 +668,12 @@ def _messages() -> None:
 
 
 def _trigger() -> None:
-    """Send one notification per queue and statement, with the queue's name and no data, and only if a worker sleeps.
+    """Call one sleeping worker for each new task, and nobody if no worker sleeps.
+
+    A statement sends one notification for each queue, or two if some of its tasks are due later. `1,<call>,<session>,<session>
+    <queue>` calls the worker of the first session, and names a deputy. `@<epoch> <queue>` says when the first of the others is due.
+    `* <queue>` calls every worker. The call and the order of the sessions depend on the transaction: its statements say the same,
+    which the server sends once, and other transactions call other workers. A session whose lock is free has ended.
 
     At commit, NOTIFY takes a lock that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py`
     has the proof that no wake-up is lost). A snapshot older than the statement may not see a worker that fell asleep, so above READ
@@ -717,10 +723,37 @@ def _trigger() -> None:
             IF proves THEN
                 PERFORM pg_catalog.pg_notify(channel, notify);
             ELSIF always THEN
-                PERFORM pg_catalog.pg_notify(channel, due.queue) FROM (SELECT DISTINCT queue FROM inserted) AS due;
+                PERFORM pg_catalog.pg_notify(channel, pg_catalog.concat('* ', due.queue))
+                FROM (SELECT DISTINCT queue FROM inserted) AS due;
             ELSE
-                PERFORM pg_catalog.pg_notify(channel, due.queue)
-                FROM (SELECT queue, pg_catalog.min(available_at) AS available_at FROM inserted GROUP BY queue) AS due
+                PERFORM pg_catalog.pg_notify(channel, pg_catalog.concat(CASE WHEN due.later
+                    THEN pg_catalog.concat('@', pg_catalog.date_part('epoch', due.available_at))
+                    ELSE coalesce((
+                        SELECT pg_catalog.concat(due.tasks, ',', pg_catalog.txid_current(), ',',
+                            pg_catalog.string_agg(called.session::pg_catalog.text, ',' ORDER BY called.turn))
+                        FROM (
+                            SELECT in_turn.session, in_turn.turn
+                            FROM (
+                                SELECT sleeper.session,
+                                    pg_catalog.hashint8extended(sleeper.session, pg_catalog.txid_current()) AS turn
+                                FROM %1$I.sleeping_workers AS sleeper
+                                WHERE sleeper.queue OPERATOR(pg_catalog.=) ANY (ARRAY[due.queue, ''])
+                                AND sleeper.session IS NOT NULL
+                                AND sleeper.wakes_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
+                                ORDER BY turn OFFSET 0
+                            ) AS in_turn
+                            WHERE NOT pg_catalog.pg_try_advisory_xact_lock_shared(in_turn.session)
+                            LIMIT due.tasks OPERATOR(pg_catalog.+) 1
+                        ) AS called
+                        HAVING pg_catalog.count(*) OPERATOR(pg_catalog.>) 0
+                    ), '*') END, ' ', due.queue))
+                FROM (
+                    SELECT queue, later, least(pg_catalog.count(*), 16) AS tasks, pg_catalog.min(available_at) AS available_at
+                    FROM (
+                        SELECT queue, available_at,
+                            available_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp() AS later FROM inserted
+                    ) AS entry GROUP BY queue, later
+                ) AS due
                 WHERE EXISTS (
                     SELECT FROM %1$I.sleeping_workers AS sleeper
                     WHERE sleeper.queue OPERATOR(pg_catalog.=) ANY (ARRAY[due.queue, ''])

@@ -110,7 +110,7 @@ _USE = (Right(kind=Kind.SCHEMA, privilege=Privilege.USAGE),)
 _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
-_SLEEPERS = _on("sleeping_workers", "SELECT (queue, wakes_at)")
+_SLEEPERS = _on("sleeping_workers", "SELECT (queue, session, wakes_at)")
 _TABLES = (
     "dead_letters",
     "execution_events",

@@ -150,7 +150,7 @@ class ClaimLoop(threading.Thread):
             return False
         if claims:
             self._dispatch(claims, sent)
-            self.distributor.at_work()
+            self.distributor.at_work(full=len(claims) == limit)
         elif idle and not self._suspects.are_to_come():
             return True
         if len(claims) < limit:
@@ -184,6 +184,7 @@ class ClaimLoop(threading.Thread):
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
                 if self.stopping.is_set():
                     break
+                self.distributor.at_work(saturated=True)
                 self._release_stalled_prefetch()
         if self.stopping.is_set():
             return 0

@@ -69,7 +69,7 @@ ODD_QUEUES = ['"; drop table x; --', "é" * 200, "a'b\\c", "tab\tand\nnewline", 
 
 @contextmanager
 def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
-    """Sleeps and listens; calling it returns the payloads of everything committed so far. A sentinel marks the end: nobody waits."""
+    """Sleeps and listens; calling it returns the queues of everything committed so far. A sentinel marks the end: nobody waits."""
     address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
     with psycopg.connect(address, autocommit=True) as listener, psycopg.connect(address, autocommit=True) as speaker:
         listener.execute(f"LISTEN {channel}")
@@ -83,7 +83,7 @@ def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
             for notify in listener.notifies(timeout=10):
                 if notify.payload == sentinel:
                     return payloads
-                payloads.append(notify.payload)
+                payloads.append(notify.payload.partition(" ")[2])
             raise AssertionError("the sentinel was not heard")
 
         yield heard

@@ -423,7 +423,7 @@ class Quiet:
         self._happened.append("wait")
         self._closed.wait(0.01)
 
-    def at_work(self, *, saturated=False):
+    def at_work(self, *, full=False, saturated=False):
         pass
 
     def wake(self):

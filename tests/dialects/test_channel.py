@@ -244,7 +244,7 @@ def heard_before(word, ear):
     for notice in ear.notifies(timeout=10):
         if notice.payload == word:
             return heard
-        heard.append(notice.payload)
+        heard.append(notice.payload.partition(" ")[2])
     raise AssertionError("the last word was not heard")
 
 

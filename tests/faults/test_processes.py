@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import time
 from datetime import timedelta
 
 import pytest
 
 from outboxq.model import EventType, TaskStatus
 from tests.faults.helpers import finish, started_by
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
 pytestmark = pytest.mark.in_turn
 
@@ -66,6 +67,22 @@ def test_a_worker_frozen_past_its_lease_changes_nothing_when_it_wakes(database, 
     assert after == task
     ends = [event for event in database.store.history(task_id) if event.event_type is EventType.COMPLETED]
     assert len(ends) == 1
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_workers_that_were_frozen_or_killed_while_asleep_do_not_keep_the_tasks_that_call_them(
+    database, add, fork, number
+):
+    """Three of four, each of which would poll after a minute. So some tasks name no worker that can react."""
+    *lost, _ = [fork(poll=60, heartbeat=None) for _ in range(4)]
+    until(lambda: database.rows("SELECT count(*) FROM sleeping_workers") == [(4,)])
+    for worker in lost:
+        worker.send(number)
+    for count in range(8):
+        began, task_id = time.monotonic(), add("nothing", number=count)
+        until(lambda task_id=task_id: database.store.get(task_id).status is TaskStatus.COMPLETED)
+        assert time.monotonic() - began < 2 + PROMPTLY
 
 
 def test_a_worker_that_drains_longer_than_a_lease_keeps_its_task(database, add, fork, tmp_path):

@@ -332,9 +332,11 @@ def listens(stage: Stage) -> None:
     store, me = Store(stage.engine), uuid4()
     sleeping = store.sleeping_workers
     for queues in (None, ["mail"]):
-        sleeping.announce(me, queues, HOUR)
-        sleeping.announce(me, queues, HOUR)
+        sleeping.announce(me, queues, HOUR, session=1)
+        sleeping.announce(me, queues, HOUR, session=1)
         sleeping.look(sleeping.horizon(), queues)
+    sleeping.answer({"mail": 1})
+    sleeping.pass_on(me, ["mail"])
     sleeping.withdraw(me)
     sleeping.forget(me)
     stage.store.sleeping_workers.forget_ended()

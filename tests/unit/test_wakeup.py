@@ -59,3 +59,12 @@ def test_a_wait_ends_although_a_signal_handler_runs_longer(handler):
     rescue.start()
     assert not wakeup.wait(0.2)
     rescue.cancel()
+
+
+def test_a_nudge_ends_a_wait_without_a_notification():
+    wakeup = Wakeup()
+    wakeup.nudge()
+    assert not wakeup.wait(60)
+    wakeup.notify()
+    wakeup.nudge()
+    assert wakeup.wait(60)

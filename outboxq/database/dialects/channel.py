@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import OID
+from sqlalchemy.dialects.postgresql import OID, aggregate_order_by
 
 from ..column_types import Name
-from ..grammar import Grammar
+from ..grammar import Columns, Grammar
 from ..queue_order import given_queues
 from ..tables import sleeping_workers, task_outbox
 from .catalogue import fires, pg_class, pg_namespace
@@ -27,8 +27,17 @@ PROOF = "proof "
 ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
 
+EVERYBODY, ANSWERED = "*", "-"
+"""The beginning of a notification to every worker, and of one that reports an answered call."""
+
+ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
+"""The columns of the calls that have been answered."""
+
+_EVERYBODY = sa.literal_column(f"'{EVERYBODY}'", sa.Text)
 _outbox = sa.bindparam("outbox", type_=sa.BigInteger, required=True)
+_session = sa.bindparam("session", type_=sa.BigInteger, required=True)
 _word = sa.bindparam("word", type_=sa.Text, required=True)
+_notify = sa.func.current_setting(sa.literal_column(f"'{SETTING}'"), sa.literal_column("true"), type_=sa.Text)
 
 
 def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
@@ -80,18 +89,70 @@ def wake(g: Grammar) -> sa.Select[Any]:
     inserts. This statement is for tasks that become claimable in other ways. Run it after the writes that it announces,
     so that the transaction has its id before it looks for sleeping workers.
     """
-    queues, channel = given_queues(g), channel_of(g.oid(task_outbox.name))
-    notify = sa.func.current_setting(sa.literal_column("'outboxq.notify'"), sa.literal_column("true"), type_=sa.Text)
-    sleeper = sleeping_workers.c
-    sleeps = sa.select(sleeper.queue).where(
-        sa.or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now
-    )
+    queues = given_queues(g)
+    sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))
     level = sa.func.current_setting(sa.literal_column("'transaction_isolation'"), type_=sa.Text)
-    return sa.select(sa.func.pg_notify(channel, queues.c.queue).label("told")).where(
-        notify.is_distinct_from(sa.literal_column("'off'")),
+    return sa.select(_told(g, _EVERYBODY, queues)).where(
+        _notify.is_distinct_from(sa.literal_column("'off'")),
         sa.or_(
-            notify == sa.literal_column("'always'"),
+            _notify == sa.literal_column("'always'"),
             level != sa.literal_column("'read committed'"),
             sleeps.correlate(queues).exists(),
         ),
     )
+
+
+def call(g: Grammar) -> sa.Select[Any]:
+    """Call two of the workers that sleep on each of these queues, and name one that looks later, as the trigger does."""
+    queues, sleeper = given_queues(g), sleeping_workers.c
+    turn = sa.func.hashint8extended(sleeper.session, sa.func.txid_current(), type_=sa.BigInteger).label("turn")
+    in_turn = (
+        sa.select(sleeper.session, turn)
+        .where(_sleeps(g, queues), sleeper.session.is_not(None))
+        .order_by(turn)
+        .offset(
+            sa.literal_column("0")
+        )  # so that only as many sessions are tested as it takes to find three that are open
+        .correlate(queues)
+        .subquery("in_turn")
+    )
+    called = (
+        sa.select(in_turn.c.session, in_turn.c.turn)
+        .where(~sa.func.pg_try_advisory_xact_lock_shared(in_turn.c.session, type_=sa.Boolean))
+        .limit(sa.literal_column("3"))
+        .subquery("called")
+    )
+    names = sa.func.string_agg(
+        sa.cast(called.c.session, sa.Text), aggregate_order_by(sa.literal_column("','"), called.c.turn), type_=sa.Text
+    )
+    head = sa.func.concat(
+        sa.literal_column("'2,'"), sa.func.txid_current(), sa.literal_column("','"), names, type_=sa.Text
+    )
+    found = sa.select(sa.case((sa.func.count() > sa.literal_column("0"), head), else_=_EVERYBODY)).select_from(called)
+    return sa.select(_told(g, found.correlate(queues).scalar_subquery(), queues)).where(
+        _notify.is_distinct_from(sa.literal_column("'off'")),
+        sa.select(sleeper.queue).where(_sleeps(g, queues)).correlate(queues).exists(),
+    )
+
+
+def answer(g: Grammar) -> sa.Select[Any]:
+    """Tell the sleeping workers that nothing was due in these queues after the given calls had been heard."""
+    answers = g.rows("answers", ANSWERS)
+    head = sa.func.concat(sa.literal_column(f"'{ANSWERED}'"), answers.c.call, type_=sa.Text)
+    return sa.select(_told(g, head, answers)).where(_notify.is_distinct_from(sa.literal_column("'off'")))
+
+
+def open_session(_: Grammar) -> sa.Select[Any]:
+    """Lock the number of a listening session until its connection ends. The trigger calls only workers that hold this lock."""
+    return sa.select(sa.func.pg_advisory_lock(_session).label("locked"))
+
+
+def _told(g: Grammar, head: sa.ColumnElement[str], queues: sa.FromClause) -> sa.ColumnElement[Any]:
+    return sa.func.pg_notify(
+        channel_of(g.oid(task_outbox.name)), sa.func.concat(head, sa.literal_column("' '"), queues.c.queue)
+    ).label("told")
+
+
+def _sleeps(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
+    sleeper = sleeping_workers.c
+    return sa.and_(sa.or_(sleeper.queue == queues.c.queue, sleeper.queue == ALL), sleeper.wakes_at > g.now)

@@ -362,6 +362,9 @@ class SleepingWorkersColumns(TypedColumns):
     queue = Column(Text, primary_key=True)  # empty: all queues
     # The latest time at which it wakes by itself. In the past: it is awake, or has ended.
     wakes_at = Column(Instant, nullable=False)
+    # The session that listens for it, by a number that the session has locked. NULL: the worker takes tasks of some topics only, so
+    # it is called for each task, and not by name.
+    session = Column(BigInteger)
 
 
 sleeping_workers = typed_table(

@@ -8,7 +8,7 @@ thirds of their commits. So the trigger notifies only if a row of `sleeping_work
 3. looks until a single snapshot shows that all transactions before the horizon have ended and that no task is due
    (`look`).
 
-Then it may sleep until a notification, until the next task is due, or until its row expires. No wake-up is lost. A
+Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost. A
 producer whose trigger did not see the row had read the table before the row was committed, and its insert had given it
 an id before that. So its id is below the horizon, inside savepoints and prepared transactions too. While that
 transaction runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that
@@ -20,6 +20,35 @@ so the worker sleeps on it only until its next look from the front, for ten seco
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
 dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect.
+
+All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
+the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
+wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its number until it ends, so a worker
+that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, or every worker is
+busy:
+
+* A called worker claims. If its claim comes back short, nothing is left that it could take. If the claim is full, or no handler
+  is free, it looks. If a task is due, it ends its own requests and calls two other sleepers, which do the same (`pass_on`). Each
+  call removes one sleeper, so the calls end at an idle worker or when all workers are awake. A worker that has no free handler
+  calls others within 50 ms, or within one second if its own call came later.
+* The deputy looks 0.1 s after the call, and claims if a task is due. So a worker that is frozen or cut off delays a task by 0.1 s.
+* All other sleepers look one second after the call, one after the other within another second, unless the call has been
+  answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.
+
+The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
+look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. This does not lose a task. The server
+delivers notifications in the order of their commits, which is the same for all sessions, and only when the transaction is visible.
+So each task of a forgotten call was committed before the look, which began after its last call had been heard. The look did not
+find the task due, as if the other worker had looked itself. Calls that the answering worker did not hear before its look come
+after the last one, and are not forgotten. A look that began at the worker's floors does not answer for others, and neither does a
+worker that takes some topics only. A worker's own look answers all calls that it heard before.
+
+A worker with topics may refuse a task. It is not called by name, and claims at each notification. A queue that is resumed, a
+freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.
+
+A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look one after
+the other, 10 ms apart, and claim if the task is still there. The order is that of their ids, and another worker is the first
+each time (`Place`).
 """
 
 from __future__ import annotations
@@ -28,6 +57,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -38,16 +68,50 @@ import sqlalchemy as sa
 from ...database import queue_order
 from ...database.column_types import Xid8
 from ...database.dialects import Begin, Row, channel
-from ...database.dialects.channel import ALL
+from ...database.dialects.channel import ALL, ANSWERS
 from ...database.grammar import Builder, Grammar, worker_id
+from ...database.queue_order import given_queues
 from ...database.tables import sleeping_workers
 from ...database.target import Target
 from ..failure_log import say
 from ..transactions import Transactions
-from .due import Look, answer, asked_queues, next_moment, outlook, statements
+from .due import Look, answer, outlook, statements
 from .floors import Floors
 
 log = logging.getLogger("outboxq.store")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen(Look):
+    """The answer to a worker that is about to sleep."""
+
+    now: float
+    """The server's time as seconds since 1970."""
+    complete: bool
+    """False: the look did not read the entries before the worker's floors."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A sleeper's place among the workers that can take the same tasks, in the order of their ids."""
+
+    before: int = 0
+    others: int = 0
+
+    def turn(self, occasion: int) -> int:
+        """Return the number of workers that look before this one.
+
+        On another occasion, another worker is the first. Otherwise one that is frozen, or does not know the task, would always be
+        the first.
+        """
+        return (self.before + occasion) % (self.others + 1)
+
+    def share(self, occasion: int) -> float:
+        """Return the share of a given time for which this worker waits before it looks, in case an earlier look makes that needless.
+
+        The first workers are far apart. So the answer of one of them reaches most of the others in time, even if it is late.
+        """
+        return math.log1p(self.turn(occasion)) / math.log1p(self.others) if self.others else 0.0
 
 
 class SleepingWorkers:
@@ -59,24 +123,30 @@ class SleepingWorkers:
     def compile(self, queues: Sequence[str] | None) -> None:
         """Compile the statements with which a worker of these queues falls asleep and wakes up."""
         given = queues is not None
-        also = horizon, withdraw, forget, channel.wake
+        also = horizon, withdraw, forget, channel.wake, channel.answer
         self._store.dialect.warm(ANNOUNCE[given], LOOK[given][0], *also)
 
     def announce(
-        self, worker_id: UUID, queues: Sequence[str] | None, longest: timedelta, floors: Floors | None = None
-    ) -> float:
-        """Ask for notifications until the next task is due, at most for `longest`. Returns the seconds until then.
+        self,
+        worker_id: UUID,
+        queues: Sequence[str] | None,
+        longest: timedelta,
+        *,
+        session: int | None = None,
+    ) -> Place:
+        """Ask for notifications for `longest`. Returns the worker's place among those that sleep on the queue with the fewest.
 
-        `floors` are those of the worker's claims: a task that is not due yet is not behind them.
+        `session` is the number that the worker's listening session has locked. None: the worker cannot be called by name.
         """
-        floors = floors or Floors()
 
         def work(target: Target) -> list[Row]:
             values = self._store.values(target, worker_id=worker_id, longest_seconds=longest.total_seconds())
-            values |= self._store.scope(target, queues, None) | floors.parameters(target, queues, at_front=False)
-            return target.run(ANNOUNCE[queues is not None], values)
+            values |= self._store.queue_values(target, queues) if queues is not None else {}
+            return target.run(ANNOUNCE[queues is not None], values | {"session": session})
 
-        return float(min(row["seconds"] for row in self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)))
+        found = self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
+        others, before = min((row["others"], row["before"]) for row in found)
+        return Place(before=before, others=others)
 
     def horizon(self) -> int:
         """Return a number below the id of each later transaction, but not below the id of any transaction that has
@@ -90,7 +160,7 @@ class SleepingWorkers:
         queues: Sequence[str] | None,
         topics: Sequence[str] | None = None,
         floors: Floors | None = None,
-    ) -> Look:
+    ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
         A look that does not read behind the worker's `floors` is no proof that nothing is due there. Its `seconds` end when the
@@ -110,11 +180,38 @@ class SleepingWorkers:
         seconds = found["seconds"]
         if proven_for < math.inf:
             seconds = max(0.0, proven_for if seconds is None else min(seconds, proven_for))
-        return Look(settled=found["settled"], due=found["due"], seconds=seconds)
+        return Seen(
+            settled=found["settled"],
+            due=found["due"],
+            seconds=seconds,
+            now=found["now"],
+            complete=proven_for == math.inf,
+        )
 
     def withdraw(self, worker_id: UUID) -> None:
         """End the requests of a worker that is awake."""
         self._run(withdraw, worker_id=worker_id)
+
+    def pass_on(self, worker_id: UUID, queues: Sequence[str]) -> None:
+        """End the requests of a worker that is awake, and call two other workers for each of these queues."""
+
+        def work(target: Target) -> None:
+            values = self._store.values(target, worker_id=worker_id)
+            target.run(withdraw, values)
+            target.run(channel.call, values | self._store.queue_values(target, queues))
+
+        self._store.run(work, begin=Begin.ASYNCHRONOUS)
+
+    def answer(self, calls: Mapping[str, int]) -> None:
+        """Tell the other sleepers that a complete look found nothing due in these queues, after these calls had been heard."""
+
+        def work(target: Target) -> None:
+            target.run(
+                channel.answer,
+                self._store.values(target) | target.dialect.pack("answers", ANSWERS, list(calls.items())),
+            )
+
+        self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
 
     def forget(self, worker_id: UUID) -> None:
         """Delete the requests of a worker that is stopping."""
@@ -138,26 +235,36 @@ class SleepingWorkers:
 
 
 _longest = sa.bindparam("longest_seconds", type_=sa.Double, required=True)
+_session = sa.bindparam("session", type_=sa.BigInteger, required=True)
 _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 
 
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
-    """Ask for notifications of these queues until their next task is due, or until :longest_seconds have passed.
+    """Ask for notifications of these queues until :longest_seconds have passed.
 
-    Returns for each queue the seconds after which the request ends.
+    Returns for each queue the number of other workers of all topics that sleep on it, and how many of them have lower ids.
     """
-    queues = asked_queues(g, given=given)
-    due = next_moment(g, *queues).scalar_subquery()
-    wakes_at = sa.func.least(g.later(g.now, _longest), due, type_=sleeping_workers.c.wakes_at.type)
-    asked = sa.select(queues[0].c.queue if given else ALL.label("queue")).subquery("asked")
+    mine = sleeping_workers.c
+    queue = given_queues(g).c.queue if given else ALL
     new = g.insert(sleeping_workers).from_select(
-        ["worker_id", "queue", "wakes_at"], sa.select(worker_id, asked.c.queue, wakes_at)
+        ["worker_id", "queue", "wakes_at", "session"],
+        sa.select(worker_id, queue, g.later(g.now, _longest), _session),
+    )
+    other = sleeping_workers.alias("other")
+    others = sa.select(sa.func.count()).where(
+        other.c.worker_id != worker_id,
+        other.c.queue.in_([sa.literal_column("sleeping_workers.queue", sa.Text), ALL]),
+        other.c.wakes_at > g.now,
+        other.c.session.is_not(None),
     )
     return (  # type: ignore[no-any-return]
         new.on_conflict_do_update(
-            index_elements=[sleeping_workers.c.worker_id, sleeping_workers.c.queue],
-            set_={"wakes_at": new.excluded.wakes_at},
-        ).returning(_seconds_until(g, sleeping_workers.c.wakes_at))
+            index_elements=[mine.worker_id, mine.queue],
+            set_={"wakes_at": new.excluded.wakes_at, "session": new.excluded.session},
+        ).returning(
+            others.scalar_subquery().label("others"),
+            others.where(other.c.worker_id < worker_id).scalar_subquery().label("before"),
+        )
     )
 
 
@@ -176,6 +283,7 @@ def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
         (oldest >= sa.cast(sa.cast(_horizon, sa.Text), Xid8)).label("settled"),
         due.label("due"),
         _seconds_until(g, moment.scalar_subquery()),
+        sa.cast(sa.extract("epoch", g.now), sa.Double).label("now"),
         queue_order.any_by_key().label("by_key"),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
@@ -52,8 +53,11 @@ class WorkDistributor(Protocol):
         the caller claims again at once.) Events between that claim and this call are not missed.
         """
 
-    def at_work(self, *, saturated: bool = False) -> None:
-        """Note that the worker is busy and need not be notified: a claim found tasks, or no handler is free."""
+    def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
+        """Note that the worker is busy: a claim found tasks, as many as it asked for if it was `full`; or no handler is free.
+
+        The worker need not be notified. If it was called for tasks that it cannot take, it calls others.
+        """
 
     def wake(self) -> None:
         """Make `wait_for_work` return. Calls made while no thread is waiting are remembered, and count as one."""
@@ -88,14 +92,21 @@ class Wakeup:
     """
 
     def __init__(self) -> None:
-        # The lock is free while a notification waits. A threading.Event has a lock that a signal handler could wait
-        # for forever. Before Python 3.13, SimpleQueue.get(timeout) waits without end if a signal handler runs longer
-        # than the rest of the timeout.
+        # The lock is free if a wait is to end. A threading.Event has a lock that a signal handler could wait for forever.
+        # Before Python 3.13, SimpleQueue.get(timeout) waits without end if a signal handler runs longer than the rest of
+        # the timeout.
         self._lock = threading.Lock()
         self._lock.acquire()
+        self._notifications: deque[None] = deque()
         self._closed = False
 
     def notify(self) -> None:
+        if not self._notifications:
+            self._notifications.append(None)
+        self.nudge()
+
+    def nudge(self) -> None:
+        """End a wait early, without a notification: the waiter is to ask again how long it may wait."""
         with suppress(RuntimeError):  # the lock is free already
             self._lock.release()
 
@@ -107,4 +118,10 @@ class Wakeup:
         """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
         look for changes.
         """
-        return self._closed or self._lock.acquire(timeout=max(0.0, seconds)) or self._closed
+        if not self._closed:
+            self._lock.acquire(timeout=max(0.0, seconds))
+        notified = False
+        while self._notifications:
+            self._notifications.pop()
+            notified = True
+        return notified or self._closed

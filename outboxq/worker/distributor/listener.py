@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import re
+import secrets
 import socket
 import threading
 import time
@@ -58,7 +59,7 @@ class Listener(threading.Thread):
     connect_notifier: Callable[[], psycopg.Connection[Any]] | None = None
     """Connects to the worker's database. None: as `connect` does."""
     on_notify: Callable[[str], None]
-    """Called with the queue of each notification."""
+    """Called with the payload of each notification."""
     on_change: Callable[[], None]
     """Called when listening begins or ends."""
     on_break: Callable[[], object] = lambda: None
@@ -70,6 +71,8 @@ class Listener(threading.Thread):
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
         """The number of times that listening has begun. If it has changed, notifications in between were missed."""
+        self.session = 0
+        """The number of the listening session, which has locked it."""
         self._outbox: int | None = None
         """The oid of the outbox, which stays the same if the table is moved."""
         self._channel = ""
@@ -135,6 +138,9 @@ class Listener(threading.Thread):
             connection.rollback()
             connection.autocommit = True  # inside a transaction, no notifications are delivered
             self._prove_delivery(connection)
+            # Not before the proof: a pooler would keep the lock for other connections.
+            self._run(connection, channel.open_session, session=(session := secrets.randbits(62)))
+        self.session = session
         return connection
 
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:

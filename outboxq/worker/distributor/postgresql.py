@@ -8,14 +8,18 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from ...database.dialects.channel import ANSWERED
 from ...database.engine import detached, make_engine
+from ...store.claims.sleeping_workers import Place
 from ..timeouts import run_with_timeout
 from .base import POLL, POLL_BESIDE_NOTIFICATIONS, DistributorSettings, Health, Wakeup
+from .calls import Call, Calls
 
 _BUSY_RATE = 50.0
 """Successful claims per second. Above this rate, polling costs less than a notification for each task."""
@@ -27,7 +31,14 @@ _REST = 20
 _LONGEST_JITTER = 0.02
 _RECENT, _MAX_DOUBLINGS = 1.0, 10
 _FORGET_TIMEOUT = 0.5
-_NEGLIGIBLE = 0.05
+_DEPUTY_AFTER, _EVERYBODY_AFTER = 0.1, 1.0
+"""Seconds between a call and the looks of its deputy and of all other sleepers, if no worker has answered it."""
+_ANSWER_AFTER = 0.5
+"""Seconds after which a worker that finds nothing due answers a call for the others."""
+_APART = 0.01
+"""Seconds between the looks of two sleepers for a delayed task."""
+_LATEST = 1.0
+"""Seconds between the first sleeper's look for a call or a delayed task, and the last one's."""
 
 
 @dataclass(eq=False, repr=False)
@@ -58,6 +69,17 @@ class PostgresDistributor(DistributorSettings):
         self._announced_until = -math.inf
         self._written = False
         self._horizon = 0
+        self._calls, self._looked_for = Calls(), Calls()
+        """The calls heard since the last look began, and those before it."""
+        self._named_for: set[str] = set()
+        """The queues of the calls that named this worker, since it last passed a call on."""
+        self._look_at = math.inf
+        """The time at which a sleeping worker looks for a reason of its own (`time.monotonic()`): as a deputy, or for a delayed
+        task. The listener's thread brings it forward.
+        """
+        self._server_clock = 0.0
+        """The difference between the server's clock and `time.monotonic()`."""
+        self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
         self._notified = False
@@ -81,20 +103,18 @@ class PostgresDistributor(DistributorSettings):
     def wait_for_work(self, timeout: float | None = None) -> None:
         end = math.inf if timeout is None else time.monotonic() + timeout
         if not self._wakeup.wait(0):
-            if not self._listener.health.listening:
-                seconds = self._until_due(self._poll_without_listener)
-            elif self._rate() > _BUSY_RATE:
-                self._withdraw()
-                seconds = _BUSY_POLL
-            else:
-                seconds = self._prepare_sleep(end)
-            if seconds > 0:
-                self._wakeup.wait(min(seconds, end - time.monotonic()))
+            awaited = False
+            while (seconds := self._seconds_to_sleep(end, awaited=awaited)) > 0:
+                if self._sleep(min(seconds, end - time.monotonic())):
+                    break
+                awaited = True
         self._spread_out()
 
-    def at_work(self, *, saturated: bool = False) -> None:
+    def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
         self._empty_returns = self._empty_notifications = 0
         self._traffic, self._traffic_at = self._rate() * _RATE_WINDOW + (not saturated), time.monotonic()
+        if self._named_for and (full or saturated):
+            self._pass_on()
         if saturated or self._rate() > _BUSY_RATE:
             self._withdraw()
 
@@ -114,27 +134,61 @@ class PostgresDistributor(DistributorSettings):
         with suppress(Exception):  # its row expires by itself
             self._sleeping.forget(self.worker_id)
 
-    def _prepare_sleep(self, end: float) -> float:
+    def _seconds_to_sleep(self, end: float, *, awaited: bool) -> float:
+        if not self._listener.health.listening:
+            return self._until_due(self._poll_without_listener)
+        if self._rate() > _BUSY_RATE:
+            self._withdraw()
+            return _BUSY_POLL
+        return self._prepare_sleep(end, awaited=awaited)
+
+    def _sleep(self, seconds: float) -> bool:
+        """Sleep until a notification, or for so many seconds. Returns false earlier if it is time to look."""
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end:
+            look_at = self._next_look()
+            if now >= look_at:
+                return False
+            if self._wakeup.wait(min(end, look_at) - now):
+                break
+        return True
+
+    def _next_look(self) -> float:
+        return min(self._look_at, self._calls.look_at)
+
+    def _prepare_sleep(self, end: float, *, awaited: bool) -> float:
         """Announce that the worker is about to sleep. Returns the number of seconds for which sleeping is safe; 0:
-        claim now.
+        claim now. `awaited`: the worker looks at the time at which it expected a task, so it claims whatever is due.
         """
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
+            self._look_at = math.inf  # the look answers each notification that came before it
+            self._looked_for, self._calls = self._calls, Calls()
             seen = self._sleeping.look(self._horizon, self.queues, self.topics, self.floors)
             now = time.monotonic()
+            self._server_clock = seen.now - now
+            if seen.seconds is not None:
+                self._look_when_due(seen.now + seen.seconds)
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
-            if seen.seconds is not None:
-                longest = min(longest, seen.seconds)
             if seen.due:
-                return min(self._pause_after_empty_claims(settled=seen.settled), longest)
+                return 0 if awaited else min(self._pause_after_empty_claims(settled=seen.settled), longest)
+            if seen.complete:
+                self._answer(self._looked_for.last(heard_before=now - _ANSWER_AFTER))
             if seen.settled:
                 return longest
-            if self._wakeup.wait(min(pause, longest, end - now)) or now >= min(end, self._announced_until):
+            if self._wakeup.wait(min(pause, longest, end - now, self._next_look() - now)) or now >= min(
+                end, self._announced_until
+            ):
                 return 0
             waited = now - began
             pause = min(2 * pause, _LONGEST_PAUSE if waited < _SLOW_AFTER else _SLOW_PAUSE)
+
+    def _answer(self, calls: Mapping[str, int]) -> None:
+        if calls:
+            with suppress(Exception):  # the others look for themselves
+                self._sleeping.answer(calls)
 
     def _announce(self) -> None:
         """Ask to be notified, unless an earlier announcement still holds."""
@@ -143,12 +197,11 @@ class PostgresDistributor(DistributorSettings):
             return
         self._announced_until, self._written = -math.inf, True
         sent = time.monotonic()
-        seconds = self._sleeping.announce(self.worker_id, self.queues, timedelta(seconds=self._poll), self.floors)
-        answered = time.monotonic()
+        session = self._listener.session if self.topics is None else None
+        longest = timedelta(seconds=self._poll)
+        self._place = self._sleeping.announce(self.worker_id, self.queues, longest, session=session)
         self._horizon = self._sleeping.horizon()
-        # Counted from the answer, so that a task which is due when the row expires is due when the worker wakes. The row expires
-        # earlier by the delay of the answer. For that time nobody notifies, so the delay must be too short to notice.
-        self._announced_until = (answered if answered - sent < _NEGLIGIBLE else sent) + seconds
+        self._announced_until = sent + self._poll
         self._announced_connection = connections
 
     def _withdraw(self) -> None:
@@ -156,6 +209,16 @@ class PostgresDistributor(DistributorSettings):
             self._announced_until = -math.inf
             with suppress(Exception):  # its row expires; until then it gets needless notifications
                 self._sleeping.withdraw(self.worker_id)
+
+    def _pass_on(self) -> None:
+        """Call other workers for the tasks for which this one was called, and which it cannot take now."""
+        queues = []
+        while self._named_for:
+            queues.append(self._named_for.pop())
+        with suppress(Exception):  # the other sleepers look for them
+            if self._sleeping.look(self._horizon, self.queues, self.topics, self.floors).due:
+                self._announced_until = -math.inf
+                self._sleeping.pass_on(self.worker_id, queues)
 
     def _until_due(self, longest: float) -> float:
         ahead = self.store.look_ahead(self.queues, topics=self.topics)
@@ -198,7 +261,42 @@ class PostgresDistributor(DistributorSettings):
             self._notified_at = time.monotonic()
         self._returned_at = time.monotonic()
 
-    def _on_notify(self, queue: str) -> None:
-        if self.queues is None or queue in self.queues:
+    def _on_notify(self, payload: str) -> None:
+        """Do what a notification asks this worker for: to claim, or to look later (see `outboxq_notify()` in the migration)."""
+        head, _, queue = payload.partition(" ")
+        if self.queues is not None and queue not in self.queues:
+            return
+        if head.startswith(ANSWERED):
+            for calls in (self._looked_for, self._calls):
+                calls.answered(queue, int(head[1:]))
+        elif head.startswith("@"):
+            self._look_when_due(float(head[1:]))
+        elif self.topics is None and head[:1].isdigit():
+            self._hear(queue, *map(int, head.split(",")))
+        else:
             self._notified = True
             self._wakeup.notify()
+
+    def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
+        """Note a call for the workers of the first sessions. The others are deputies."""
+        now, calls = time.monotonic(), self._calls
+        before = calls.look_at
+        look_at = now + _EVERYBODY_AFTER + self._place.share(number) * _LATEST
+        calls.heard(Call(queue=queue, number=number, heard_at=now, look_at=look_at))
+        if self._listener.session in sessions:
+            self._named_for.add(queue)
+            if self._listener.session in sessions[:tasks]:
+                self._wakeup.notify()
+            else:
+                self._look_by(now + _DEPUTY_AFTER)
+        elif calls.look_at < before:
+            self._wakeup.nudge()
+
+    def _look_when_due(self, due: float) -> None:
+        later = min(self._place.turn(int(due * 1000)) * _APART, _LATEST)
+        self._look_by(due - self._server_clock + later)
+
+    def _look_by(self, moment: float) -> None:
+        if moment < self._look_at:
+            self._look_at = moment
+            self._wakeup.nudge()

@@ -77,7 +77,7 @@ class SqliteDistributor(DistributorSettings):
         finally:
             self._cpu_at_return = time.thread_time()
 
-    def at_work(self, *, saturated: bool = False) -> None:  # noqa: ARG002 - there are no notifications to withdraw
+    def at_work(self, *, full: bool = False, saturated: bool = False) -> None:  # noqa: ARG002 - there are no notifications to withdraw
         self._work_was_due = False
 
     def _wait(self, began: float, longest: float) -> None:

@@ -17,7 +17,7 @@ SELECT pg_notify(
             pg_catalog.pg_class.oid = to_regclass(%(to_regclass_1)s)
             AND pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
     ),
-    queues.queue
+    concat('*', ' ', queues.queue)
 ) AS told
 FROM queues
 WHERE

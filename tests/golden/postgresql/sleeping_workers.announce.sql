@@ -1,56 +1,30 @@
-WITH RECURSIVE
-    clock AS MATERIALIZED (
-        SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
-    ),
-    floors AS (
-        SELECT
-            batch.queue AS queue,
-            batch.priority AS priority,
-            batch.below AS below,
-            batch.since AS since,
-            batch.ordinal AS ordinal
-        FROM unnest(
-            %(floors_queue)s::TEXT[],
-            %(floors_priority)s::SMALLINT[],
-            %(floors_below)s::SMALLINT[],
-            %(floors_since)s::TIMESTAMP WITH TIME ZONE[]
-        ) WITH ORDINALITY AS batch(queue, priority, below, since, ordinal)
-    ),
-    queues(queue, upto) AS (/* claim.queues-1: min_1, min_2, min_3, min_4, anon_2 */),
-    hops_of_waiting_pairs(queue, priority, below, since) AS (
-        /* due.hops_of_waiting_pairs-1: param_2, anon_3 */
-    ),
-    waiting_pairs AS (
-        SELECT
-            hops_of_waiting_pairs.queue AS queue,
-            hops_of_waiting_pairs.priority AS priority,
-            hops_of_waiting_pairs.since AS since
-        FROM hops_of_waiting_pairs
-        WHERE hops_of_waiting_pairs.priority < CAST(32767 AS SMALLINT)
-    ),
-    keyed_queues(queue) AS (
-        SELECT min(task_outbox.queue) AS queue
-        FROM task_outbox
-        WHERE task_outbox.partition_key IS NOT NULL
-        UNION ALL
-        SELECT (
-            SELECT min(entry.queue) AS min_5
-            FROM task_outbox AS entry
-            WHERE entry.queue > keyed_queues.queue AND entry.partition_key IS NOT NULL
-        ) AS anon_4
-        FROM keyed_queues
-        WHERE keyed_queues.queue IS NOT NULL
-    )
-INSERT INTO sleeping_workers (worker_id, queue, wakes_at)
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+INSERT INTO sleeping_workers (worker_id, queue, wakes_at, session)
 SELECT
     %(worker_id)s::UUID AS anon_1,
-    asked.queue,
-    least(
-        (SELECT clock.now FROM clock) + %(longest_seconds)s * interval '1 second',
-        (/* sleeping_workers.task_outbox-1: param_1, param_3 */)
-    ) AS least_1
-FROM (SELECT '' AS queue) AS asked
-ON CONFLICT (worker_id, queue) DO UPDATE SET wakes_at = excluded.wakes_at
-RETURNING CAST(
-    EXTRACT(epoch FROM sleeping_workers.wakes_at - (SELECT clock.now FROM clock)) AS DOUBLE PRECISION
-) AS seconds
+    '',
+    (SELECT clock.now FROM clock) + %(longest_seconds)s * interval '1 second' AS anon_2,
+    %(session)s::BIGINT AS anon_3
+ON CONFLICT (worker_id, queue) DO UPDATE SET wakes_at = excluded.wakes_at, session = excluded.session
+RETURNING
+    (
+        SELECT count(*) AS count_1
+        FROM sleeping_workers AS other
+        WHERE
+            other.worker_id != %(worker_id)s::UUID
+            AND other.queue IN (sleeping_workers.queue, '')
+            AND other.wakes_at > (SELECT clock.now FROM clock)
+            AND other.session IS NOT NULL
+    ) AS others,
+    (
+        SELECT count(*) AS count_1
+        FROM sleeping_workers AS other
+        WHERE
+            other.worker_id != %(worker_id)s::UUID
+            AND other.queue IN (sleeping_workers.queue, '')
+            AND other.wakes_at > (SELECT clock.now FROM clock)
+            AND other.session IS NOT NULL
+            AND other.worker_id < %(worker_id)s::UUID
+    ) AS before

@@ -63,9 +63,13 @@ SELECT
     CAST(
         EXTRACT(
             epoch
-            FROM (/* sleeping_workers.task_outbox-1: param_10, param_12 */) - (SELECT clock.now FROM clock)
+            FROM (
+                SELECT min(moments.available_at) AS available_at
+                FROM (/* due.moments-1: param_10, param_12 */) AS moments
+            ) - (SELECT clock.now FROM clock)
         ) AS DOUBLE PRECISION
     ) AS seconds,
+    CAST(EXTRACT(epoch FROM (SELECT clock.now FROM clock)) AS DOUBLE PRECISION) AS now,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key

@@ -89,6 +89,7 @@ SELECT
             ) - (SELECT clock.now FROM clock)
         ) AS DOUBLE PRECISION
     ) AS seconds,
+    CAST(EXTRACT(epoch FROM (SELECT clock.now FROM clock)) AS DOUBLE PRECISION) AS now,
     (
         SELECT by_key.queue
         FROM queue_settings AS by_key

@@ -1,0 +1,181 @@
+"""What a task costs while many workers are idle: `python -m benchmarks.herd`, or `nox -s bench_herd -- --idle 1 --idle 50`.
+
+Each worker is a process. For each number of idle workers, single tasks are enqueued at a steady rate. The table says how many claims
+the workers make for each task, the CPU of the server for it (less that of as many seconds without a task), and the time from its commit
+to the start of its handler. The times depend on the machine, the claims do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import mmap
+import os
+import signal
+import statistics
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench import SERVER
+from benchmarks.place import p99
+from outboxq import Outbox
+from tests import postgres
+
+SETTLING = 3.0
+"""Seconds after which a worker is asleep; half a second more for each worker."""
+REHEARSALS = 12
+"""The number of claims that each worker makes before it is measured. psycopg prepares a statement after five executions. Until then,
+each claim is planned, which costs the server more than the claim itself."""
+SLOTS = 100_000
+
+
+class Shared:
+    """Numbers that all processes see: the claims of each worker, and the start of each task."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 8 * SLOTS)
+
+    def __getitem__(self, slot: int) -> float:
+        return float(struct.unpack_from("d", self._memory, 8 * slot)[0])
+
+    def __setitem__(self, slot: int, number: float) -> None:
+        struct.pack_into("d", self._memory, 8 * slot, number)
+
+
+def main() -> int:
+    given = arguments()
+    print("| idle workers | claims a task | server CPU a task, ms | idle server CPU, ms/s | pickup p50, ms | p99, ms |")
+    print("|---|---|---|---|---|---|", flush=True)
+    for idle in given.idle or [1, 10, 50]:
+        cluster = postgres.start(prefer="own", durable=True, settings={**SERVER, "max_connections": "400"})
+        url = cluster.create_database()
+        try:
+            measure(url, cluster_pid(url), idle, given)
+        finally:
+            cluster.stop()
+    return 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.herd", description=__doc__)
+    parser.add_argument("--idle", type=int, action="append", help="workers; may be repeated; by default 1, 10 and 50")
+    parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--rate", type=float, default=10.0, help="tasks a second")
+    return parser.parse_args()
+
+
+def measure(url: str, server: int, idle: int, given: argparse.Namespace) -> None:
+    claims, started = Shared(), Shared()
+    seconds = given.tasks / given.rate
+    outbox = declared(url, started)
+    outbox.upgrade()
+    outbox.store.bound_engine.dispose()
+    gc.freeze()
+    workers = [child(url, claims, started, number) for number in range(idle)]
+    try:
+        outbox = declared(url, started)
+        task = outbox.tasks.get("bench.note")
+        time.sleep(SETTLING + idle / 2)
+        for number in range(REHEARSALS):
+            task.using(outbox).enqueue(number=SLOTS - 1 - number)
+            rehearse(outbox, claims, idle)
+        time.sleep(SETTLING)
+        before = backends(server)
+        time.sleep(seconds)
+        resting = spent(server, before)
+        claimed, before, committed = sum(claims[one] for one in range(idle)), backends(server), []
+        began = time.monotonic()
+        for number in range(given.tasks):
+            task.using(outbox).enqueue(number=number)
+            committed.append(time.monotonic())
+            time.sleep(max(0.0, began + (number + 1) / given.rate - time.monotonic()))
+        time.sleep(1.0)
+        used = spent(server, before) - resting * (time.monotonic() - began) / seconds
+        claimed = sum(claims[one] for one in range(idle)) - claimed
+        waits = [(started[number] - moment) * 1000 for number, moment in enumerate(committed)]
+        if min(waits) < -1000:
+            raise SystemExit("some tasks have not run")
+        print(
+            f"| {idle} | {claimed / given.tasks:.2f} | {used / given.tasks * 1000:.2f} | {resting / seconds * 1000:.1f} "
+            f"| {statistics.median(waits):.1f} | {p99(waits):.1f} |",
+            flush=True,
+        )
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGTERM)
+        for pid in workers:
+            os.waitpid(pid, 0)
+        outbox.store.bound_engine.dispose()
+
+
+def rehearse(outbox: Outbox, claims: Shared, idle: int) -> None:
+    """Call every worker, and wait until each has claimed."""
+    before = [claims[one] for one in range(idle)]
+    with outbox.store.bound_engine.begin() as connection:
+        connection.exec_driver_sql("SELECT pg_notify('task_ready', '* default')")
+    while any(claims[one] == claimed for one, claimed in enumerate(before)):
+        time.sleep(0.01)
+
+
+def declared(url: str, started: Shared) -> Outbox:
+    outbox = Outbox(url)
+
+    @outbox.task(name="bench.note")
+    def note(number: int) -> None:
+        started[number] = time.monotonic()
+
+    return outbox
+
+
+def child(url: str, claims: Shared, started: Shared, number: int) -> int:
+    """Fork a worker that counts its claims, and return its process id."""
+    if pid := os.fork():
+        return pid
+    outbox = declared(url, started)
+    worker = outbox.worker()
+    loop: Any = worker._parts.claim_loop
+    claim = loop._claim
+
+    def counted(*args: Any) -> Any:
+        claims[number] += 1
+        return claim(*args)
+
+    loop._claim = counted
+    os._exit(worker.run())
+
+
+def cluster_pid(url: str) -> int:
+    outbox = Outbox(url)
+    with outbox.store.bound_engine.connect() as connection:
+        backend = int(connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+    outbox.store.bound_engine.dispose()
+    return parent(backend)
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def backends(server: int) -> dict[int, int]:
+    """The nanoseconds of CPU of each process of the server."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if parent(int(entry.name)) == server:
+                    found[int(entry.name)] = int((entry / "schedstat").read_text().split()[0])
+            except OSError:
+                pass  # it has ended
+    return found
+
+
+def spent(server: int, before: dict[int, int]) -> float:
+    """The seconds of CPU of the server since then."""
+    return sum(used - before.get(pid, 0) for pid, used in backends(server).items()) / 1e9
+
+
+if __name__ == "__main__":
+    sys.exit(main())

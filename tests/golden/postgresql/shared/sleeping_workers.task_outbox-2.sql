@@ -1,2 +1,0 @@
-SELECT min(moments.available_at) AS available_at
-FROM (/* due.moments-3: param_1, param_2 */) AS moments
