@@ -9,6 +9,7 @@ from typing import Final
 _ID: Final = "0198c1d2"
 
 EXAMPLES: Final[dict[str, str]] = {
+    "actions": "--since 1d --operator ann",
     "batch cancel": "--reason 'wrong file' 0198c1d2-7f3a-8b4c-9d5e-0123456789ab",
     "batch list": "--open",
     "batch show": "0198c1d2-7f3a-8b4c-9d5e-0123456789ab",

@@ -20,6 +20,7 @@ from outboxq import testing
 from outboxq.integration import Integration
 from outboxq.model.batches import BatchFailure, BatchResult
 from outboxq.task.batches import Chain, RunningBatch
+from outboxq.task.inbox import Inbox
 from outboxq.task.schedules import OutboxSchedules
 from outboxq.task.task import BoundTask
 from outboxq.worker.options import WorkerSettings
@@ -37,6 +38,7 @@ BY_NAME: Mapping[str, Any] = {
     **{name: getattr(testing, name) for name in testing.__all__},
     **{kind.__name__: kind for kind in (BatchFailure, BatchResult, BoundTask, Chain, Integration, RunningBatch)},
     "Outbox.schedules": OutboxSchedules,
+    "Outbox.inbox": Inbox,
     "Worker options": WorkerSettings,
 }
 """The public objects, and those that a public object gives out."""
@@ -50,6 +52,7 @@ PAGES: Mapping[str, str] = {
     "store": "Store QueueSettings Statistics DeadLetter Attempt Explanation Reason LiveWorker TailCursor Violation",
     "batches": "OpenBatch RunningBatch BatchResult BatchFailure Batch BatchCounts BatchStatus OnFailed Chain ChainHandle",
     "schedules": "Outbox.schedules Schedule CatchUp Overlap",
+    "messages": "Outbox.inbox|Webhook|CloudEvent|verify_webhook",
     "hooks": "Hook Sending WorkerInfo Outcome",
     "records": "TaskExecution TaskStatus ExecutionEvent EventType TaskState",
     "harness": "Harness Enqueued TaskRun Clock OutboxTests EndlessDrain OutcomeDiscarded TransactionEnded",

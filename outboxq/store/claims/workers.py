@@ -343,9 +343,7 @@ def register(g: Grammar) -> sa.Insert:
 
 
 def seen(g: Grammar) -> sa.Update:
-    """Record that the worker is alive and which unknown task names it has met. Returns no row if it is not
-    registered.
-    """
+    """Record that a registered worker is alive, and which unknown tasks it has met. Otherwise return no row."""
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
     return touched.returning(workers.c.id)
