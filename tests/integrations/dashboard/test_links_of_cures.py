@@ -6,7 +6,6 @@ import ast
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qsl, urlsplit
-from uuid import uuid4
 
 import pytest
 from werkzeug.routing import Map, Rule
@@ -18,7 +17,7 @@ from outboxq.web.pages import ROUTES
 from outboxq.web.pages.actions import _page_of_command
 from tests.integrations.dashboard.test_watch_pages import Reader, fail
 
-TEXT, ID = "mail & more", str(uuid4())
+TEXT, ID = "mail & more", "0198c1d2-7f3a-8b4c-9d5e-0123456789ab"
 OPTIONS = {"-q": "queue", "--status": "state", "--state": "state"}
 """The filters whose names differ from those of the options."""
 
