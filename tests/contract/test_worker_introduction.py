@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ def bill() -> None: ...
 """
 
 
-def introduced(database, caplog, *, tasks=(), schema=None, **options):
+def introduced(database, caplog, *, tasks=(), retention=90, **options):
     """The record of a worker that has started."""
-    outbox = Outbox(database.url)
+    outbox = Outbox(database.url, retention=None if retention is None else timedelta(days=retention))
     for name in tasks:
         outbox.task(name=name)(lambda: None)
     caplog.clear()
@@ -85,6 +86,13 @@ def test_of_many_names_the_first_are_said(sqlite, caplog):
 
 def test_a_worker_that_knows_no_task_says_so(sqlite, caplog):
     assert introduced(sqlite, caplog)[1].endswith("; knows no tasks")
+
+
+def test_a_worker_says_that_nothing_deletes_old_tasks(sqlite, caplog):
+    record, said = introduced(sqlite, caplog, retention=None)
+    assert said.endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
+    assert not record.deletes_old_tasks
+    assert introduced(sqlite, caplog)[0].deletes_old_tasks
 
 
 def test_no_password_is_said(postgresql, caplog, monkeypatch):
