@@ -95,7 +95,7 @@ def test_a_line_for_each_task_and_another_window(database):
         ("mail", "send"),
         ("mail", "tests.work"),
     ]
-    assert [lines(database, "--window", window)[0]["completed"] for window in ("1s", "1d")] == ["1", "1"]
+    assert [lines(database, "--window", window)[0]["completed"] for window in ("1m", "1d")] == ["1", "1"]
     assert "window" in status(database, "--window", "0s", exit_code=1).stderr
     status(database, "--window", "x", exit_code=2)
     status(database, "--watch", "0", exit_code=2)
