@@ -135,7 +135,7 @@ _TABLES = (
     "task_subscriptions",
     "workers",
 )
-_UNREAD = ("sleeping_workers", "task_batch_changes")
+_UNREAD = ("inbox_messages", "sleeping_workers", "task_batch_changes")
 _READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
 

@@ -17,7 +17,7 @@ from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.schedules import NewSchedule
 from outboxq.operating.verbs import VERBS, Noun, State, Verb, verbs_of
-from outboxq.store import Rule
+from outboxq.store import HealthLimits, Rule
 from outboxq.store.actions import KEPT
 from tests.contract import helpers
 from tests.contract.test_cli_operators import outboxq
@@ -229,7 +229,7 @@ def test_a_paused_queue_says_who_paused_it_and_why(database):
     assert settings.pause_reason == "provider down (by ann in the dashboard)"
     database.clock.advance(timedelta(minutes=43))
     assert ", for 43 min: provider down (by ann in the dashboard); resume it" in store.explain(task.id).sentence
-    [problem] = [one for one in store.health() if one.rule is Rule.OLDEST]
+    [problem] = [one for one in store.health(HealthLimits(no_worker=False)) if one.rule is Rule.OLDEST]
     assert problem.sentence.endswith("the queue has been paused for 43 min: provider down (by ann in the dashboard)")
     store.queues.limit("default", concurrency=3)
     resume.do(store, "default", operator=ANN)
