@@ -460,14 +460,15 @@ def test_an_id_that_is_none_is_a_wrong_usage(action):
     assert "not-an-id" in outboxq("task", action, "not-an-id", exit_code=2).stderr
 
 
-def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database):
+def test_cancel_ends_a_waiting_task_and_keeps_the_reason(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     handle = database.add(database.store)
     assert (
         outboxq("task", "cancel", handle.id, "--reason", "gone", url=database.url).stdout
         == f"task {handle.id} was cancelled\n"
     )
     assert database.store.get(handle.id).status is TaskStatus.CANCELLED
-    assert database.store.history(handle.id)[-1].event_data["reason"] == "gone"
+    assert database.store.history(handle.id)[-1].event_data["reason"] == "gone (by ann on the command line)"
 
 
 def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):

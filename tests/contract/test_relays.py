@@ -194,13 +194,13 @@ def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outb
     longest = timedelta(0)
     for attempt in range(1, 20):
         delay = max(
-            task.retry.next_delay(attempt=attempt, error=ConnectionError(), max_attempts=None, elapsed=timedelta(0))
+            task.retry_policy.next_delay(attempt=attempt, error=ConnectionError(), max_attempts=None, elapsed=timedelta(0))
             or timedelta(0)
             for _ in range(200)
         )
         longest += delay
     assert timedelta(hours=24) < longest < timedelta(days=4)
-    assert task.retry.next_delay(attempt=20, error=OSError(), max_attempts=None, elapsed=timedelta(0)) is None
+    assert task.retry_policy.next_delay(attempt=20, error=OSError(), max_attempts=None, elapsed=timedelta(0)) is None
 
 
 def test_a_webhook_is_sent_again_when_its_endpoint_says(database: Database, outbox: Outbox) -> None:

@@ -101,7 +101,8 @@ def test_what_never_was_has_no_state(database):
     with pytest.raises(InvalidArgument, match="when: .* is naive"):
         database.frozen.log.state_at(handle.id, datetime(2030, 1, 1))  # noqa: DTZ001
     with pytest.raises(InvalidArgument):
-        database.frozen.log.state_at(str(handle.id), database.clock.now)
+        database.frozen.log.state_at("7", database.clock.now)
+    assert database.frozen.log.state_at(str(handle.id), database.clock.now).status is TaskStatus.READY
 
 
 def test_the_state_is_read_in_the_callers_transaction(database):
