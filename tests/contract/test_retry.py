@@ -176,7 +176,7 @@ def test_senseless_arguments_are_refused_before_any_row(database, task_id, when,
 
 def test_an_id_that_is_no_uuid_is_refused(database, retry_at):
     with pytest.raises(InvalidArgument):
-        database.frozen.schedule_retry(str(waiting(database)), retry_at, 2)
+        database.frozen.schedule_retry("7", retry_at, 2)
 
 
 def test_two_calls_at_once_give_one_entry_and_one_attempt(database, task_id, retry_at):
