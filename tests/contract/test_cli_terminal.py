@@ -78,4 +78,4 @@ def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(datab
     group = store.dead_letters.groups().groups[0].id
     for part in (narrow, wide):
         assert part.count(task) >= 8, "an id is whole, to be copied"
-        assert part.count(group) == 1
+        assert part.count(group) >= 1

@@ -302,7 +302,7 @@ def test_the_help_says_what_each_exit_code_means():
     codes = {int(line.split()[0]): line.split(maxsplit=1)[1] for line in told.splitlines()}
     assert set(codes) == {0, 1, EXIT_USAGE, EXIT_SCHEMA, EXIT_FILE, EXIT_UNREACHABLE, EXIT_KILLED, EXIT_PERMISSION}
     assert codes[0].startswith("the worker stopped cleanly")
-    assert codes[1].startswith("running tasks were released, a worker thread")
+    assert codes[1].startswith("running tasks were released, a thread died")
     assert codes[EXIT_USAGE].startswith("wrong usage")
     assert "tables" in codes[EXIT_SCHEMA]
     assert codes[EXIT_UNREACHABLE] == "the database cannot be reached, or its file is damaged"

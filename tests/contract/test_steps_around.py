@@ -78,7 +78,8 @@ def test_the_steps_of_a_task_are_listed_and_results_on_request_only(database):
     outboxq(database, "task", "steps", "0" * 32, exit_code=3)
 
 
-def test_a_rerun_asks_and_says_what_it_deletes(database):
+def test_a_rerun_asks_and_says_what_it_deletes(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
     task_id = dead_letter(database)
     rerun = ("task", "rerun", task_id, "--from", "nap")
     refused = outboxq(database, *rerun, exit_code=2)
@@ -91,7 +92,7 @@ def test_a_rerun_asks_and_says_what_it_deletes(database):
     assert [step.name for step in database.frozen.steps.list(task_id)] == ["charge"]
     events = database.frozen.history(task_id)
     assert events[-1].event_type is EventType.REWOUND
-    assert events[-1].event_data["reason"] == "late"
+    assert events[-1].event_data["reason"] == "late (by ann on the command line)"
 
 
 def test_a_rerun_of_what_does_not_run_again_is_refused_with_its_dry_run_too(database):
