@@ -61,7 +61,7 @@ def facts(decorator, name):
 
     given = as_it_is if accepts(lambda: made.enqueue(as_it_is)) == "yes" else as_text
     return {
-        "Attempts": str(known.retry.max_attempts),
+        "Attempts": str(known.retry_policy.max_attempts),
         "Lease": f"{known.options.lease.total_seconds():g} s",
         "Queue": known.options.queue,
         "`retry`, `lease`, `timeout`, `transactional`": accepts(

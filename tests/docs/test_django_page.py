@@ -119,7 +119,7 @@ def test_the_page_works_from_top_to_bottom(site):
     for task in ("book", "send_receipt"):
         assert f"shop.tasks.{task}): task_completed" in worked
     assert [line.split("\t")[0] for line in status.splitlines()[1:]] == ["queue", "ledger", "mail"]
-    assert "shop.tasks.send_receipt\tmail\tCompleted" in listed
+    assert "shop.tasks.send_receipt\tmail\tcompleted" in listed
     assert "failed\tid\ttask" in failed
     assert ["mail\t20" in said for said in (paused, resumed)] == [True, False]
     assert "0 tasks were deleted" in pruned
