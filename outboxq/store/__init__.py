@@ -108,6 +108,7 @@ FOR_APPLICATIONS = frozenset(
         "health",
         "overview",
         "change_mark",
+        "actions",
         "verify",
         "prune",
         "claim_ready_task",

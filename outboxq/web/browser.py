@@ -32,6 +32,8 @@ _NOTICE: Final = "outboxq-notice"
 _NOTICE_SECONDS: Final = 60
 _LONGEST_NOTICE: Final = 500
 """The maximum number of characters in a notice, since a cookie can hold 4 kB."""
+_LONGEST_UNDO: Final = 500
+"""The maximum number of characters in the URL that undoes an action. A queue with a longer name has no link for that."""
 _SECRET_LENGTH: Final = 43
 """The number of characters in the secret that a browser keeps."""
 _MOST_FIELDS: Final = 500
@@ -83,9 +85,8 @@ class Browser:
         """Have the next page show the redirect's notice."""
         if redirect.notice:
             text = redirect.notice[:_LONGEST_NOTICE]
-            value = sealed(
-                derived(self.key, "notice"), [text, redirect.is_warning, redirect.undo], seconds=_NOTICE_SECONDS
-            )
+            undo = redirect.undo if len(redirect.undo) <= _LONGEST_UNDO else ""
+            value = sealed(derived(self.key, "notice"), [text, redirect.is_warning, undo], seconds=_NOTICE_SECONDS)
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:

@@ -194,7 +194,9 @@ def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outb
     longest = timedelta(0)
     for attempt in range(1, 20):
         delay = max(
-            task.retry_policy.next_delay(attempt=attempt, error=ConnectionError(), max_attempts=None, elapsed=timedelta(0))
+            task.retry_policy.next_delay(
+                attempt=attempt, error=ConnectionError(), max_attempts=None, elapsed=timedelta(0)
+            )
             or timedelta(0)
             for _ in range(200)
         )

@@ -63,7 +63,7 @@ SUPPORTED: Mapping[str, str] = {
     "Store": (
         "enqueue enqueue_many emit claim_ready_task complete fail release heartbeat recover schedule_retry reschedule cancel "
         "cancel_all redrive discard run_now set_priority get find tasks task_page count_tasks history attempts explain progress "
-        "stats health verify prune next_available_at get_ready_for_retry now"
+        "stats health overview outlooks change_mark verify prune next_available_at get_ready_for_retry now"
     ),
     "Store.queues": "pause resume limit order settings list held_keys forget",
     "Store.dead_letters": "list oldest groups count redrive_all discard_all",
@@ -72,6 +72,10 @@ SUPPORTED: Mapping[str, str] = {
     "Store.subscriptions": "list replace remove",
     "Store.steps": "list rewind",
     "Store.workers": "list",
+    "Store.schedules": "put get list pause resume trigger backfill remove upcoming ticks",
+    "Store.actions": "list get",
+    "Store.metrics": "series",
+    "Store.samples": "series count",
     "Store.time_partitions": "make drop_before layout",
     "Worker": "run start stop request_stop is_healthy has_stopped health handled running",
     "Clock": "advance set reset",

@@ -255,8 +255,9 @@ def test_a_successor_that_cannot_start_stops_no_other_and_shows_in_the_exit_code
         tell()
 
     script = (
+        f"trap 'exit {code}' TERM\n"  # the one that is starting when all are told
         "mkdir one && { until [ -e three ]; do sleep 0.02; done; exit 0; }\n"
-        f"if mkdir two || mkdir three; then touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
+        f"if mkdir two || mkdir three; then trap - TERM; touch working-$$; {UNTIL_TOLD}; fi; exit {code}"
     )
     assert supervise(script, meanwhile, processes=3, recycles=True) == code
     assert caplog.text.count("cannot start again and will be retried later; the others continue") == 1

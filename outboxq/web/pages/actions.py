@@ -174,9 +174,14 @@ def _page_of_command(request: PageRequest, group: str, *words: str) -> str | Non
             return request.url("batch", batch_id=UUID(batch_id))
         case "queue" | "schedule" | "batch", _:
             return request.url(_LISTS[Noun(group)])
+        case "workers", ("show", worker_id):
+            return request.url("worker", worker_id=UUID(worker_id))
+        case "db", ("sizes",):
+            return request.url("system")
         case "task" | "failed", ("list" | "summary", *options):
             filters = _filters(options)
-            return None if filters is None else request.url("tasks" if group == "task" else "failures", **filters)
+            page = "tasks" if group == "task" else "failures" if "--group" not in options else "failure_group"
+            return None if filters is None else request.url(page, **filters)
         case "task" | "failed", _:
             with suppress(ValueError, IndexError):
                 return request.url("task", task_id=UUID(words[1] if words[-1].startswith("-") else words[-1]))
@@ -190,7 +195,7 @@ _FILTERS: Final = {
     "--state": "state",
     **{
         f"--{name}": name
-        for name in ("queue", "task", "key", "topic", "exception", "worker", "batch", "since", "until")
+        for name in ("queue", "task", "key", "topic", "exception", "group", "worker", "batch", "since", "until")
     },
 }
 """The options of the commands that list tasks and dead letters, and the filters of the pages in their place."""

@@ -333,7 +333,7 @@ def test_a_large_number_is_written_without_escapes(stage, monkeypatch):
     counted = Selection.count
     monkeypatch.setattr(Selection, "count", lambda *given, **more: replace(counted(*given, **more), number=16_024))
     stage.visitor.go("/bulk?action=cancel&queue=mail")
-    assert "16 024 waiting or running tasks in the queue 'mail'" in stage.visitor.text
+    assert "16,024 waiting or running tasks in the queue 'mail'" in stage.visitor.text
     assert "u202f" not in stage.visitor.text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qsl, urlsplit
@@ -39,7 +40,7 @@ def cures() -> list[tuple[str, ...]]:
 def word(node: ast.expr) -> str:
     if isinstance(node, ast.Constant):
         return str(node.value)
-    return ID if ast.unparse(node).endswith("id") else TEXT
+    return ID if re.search(r"id\b", ast.unparse(node)) else TEXT
 
 
 def address(command: tuple[str, ...]) -> str | None:
@@ -62,7 +63,11 @@ def test_a_link_has_the_target_or_each_filter_of_its_command(command):
         return
     assert href is not None
     parts = urlsplit(href)
-    if words[0] in {"list", "summary"}:
+    if group == "db":
+        assert parts.path == "/system"
+    elif "--group" in words:
+        assert parts.path == f"/failures/{words[-1]}"
+    elif words[0] in {"list", "summary"}:
         wanted = {
             OPTIONS.get(name, name.lstrip("-")): value for name, value in zip(words[1::2], words[2::2], strict=True)
         }
