@@ -1871,6 +1871,12 @@ MUTANTS = (
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
+        "a busy worker looks again and again for a call",
+        "outboxq/worker/distributor/postgresql.py",
+        (("            self._begin_look()  # the claim after the pause is one\n", ""),),
+        ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_looks_once_for_a_call",),
+    ),
+    Mutant(
         "a worker that passes a call on is called itself",
         "outboxq/store/claims/sleeping_workers.py",
         (("            target.run(withdraw, values)\n", ""),),

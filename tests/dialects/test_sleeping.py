@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from contextlib import ExitStack, closing
@@ -22,7 +23,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.store.claims import sleeping_workers
 from outboxq.store.claims.sleeping_workers import Place
-from outboxq.worker.distributor import create_work_distributor
+from outboxq.worker.distributor import PostgresDistributor, create_work_distributor
 from outboxq.worker.distributor.listener import Listener
 from tests.contract import helpers
 from tests.reuse import OTHERS
@@ -724,6 +725,31 @@ def test_a_flood_of_tasks_is_claimed_without_a_notification_for_each(postgresql,
         for task in tasks:
             claimer.lag(task, 0)
     assert len(heard()) < 100
+
+
+@pytest.mark.parametrize("state", ["deaf", "busy"])
+def test_a_worker_that_does_not_sleep_looks_once_for_a_call(postgresql, distributor, monkeypatch, state):
+    """A deaf worker polls, and a busy one claims after a pause. Neither may look again and again for a call that it has heard."""
+    module, looks = "outboxq.worker.distributor.postgresql", []
+    for name in ("_EVERYBODY_AFTER", "_LATEST"):
+        monkeypatch.setattr(f"{module}.{name}", 0.0)
+    rate = math.inf if state == "busy" else 0.0
+    monkeypatch.setattr(PostgresDistributor, "_rate", lambda _: looks.append(None) or rate)
+    look_ahead = postgresql.store.look_ahead
+    monkeypatch.setattr(
+        postgresql.store, "look_ahead", lambda *given, **named: looks.append(None) or look_ahead(*given, **named)
+    )
+    if state == "deaf":
+        distributor._listener.close()
+        until(lambda: not distributor.health.listening)
+    distributor.wait_for_work(timeout=0)
+    looks.clear()
+    distributor._on_notify("1,7,12 default")
+    waiting = threading.Thread(target=distributor.wait_for_work, daemon=True)
+    waiting.start()
+    waiting.join(20)
+    assert not waiting.is_alive()
+    assert len(looks) <= 2
 
 
 def test_a_closed_distributor_leaves_no_row(postgresql, distributor):

@@ -136,11 +136,18 @@ class PostgresDistributor(DistributorSettings):
 
     def _seconds_to_sleep(self, end: float, *, awaited: bool) -> float:
         if not self._listener.health.listening:
+            self._begin_look()
             return self._until_due(self._poll_without_listener)
         if self._rate() > _BUSY_RATE:
+            self._begin_look()  # the claim after the pause is one
             self._withdraw()
             return _BUSY_POLL
         return self._prepare_sleep(end, awaited=awaited)
+
+    def _begin_look(self) -> None:
+        """Forget the reasons to look, because a look answers each notification that came before it."""
+        self._look_at = math.inf
+        self._looked_for, self._calls = self._calls, Calls()
 
     def _sleep(self, seconds: float) -> bool:
         """Sleep until a notification, or for so many seconds. Returns false earlier if it is time to look."""
@@ -163,8 +170,7 @@ class PostgresDistributor(DistributorSettings):
         self._announce()
         pause, began = _FIRST_PAUSE, time.monotonic()
         while True:
-            self._look_at = math.inf  # the look answers each notification that came before it
-            self._looked_for, self._calls = self._calls, Calls()
+            self._begin_look()
             seen = self._sleeping.look(self._horizon, self.queues, self.topics, self.floors)
             now = time.monotonic()
             self._server_clock = seen.now - now
