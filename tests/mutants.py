@@ -1809,10 +1809,10 @@ MUTANTS = (
         "a worker answers calls that it hears while it looks",
         "outboxq/worker/distributor/postgresql.py",
         (
-            ("            self._looked_for, self._calls = self._calls, Calls()\n", ""),
+            ("            self._begin_look()\n            seen", "            seen"),
             (
                 "            now = time.monotonic()\n            self._server_clock",
-                "            self._looked_for, self._calls = self._calls, Calls()\n            now = time.monotonic()\n            self._server_clock",
+                "            self._begin_look()\n            now = time.monotonic()\n            self._server_clock",
             ),
         ),
         ("tests/dialects/test_calls.py",),
