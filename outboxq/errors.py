@@ -7,6 +7,7 @@ because the transaction would then be aborted without its owner's knowledge.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 
@@ -199,6 +200,9 @@ class FileUnusable(OutboxqError):
 
 class WebhookFailed(OutboxqError):
     """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
+
+    retry_after: timedelta | None = None
+    """The time in which the endpoint does not want another attempt; None if it did not say so."""
 
 
 class EndpointGone(WebhookFailed):

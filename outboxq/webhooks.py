@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import ConfigurationError, EndpointGone, EndpointRefused, InvalidArgument, WebhookFailed, WebhookInvalid
-from .model import Retry, duration
+from .model import duration
 from .model.cloud_events import CloudEvent
 
 TOLERANCE = timedelta(minutes=5)
@@ -39,6 +39,10 @@ _READ_AT_MOST = 65_536
 _OK = range(200, 300)
 _GONE = 410
 _NAT64 = IPv6Network("64:ff9b::/96")
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""The only IPv6 addresses that are public. Python calls others global too, such as site-local ones."""
+_NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("168.63.129.16/32"))
+"""Networks that Python may call global: IETF protocol assignments, and the host's service on Azure."""
 _Address = IPv4Address | IPv6Address
 
 
@@ -102,9 +106,8 @@ class Webhook:
     def send(self, event: CloudEvent) -> None:
         """Send the event once. Returns if the endpoint answered with a status from 200 to 299.
 
-        Raises WebhookFailed for any other status and for an endpoint that cannot be reached, Retry if the endpoint says
-        when to try again, EndpointGone if it says that it no longer exists, and EndpointRefused if its address is not
-        allowed.
+        Raises WebhookFailed for any other status and for an endpoint that cannot be reached, EndpointGone if the endpoint
+        says that it no longer exists, and EndpointRefused if its address is not allowed.
         """
         is_event = Body(self.body) is Body.CLOUDEVENT
         body = (event.as_json() if is_event else event.data).encode()
@@ -117,25 +120,23 @@ class Webhook:
         }
         try:
             status, after = self._post(body, headers)
-        except (OSError, http.client.HTTPException) as error:
+        except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise WebhookFailed(f"{self} cannot be delivered: {type(error).__name__}: {error}") from None
         if status == _GONE:
             raise EndpointGone(f"the endpoint of {self} answered 410: it no longer exists")
         if status not in _OK:
-            wait = _seconds_of(after)
             failed = WebhookFailed(f"the endpoint of {self} answered {status}")
-            if wait is None:
-                raise failed
-            again = Retry(min(wait, _LONGEST_WAIT))
-            again.args = failed.args  # what a dead letter says after the last attempt
-            raise again from failed
+            if (wait := _seconds_of(after)) is not None:
+                failed.retry_after = min(wait, _LONGEST_WAIT)
+            raise failed
 
     def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str | None]:
         """Return the status, and the header `Retry-After`."""
         parts, deadline = urlsplit(self.url), time.monotonic() + self.seconds
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         with self._open(deadline) as open_socket:
-            connection = http.client.HTTPConnection(parts.hostname or "")  # it uses this socket, and never opens one
+            # It uses this socket, and never opens one. With a port, it does not look for one in an IPv6 address.
+            connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 443)
             connection.sock, connection.auto_open = open_socket, 0
             with _cut_at(deadline, open_socket):
                 connection.request("POST", path, body, {"host": parts.netloc, **headers})
@@ -166,10 +167,10 @@ class Webhook:
         for *_, address in found:
             self._check(str(address[0]))
         failed = OSError(f"{host} has no address")
-        for family, kind, protocol, _, address in found:
+        for number, (family, kind, protocol, _, address) in enumerate(found):
             made = socket.socket(family, kind, protocol)
-            try:
-                made.settimeout(max(0.001, deadline - time.monotonic()))
+            try:  # an address that does not answer leaves time for the others
+                made.settimeout(max(0.001, (deadline - time.monotonic()) / (len(found) - number)))
                 made.connect(address)
             except OSError as error:
                 made.close()
@@ -184,7 +185,8 @@ class Webhook:
         An IPv6 address that stands for an IPv4 address is judged by that one.
         """
         address = _inner(ip_address(text.partition("%")[0]))
-        if address.is_global and not address.is_multicast:
+        is_public = address.is_global and not address.is_multicast and not any(address in one for one in _NOT_PUBLIC)
+        if is_public and (address.version == 4 or address in _GLOBAL_UNICAST):
             return
         if any(address in network for network in self._networks()):
             return
@@ -237,7 +239,7 @@ def verify_webhook(
     wanted = [_signature(key, message_id, stamp, body).encode() for key in keys]
     found = given["webhook-signature"].split()
     if not any(hmac.compare_digest(one, another.encode(errors="replace")) for one in wanted for another in found):
-        raise WebhookInvalid("no signature in the header webhook-signature is right")
+        raise WebhookInvalid("no signature in the header webhook-signature is valid")
     age = (now or datetime.now(UTC)).timestamp() - int(stamp)
     if abs(age) > duration(tolerance, "tolerance").total_seconds():
         raise WebhookInvalid("the webhook was signed too long ago, or the clocks differ")

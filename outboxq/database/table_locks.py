@@ -46,7 +46,12 @@ _OF_WRITERS: Final = frozenset({"RowShareLock", "RowExclusiveLock"})
 _MOST_NAMED: Final = 3
 _LONGEST: Final = 100
 """Maximum number of characters of a statement in a sentence."""
-_LITERAL: Final = re.compile(r"'(?:[^']|'')*(?:'|$)|\b\d+(?:\.\d+)?\b")
+_VALUE: Final = re.compile(
+    r"--[^\n]*|/\*.*?(?:\*/|\Z)"  # comments
+    r"|\$(\w*)\$.*?(?:\$\1\$|\Z)|(?<!\w)[eE]'(?:[^'\\]|\\.|'')*(?:'|\Z)|'(?:[^']|'')*(?:'|\Z)|\b\d+(?:\.\d+)?\b",
+    re.DOTALL,
+)
+"""A comment or a value in the text of a statement, which may have been cut off."""
 
 
 class Busy(Exception):
@@ -181,7 +186,8 @@ def limit(dialect: Dialect, execute: Execute, lock_timeout: str, statement_timeo
 
 def statement_shown(query: str) -> str:
     """Return the beginning of a statement in one line, with an ellipsis instead of each value, which may be secret."""
-    text = _LITERAL.sub("…", " ".join(query.split()))
+    shown = _VALUE.sub(lambda found: " " if found[0].startswith(("--", "/*")) else "…", query)
+    text = " ".join(shown.split())
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
 
 

@@ -59,8 +59,9 @@ class CloudEvent:
 
 _RESERVED = frozenset(
     {"specversion", "id", "source", "type", "time", "datacontenttype", "dataschema", "subject", "data", "partitionkey"}
+    | {"authorization", "baggage", "cookie"}
 )
-"""Names that a header cannot take."""
+"""Names that a header cannot take: those of CloudEvents, and headers that are not for other programs."""
 
 
 def checked_source(source: object) -> str | None:

@@ -95,7 +95,9 @@ class Relays(AwaitedResults):
             try:
                 to.send(event_of(ctx, source))
             except EndpointGone as error:
-                self.store.queues.pause(ctx.queue, create=True)
+                if ctx.queue != task_name:  # other tasks use this queue too, so this event fails alone
+                    raise
+                self.store.queues.pause(ctx.queue, reason=str(error), create=True)
                 log.warning("%s; the queue %r is paused", error, ctx.queue)
                 ctx.snooze(_SOON)
 

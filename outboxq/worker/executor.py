@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..context import Asleep, Leave, TaskContext, current
-from ..errors import ConfigurationError, PayloadError, StepRefused, UnreadableArguments
+from ..errors import ConfigurationError, PayloadError, StepRefused, UnreadableArguments, WebhookFailed
 from ..model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskTimeout, forks
 from ..payload.parameters import dump_result, sanitize
 from ..task import Task, takes_context
@@ -124,6 +124,8 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
                 # This is not done earlier, because the sleeps may have to be read from the database.
                 delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
+            if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
+                delay = max(delay, error.retry_after)
     except ConfigurationError as broken:  # an error of the policy must not hide the task's own error
         return _failed_for_good(context, error, policy_error=sanitize(str(broken), limit=_ERROR_BYTES))
     if delay is None:

@@ -92,6 +92,19 @@ def test_a_statement_is_shown_without_its_values():
     assert len(statement_shown("SELECT " + "x, " * 100)) <= 102
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("UPDATE k SET t = $$s3cret$$, u = $x$s3'cret$x$", "UPDATE k SET t = …, u = …"),
+        ("UPDATE k SET t = $$s3cret, cut o", "UPDATE k SET t = …"),
+        (r"SELECT E'it\'s s3cret', 'b'", "SELECT …, …"),
+        ("SELECT 1 -- it's\n, 's3cret' /* it's */ , $1", "SELECT … , … , $…"),
+    ],
+)
+def test_no_form_of_a_value_is_shown(text, shown):
+    assert statement_shown(text) == shown
+
+
 def test_a_prepared_transaction_is_named_with_what_ends_it(postgresql, psql):
     """It has no process, and outlives the session that prepared it."""
     psql.exec_driver_sql(LOCKING)

@@ -232,13 +232,16 @@ def test_a_worker_that_fell_silent_with_tasks_is_a_problem_until_an_hour_has_pas
     database.clock.advance(MINUTE)
     (problem,) = database.frozen.health()
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.WORKER_LOST, ("web-1:7",), 2)
-    assert problem.sentence == "the worker web-1:7 fell silent 2 min ago with 2 running tasks; not taken back yet"
+    assert (
+        problem.sentence
+        == "the worker web-1:7 fell silent 2 min ago with 2 running tasks; they have not been taken back yet"
+    )
     assert commands(problem) == [("workers", "show", str(database.worker))]
     database.clock.advance(1)
     assert [one.id for one in database.frozen.recover()] == [taken.id]
     limits = HealthLimits(no_worker=False)
     (problem,) = database.frozen.health(limits)
-    assert problem.sentence.endswith("with 2 running tasks; 1 of them is not taken back yet")
+    assert problem.sentence.endswith("with 2 running tasks; 1 of them has not been taken back yet")
     assert found(database, HealthLimits(no_worker=False, worker_lost=False)) == []
     database.clock.advance(58 * MINUTE)
     assert Rule.WORKER_LOST not in [one for one, *_ in found(database, HealthLimits(oldest=None))]
@@ -254,7 +257,7 @@ def test_several_lost_workers_are_one_problem(database):
     database.clock.advance(2 * MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == (
-        "3 workers fell silent with 4 running tasks: web-3:7 (2), web-2:7 (1), web-4:7 (1); not taken back yet"
+        "3 workers fell silent with 4 running tasks: web-3:7 (2), web-2:7 (1), web-4:7 (1); they have not been taken back yet"
     )
     assert overview._LOST == 3
 

@@ -76,7 +76,7 @@ def test_an_event_leaves_with_the_commit_and_never_without(database: Database, o
     receiver = Receiver()
     task = outbox.relay("order.*", to=receiver, name="crm")
     with emitting(outbox, database) as session:
-        headers = {"traceparent": "00-1", "tenant": "eu"}
+        headers = {"traceparent": "00-1", "tenant": "eu", "baggage": "user=7"}
         paid = outbox.emit("order.paid", {"id": 7}, using=session, partition_key="ada", headers=headers)
         outbox.emit("invoice.sent", {"id": 8}, using=session)
     with emitting(outbox, database) as session:
@@ -87,6 +87,7 @@ def test_an_event_leaves_with_the_commit_and_never_without(database: Database, o
     [handle] = paid.handles.values()
     assert (event.id, event.source, event.type) == (paid.pipeline_execution_id, "shop", "order.paid")
     assert (event.partition_key, dict(event.headers)) == ("ada", headers)
+    assert (event.attributes["tenant"], "baggage" in event.attributes) == ("eu", False)
     assert event.time == database.store.get(handle.id).created_at
     assert json.loads(event.data) == {"id": 7}
     assert (task.name, database.store.get(handle.id).queue) == ("relay.crm", "relay.crm")
@@ -203,6 +204,29 @@ def test_a_dead_endpoint_is_tried_again_later_and_later(database: Database, outb
         longest += delay
     assert timedelta(hours=24) < longest < timedelta(days=4)
     assert task.retry_policy.next_delay(attempt=20, error=OSError(), max_attempts=None, elapsed=timedelta(0)) is None
+
+
+def test_a_retry_after_makes_no_wait_shorter(database: Database, outbox: Outbox) -> None:
+    with endpoint((503, {"retry-after": "0"})) as other:
+        hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
+        outbox.relay("order.*", to=hook, name="crm", retry=RetryPolicy(max_attempts=5, wait=3600))
+        with emitting(outbox, database) as session:
+            [handle] = outbox.emit("order.paid", {"id": 7}, using=session).handles.values()
+        run(outbox)
+        waiting = database.store.get(handle.id)
+        assert waiting.retry_at is not None
+        assert waiting.retry_at - database.store.now() > timedelta(minutes=59)
+
+
+def test_an_endpoint_that_is_gone_pauses_no_queue_of_other_tasks(database: Database, outbox: Outbox) -> None:
+    with endpoint((410, {})) as other:
+        hook = Webhook(url=other.url(), secret=SECRET, allowed_networks=LOCAL, allow_http=True)
+        outbox.relay("order.*", to=hook, name="crm", queue="default", retry=RetryPolicy(max_attempts=1))
+        with emitting(outbox, database) as session:
+            [handle] = outbox.emit("order.paid", {"id": 7}, using=session).handles.values()
+        run(outbox)
+    assert database.store.get(handle.id).status is TaskStatus.FAILED
+    assert database.store.queues.settings() == []
 
 
 def test_a_webhook_is_sent_again_when_its_endpoint_says(database: Database, outbox: Outbox) -> None:

@@ -144,7 +144,7 @@ def test_dead_rows_of_a_table_that_is_not_vacuumed_are_a_problem(postgresql):
         until(lambda: Rule.DEAD_ROWS in rules(postgresql, limits))  # a session reports its rows up to a second later
         found = problem(postgresql, limits)
         assert found.subjects == ("task_outbox",)
-        assert "task_outbox has 30 beside 5 live rows; autovacuum is off" in found.sentence
+        assert "task_outbox has 30 dead rows but only 5 live rows; autovacuum is off" in found.sentence
         assert found.sentence.endswith("run VACUUM task_outbox")
         assert rules(postgresql, HealthLimits(dead_rows=30, no_worker=False)) == []
         assert rules(postgresql, HealthLimits(dead_rows=None, no_worker=False)) == []

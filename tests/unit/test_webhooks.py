@@ -18,7 +18,6 @@ from outboxq import (
     EndpointGone,
     EndpointRefused,
     InvalidArgument,
-    Retry,
     Webhook,
     WebhookFailed,
     WebhookInvalid,
@@ -178,15 +177,22 @@ def test_any_status_but_success_is_a_failure(status: int) -> None:
     ],
 )
 def test_an_endpoint_says_when_to_try_again(after: str, wait: timedelta) -> None:
-    with endpoint((503, {"retry-after": after})) as other, pytest.raises(Retry, match="answered 503$") as again:
+    with (
+        endpoint((503, {"retry-after": after})) as other,
+        pytest.raises(WebhookFailed, match="answered 503$") as failed,
+    ):
         hook(other.url()).send(EVENT)
-    assert again.value.delay == wait
+    assert failed.value.retry_after == wait
 
 
 @pytest.mark.parametrize("after", ["soon", "", "-1", "1.5"])
 def test_a_retry_after_that_cannot_be_read_is_ignored(after: str) -> None:
-    with endpoint((503, {"retry-after": after})) as other, pytest.raises(WebhookFailed, match="answered 503$"):
+    with (
+        endpoint((503, {"retry-after": after})) as other,
+        pytest.raises(WebhookFailed, match="answered 503$") as failed,
+    ):
         hook(other.url()).send(EVENT)
+    assert failed.value.retry_after is None
 
 
 def test_an_endpoint_says_that_it_is_gone() -> None:
@@ -262,6 +268,12 @@ INSIDE = [
     "64:ff9b::7f00:1",
     "2002:7f00:1::",
     "2001:0:4136:e378:8000:63bf:80ff:fffe",
+    "192.0.0.192",
+    "168.63.129.16",
+    "64:ff9b:1::a9fe:a9fe",
+    "fec0::1",
+    "::ffff:0:7f00:1",
+    "::7f00:1",
 ]
 
 

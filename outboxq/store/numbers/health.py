@@ -207,7 +207,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         sentence=sentence,
         cures=(
             Cure("see them", ("task", "list", "--status", "ready", "-q", queue)),
-            Cure("stop the retries until it is mended", ("queue", "pause", queue)),
+            Cure("stop the retries until the cause is fixed", ("queue", "pause", queue)),
         ),
         tasks=number,
         age=facts.age(min(row["at"] for row in rows)),
@@ -296,7 +296,9 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         then = plural(tasks, "another worker has taken it back", "other workers have taken them back")
     else:
         then = (
-            f"{held:,} of them {plural(held, 'is', 'are')} not taken back yet" if held < tasks else "not taken back yet"
+            f"{held:,} of them {plural(held, 'has', 'have')} not been taken back yet"
+            if held < tasks
+            else f"{plural(tasks, 'it has', 'they have')} not been taken back yet"
         )
     yield Problem(
         rule=Rule.WORKER_LOST,
@@ -420,7 +422,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     if not full:
         return
     full.sort(key=lambda one: -one.dead_rows)
-    counted = _listed(f"{one.name} has {one.dead_rows:,} beside {one.rows:,} live rows" for one in full)
+    counted = _listed(f"{one.name} has {one.dead_rows:,} dead rows but only {one.rows:,} live rows" for one in full)
     names = ", ".join(one.name for one in full)
     if all(one.autovacuum for one in full):
         last = full[0].last_vacuumed_at
@@ -431,7 +433,7 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
     yield Problem(
         rule=Rule.DEAD_ROWS,
         subjects=tuple(one.name for one in full),
-        sentence=f"dead rows slow down every claim: {counted}; {why}",
+        sentence=f"every claim is slowed down: {counted}; {why}",
         cures=(Cure("see the tables", ("db", "sizes")),),
     )
 
