@@ -673,7 +673,9 @@ def _trigger() -> None:
     A statement sends one notification for each queue, or two if some of its tasks are due later. `1,<call>,<session>,<session>
     <queue>` calls the worker of the first session, and names a deputy. `@<epoch> <queue>` says when the first of the others is due.
     `* <queue>` calls every worker. The call and the order of the sessions depend on the transaction: its statements say the same,
-    which the server sends once, and other transactions call other workers. A session whose lock is free has ended.
+    which the server sends once, and other transactions call other workers. A session whose lock is free has ended. The
+    transaction then keeps that lock, so at most 32 sessions are tried: after the death of a whole fleet, more would fill the
+    server's table of locks.
 
     At commit, NOTIFY takes a lock that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py`
     has the proof that no wake-up is lost). A snapshot older than the statement may not see a worker that fell asleep, so above READ
@@ -740,7 +742,7 @@ def _trigger() -> None:
                                 WHERE sleeper.queue OPERATOR(pg_catalog.=) ANY (ARRAY[due.queue, ''])
                                 AND sleeper.session IS NOT NULL
                                 AND sleeper.wakes_at OPERATOR(pg_catalog.>) pg_catalog.clock_timestamp()
-                                ORDER BY turn OFFSET 0
+                                ORDER BY turn LIMIT 32
                             ) AS in_turn
                             WHERE NOT pg_catalog.pg_try_advisory_xact_lock_shared(in_turn.session)
                             LIMIT due.tasks OPERATOR(pg_catalog.+) 1

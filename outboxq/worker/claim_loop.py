@@ -100,6 +100,7 @@ class ClaimLoop(threading.Thread):
             if self._claim_until_over():
                 # Let the claimed tasks run, instead of giving them back.
                 while self._tasks_left == 0 and not self.stopping.is_set():
+                    self.distributor.at_work(saturated=True)  # it takes no more tasks, so others are called
                     if self.pool.wait_until_at_most(0, _STUCK_AFTER):
                         break
                 self.on_finished()

@@ -154,6 +154,43 @@ def test_a_worker_whose_session_has_ended_is_not_called(postgresql, lie_down, pa
     assert [sessions_of(payload) for payload in payloads()] == [(1, list(alive))] * 2
 
 
+def test_many_ended_sessions_do_not_fill_the_table_of_locks(postgresql, lie_down, payloads):
+    lie_down(100, killed=True)
+    with helpers.transaction(postgresql) as connection:
+        postgresql.store.enqueue(new(), using=connection)
+        locks = connection.exec_driver_sql(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+        )
+        assert locks.scalar_one() <= 32
+        connection.commit()
+    assert payloads() == ["* default"]
+
+
+STRANGE = [
+    "5 default",
+    "1,x default",
+    "² default",
+    "-x default",
+    "-",
+    "@nan default",
+    "@inf default",
+    "@1e308 default",
+    "7",
+    "",
+]
+
+
+@pytest.mark.parametrize("payload", STRANGE)
+def test_a_strange_notification_wakes_the_worker_and_ends_no_listener(postgresql, start, payload):
+    """Any role may notify."""
+    distributor = start()
+    distributor.wait_for_work(timeout=0)  # it has begun to listen
+    connections = distributor.health.connections
+    distributor._on_notify(payload)
+    assert distributor._wakeup.wait(0)
+    assert distributor.health.connections == connections
+
+
 def test_the_statements_of_a_transaction_say_the_same_and_other_transactions_call_others(
     postgresql, lie_down, payloads
 ):

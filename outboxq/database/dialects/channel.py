@@ -110,9 +110,7 @@ def call(g: Grammar) -> sa.Select[Any]:
         sa.select(sleeper.session, turn)
         .where(_sleeps(g, queues), sleeper.session.is_not(None))
         .order_by(turn)
-        .offset(
-            sa.literal_column("0")
-        )  # so that only as many sessions are tested as it takes to find three that are open
+        .limit(sa.literal_column("32"))  # a session that has ended is locked until this transaction ends
         .correlate(queues)
         .subquery("in_turn")
     )

@@ -19,7 +19,8 @@ Among many dead entries, a look may read only what is behind the worker's floors
 so the worker sleeps on it only until its next look from the front, for ten seconds at most.
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
-dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect.
+dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect. If the server's clock is
+set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
 
 All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
 the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never

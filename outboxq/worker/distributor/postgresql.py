@@ -77,8 +77,8 @@ class PostgresDistributor(DistributorSettings):
         """The time at which a sleeping worker looks for a reason of its own (`time.monotonic()`): as a deputy, or for a delayed
         task. The listener's thread brings it forward.
         """
-        self._server_clock = 0.0
-        """The difference between the server's clock and `time.monotonic()`."""
+        self._server_clock = time.time() - time.monotonic()
+        """The difference between the server's clock and `time.monotonic()`: until the first look, that of this machine's."""
         self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
@@ -272,6 +272,16 @@ class PostgresDistributor(DistributorSettings):
         head, _, queue = payload.partition(" ")
         if self.queues is not None and queue not in self.queues:
             return
+        try:
+            self._obey(head, queue)
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+        ):  # any role may notify, and what it sends must not end the listener
+            self._wakeup.notify()
+
+    def _obey(self, head: str, queue: str) -> None:
         if head.startswith(ANSWERED):
             for calls in (self._looked_for, self._calls):
                 calls.answered(queue, int(head[1:]))

@@ -40,8 +40,7 @@ SELECT pg_notify(
                         AND sleeping_workers.wakes_at > (SELECT clock.now FROM clock)
                         AND sleeping_workers.session IS NOT NULL
                     ORDER BY turn
-                    LIMIT ALL
-                    OFFSET 0
+                    LIMIT 32
                 ) AS in_turn
                 WHERE NOT pg_try_advisory_xact_lock_shared(in_turn.session)
                 LIMIT 3
