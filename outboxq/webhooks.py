@@ -47,7 +47,7 @@ _Address = IPv4Address | IPv6Address
 
 
 class Body(StrEnum):
-    """What the body of a webhook contains."""
+    """The content of a webhook's body."""
 
     CLOUDEVENT = "cloudevent"
     """The event in the JSON format of CloudEvents 1.0."""
@@ -294,7 +294,7 @@ def _signature(key: bytes, message_id: str, stamp: str, body: bytes) -> str:
 
 
 def _seconds_of(after: str | None) -> timedelta | None:
-    """Return the wait that a `Retry-After` asks for, in seconds or as a date; None if there is none that can be read."""
+    """Return the wait that a `Retry-After` header asks for in seconds or as a date; None if it is missing or malformed."""
     if after is None:
         return None
     if after.isascii() and after.isdigit():

@@ -27,7 +27,7 @@ class Arrival:
 
 @dataclass
 class Endpoint:
-    """What arrived, and what to answer: a status and headers for each request in turn, then 204."""
+    """The requests that arrived, and the answers to give: a status and headers for each request in turn, then 204."""
 
     port: int = 0
     scheme: str = "http"

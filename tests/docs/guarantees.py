@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "explanation" / "guarantees.md"
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """What attacks a promise: tests, and the checks of `outboxq verify` on a running system."""
+    """The tests that attack a promise, and the checks of `outboxq verify` that watch over it on a running system."""
 
     tests: Sequence[str]
     checks: Sequence[str] = ()

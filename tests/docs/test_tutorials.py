@@ -66,7 +66,7 @@ ADMITTED = ("-W", "ignore:Using `httpx` with")
 
 
 class Reader:
-    """Somebody who does what the page says."""
+    """A reader who follows a page step by step."""
 
     def __init__(self, directory: Path, client: str, **replaced: str) -> None:
         self.directory, self._client, self._replaced = directory, client, replaced
@@ -128,7 +128,7 @@ def sqlite_for(database, directory: Path, url: str) -> str:
 
 
 def drop(database) -> None:
-    """What the reader has made beside outboxq's tables."""
+    """Drop the table that the reader has created beside those of outboxq."""
     if database.name == "postgresql":
         database.run("DROP TABLE IF EXISTS orders")
 

@@ -39,7 +39,7 @@ class Service:
     path: Path
     chance: random.Random
     refuses: bool = True
-    """Whether it refuses each hundredth event for good."""
+    """True if it refuses each hundredth event permanently."""
     arrivals: list[int] = field(default_factory=list)
     """The numbers of the events in the order in which they had their effect."""
     answers: Counter[str] = field(default_factory=Counter)

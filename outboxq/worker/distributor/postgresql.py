@@ -78,7 +78,7 @@ class PostgresDistributor(DistributorSettings):
         task. The listener's thread brings it forward.
         """
         self._server_clock = time.time() - time.monotonic()
-        """The difference between the server's clock and `time.monotonic()`: until the first look, that of this machine's."""
+        """The server's clock minus `time.monotonic()`. Until the first look, this machine's clock stands in for the server's."""
         self._place = Place()
         self._empty_returns, self._returned_at = 0, -math.inf
         """The number of returns in quick succession since a claim last found a task."""
