@@ -1843,7 +1843,13 @@ MUTANTS = (
     Mutant(
         "nobody answers for others",
         "outboxq/worker/distributor/postgresql.py",
-        (("                self._sleeping.answer(calls)\n", "                pass\n"),),
+        (("                self._sleeping.answer(calls, moment)\n", "                pass\n"),),
+        ("tests/dialects/test_calls.py",),
+    ),
+    Mutant(
+        "an answer does not say when a limit opens",
+        "outboxq/worker/distributor/postgresql.py",
+        (("_ANSWER_AFTER), moment)", "_ANSWER_AFTER), None)"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(

@@ -440,6 +440,22 @@ def test_a_look_that_began_at_the_floors_answers_for_nobody_else(
     assert len(payloads()) == complete
 
 
+def test_an_answer_says_when_a_rate_limit_lets_the_next_task_start(postgresql, lie_down, connect, monkeypatch):
+    """A worker whose calls are answered does not look by itself, so it would find the task at its next poll."""
+    monkeypatch.setattr(f"{MODULE}._ANSWER_AFTER", -1.0)
+    postgresql.store.queues.limit("default", rate=(2, HOUR))
+    lie_down(2)
+    one, other = Observer(postgresql, connect()), Observer(postgresql, connect())
+    postgresql.store.enqueue_many([new() for _ in range(3)])
+    one.hears()
+    other.hears()
+    assert len(postgresql.claim(3, store=postgresql.store)) == 2
+    one.distributor._prepare_sleep(time.monotonic(), awaited=True)
+    other.hears()
+    assert other.distributor._calls.look_at == math.inf
+    assert 1700 < other.distributor._next_look() - time.monotonic() < 1900  # half an hour a start
+
+
 def test_a_worker_answers_only_what_has_waited(postgresql, sleeping, lie_down, connect, payloads):
     """While tasks arrive, the called workers look all the time."""
     lie_down(2)

@@ -335,7 +335,7 @@ def listens(stage: Stage) -> None:
         sleeping.announce(me, queues, HOUR, session=1)
         sleeping.announce(me, queues, HOUR, session=1)
         sleeping.look(sleeping.horizon(), queues)
-    sleeping.answer({"mail": 1})
+    sleeping.answer({"mail": 1}, 1.5)
     sleeping.pass_on(me, ["mail"])
     sleeping.withdraw(me)
     sleeping.forget(me)

@@ -27,14 +27,15 @@ PROOF = "proof "
 ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
 
-EVERYBODY, ANSWERED = "*", "-"
-"""The beginning of a notification to every worker, and of one that reports an answered call."""
+EVERYBODY, ANSWERED, AT = "*", "-", "@"
+"""The beginning of a notification to every worker, of one that reports an answered call, and of a time."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
 
 _EVERYBODY = sa.literal_column(f"'{EVERYBODY}'", sa.Text)
 _outbox = sa.bindparam("outbox", type_=sa.BigInteger, required=True)
+_moment = sa.bindparam("moment", type_=sa.Double, required=True)
 _session = sa.bindparam("session", type_=sa.BigInteger, required=True)
 _word = sa.bindparam("word", type_=sa.Text, required=True)
 _notify = sa.func.current_setting(sa.literal_column(f"'{SETTING}'"), sa.literal_column("true"), type_=sa.Text)
@@ -134,9 +135,12 @@ def call(g: Grammar) -> sa.Select[Any]:
 
 
 def answer(g: Grammar) -> sa.Select[Any]:
-    """Tell the sleeping workers that nothing was due in these queues after the given calls had been heard."""
-    answers = g.rows("answers", ANSWERS)
-    head = sa.func.concat(sa.literal_column(f"'{ANSWERED}'"), answers.c.call, type_=sa.Text)
+    """Tell the sleeping workers that nothing was due in these queues after the given calls had been heard, and that a task may
+    start at :moment.
+    """
+    answers, at = g.rows("answers", ANSWERS), sa.literal_column(f"'{AT}'", sa.Text)
+    moment = at.concat(sa.cast(_moment, sa.Text))  # NULL without a moment, and left out
+    head = sa.func.concat(sa.literal_column(f"'{ANSWERED}'"), answers.c.call, moment, type_=sa.Text)
     return sa.select(_told(g, head, answers)).where(_notify.is_distinct_from(sa.literal_column("'off'")))
 
 

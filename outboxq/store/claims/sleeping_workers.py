@@ -37,7 +37,8 @@ busy:
   answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.
 
 The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
-look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. This does not lose a task. The server
+look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit keeps their tasks
+back, the answer also has the time at which the next one may start, and the workers then look. This does not lose a task. The server
 delivers notifications in the order of their commits, which is the same for all sessions, and only when the transaction is visible.
 So each task of a forgotten call was committed before the look, which began after its last call had been heard. The look did not
 find the task due, as if the other worker had looked itself. Calls that the answering worker did not hear before its look come
@@ -203,14 +204,15 @@ class SleepingWorkers:
 
         self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
-    def answer(self, calls: Mapping[str, int]) -> None:
-        """Tell the other sleepers that a complete look found nothing due in these queues, after these calls had been heard."""
+    def answer(self, calls: Mapping[str, int], moment: float | None) -> None:
+        """Tell the other sleepers that a complete look found nothing due in these queues, after these calls had been heard.
+
+        `moment` is the server's time at which the look expects the next task, in seconds since 1970.
+        """
 
         def work(target: Target) -> None:
-            target.run(
-                channel.answer,
-                self._store.values(target) | target.dialect.pack("answers", ANSWERS, list(calls.items())),
-            )
+            answers = target.dialect.pack("answers", ANSWERS, list(calls.items()))
+            target.run(channel.answer, self._store.values(target, moment=moment) | answers)
 
         self._store.run(work, begin=Begin.SINGLE_ASYNCHRONOUS)
 

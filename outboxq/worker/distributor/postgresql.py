@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from ...database.dialects.channel import ANSWERED
+from ...database.dialects.channel import ANSWERED, AT
 from ...database.engine import detached, make_engine
 from ...store.claims.sleeping_workers import Place
 from ..timeouts import run_with_timeout
@@ -174,14 +174,15 @@ class PostgresDistributor(DistributorSettings):
             seen = self._sleeping.look(self._horizon, self.queues, self.topics, self.floors)
             now = time.monotonic()
             self._server_clock = seen.now - now
-            if seen.seconds is not None:
-                self._look_when_due(seen.now + seen.seconds)
+            moment = None if seen.seconds is None else seen.now + seen.seconds
+            if moment is not None:
+                self._look_when_due(moment)
             # At most until the row expires: after that, nobody notifies this worker.
             longest = self._announced_until - now
             if seen.due:
                 return 0 if awaited else min(self._pause_after_empty_claims(settled=seen.settled), longest)
             if seen.complete:
-                self._answer(self._looked_for.last(heard_before=now - _ANSWER_AFTER))
+                self._answer(self._looked_for.last(heard_before=now - _ANSWER_AFTER), moment)
             if seen.settled:
                 return longest
             if self._wakeup.wait(min(pause, longest, end - now, self._next_look() - now)) or now >= min(
@@ -191,10 +192,10 @@ class PostgresDistributor(DistributorSettings):
             waited = now - began
             pause = min(2 * pause, _LONGEST_PAUSE if waited < _SLOW_AFTER else _SLOW_PAUSE)
 
-    def _answer(self, calls: Mapping[str, int]) -> None:
+    def _answer(self, calls: Mapping[str, int], moment: float | None) -> None:
         if calls:
             with suppress(Exception):  # the others look for themselves
-                self._sleeping.answer(calls)
+                self._sleeping.answer(calls, moment)
 
     def _announce(self) -> None:
         """Ask to be notified, unless an earlier announcement still holds."""
@@ -283,9 +284,12 @@ class PostgresDistributor(DistributorSettings):
 
     def _obey(self, head: str, queue: str) -> None:
         if head.startswith(ANSWERED):
+            number, _, moment = head[1:].partition(AT)
+            if moment:  # before the calls are forgotten
+                self._look_when_due(float(moment))
             for calls in (self._looked_for, self._calls):
-                calls.answered(queue, int(head[1:]))
-        elif head.startswith("@"):
+                calls.answered(queue, int(number))
+        elif head.startswith(AT):
             self._look_when_due(float(head[1:]))
         elif self.topics is None and head[:1].isdigit():
             self._hear(queue, *map(int, head.split(",")))

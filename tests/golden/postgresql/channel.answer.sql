@@ -17,7 +17,7 @@ SELECT pg_notify(
             pg_catalog.pg_class.oid = to_regclass(%(to_regclass_1)s)
             AND pg_catalog.pg_namespace.oid = pg_catalog.pg_class.relnamespace
     ),
-    concat(concat('-', answers.call), ' ', answers.queue)
+    concat(concat('-', answers.call, '@' || CAST(%(moment)s AS TEXT)), ' ', answers.queue)
 ) AS told
 FROM answers
 WHERE current_setting('outboxq.notify', true) IS DISTINCT FROM 'off'
