@@ -501,5 +501,5 @@ def test_close_beside_a_break_leaves_no_thread_and_no_connection(postgresql, sta
         assert not distributor._listener.is_alive()
         assert not distributor.health.listening
     postgresql.engine.dispose()
-    others = f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS} AND backend_type = 'client backend'"
+    others = f"SELECT count(*) FROM pg_stat_activity WHERE {OTHERS}"
     until(lambda: postgresql.rows(others) == [(0,)])
