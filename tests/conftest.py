@@ -399,7 +399,8 @@ class Server:
         self.cluster.stop()
 
 
-SETTINGS = {"deadlock_timeout": "100ms"}
+SETTINGS = {"deadlock_timeout": "100ms", "autovacuum_naptime": "1d"}
+"""Autovacuum is on, but never comes: a test would meet its session, its locks, and the statistics that it has changed."""
 
 
 @pytest.fixture(scope="session")

@@ -66,8 +66,11 @@ SELECT concat_ws(' ', {_WRITTEN}, (SELECT string_agg(concat(setdatabase, setrole
 """What every change of the shape changes, and cheaper to ask for: which transactions wrote the rows of the catalogs."""
 
 
-OTHERS = f"datname = current_database() AND pid <> pg_backend_pid() AND application_name <> '{NOBODYS}'"
-"""Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours."""
+OTHERS = (
+    "datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() "
+    f"AND application_name <> '{NOBODYS}'"
+)
+"""Whom a test finds in pg_stat_activity, when it counts the connections of its database: nobody of ours, and no autovacuum."""
 
 
 class Reused:
@@ -112,7 +115,8 @@ class Reused:
             return
         try:
             connection = self._connected()
-            connection.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {OTHERS}".encode())
+            # Waits until they are gone: the next test would see a session, or a snapshot, that is about to end.
+            connection.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE {OTHERS}".encode())
             if not _is_large(connection) and self._has_its_shape(connection):
                 _empty(connection)
                 return

@@ -193,13 +193,13 @@ def workers(outbox, **defaults):
 
 
 def wait_until_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a wait that is over go on until a look has found what it waits for, however slow the machine is."""
+    """Have a wait that is over go on until a look has found what it waits for, or has failed, however slow the machine is."""
     wait_once = ResultWaiter.wait
 
     def wait(waiter: ResultWaiter, wait: Wait, seconds: float | None) -> None:
         wait_once(waiter, wait, seconds)
         deadline = time.monotonic() + PATIENCE
-        while not wait.is_found and time.monotonic() < deadline:
+        while not (wait.is_found or wait.trouble) and time.monotonic() < deadline:
             wait_once(waiter, wait, seconds)
 
     monkeypatch.setattr(ResultWaiter, "wait", wait)

@@ -68,7 +68,8 @@ def test_a_command_names_the_upgrade_that_queues_and_whom_that_waits_for(postgre
     other = postgresql.own(create_engine(postgresql.url, connect_args={"application_name": "deploy"})).connect()
     raw = other.connection.driver_connection
     raw.pgconn.send_query(b"BEGIN; LOCK TABLE task_outbox IN ACCESS EXCLUSIVE MODE")
-    until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted AND locktype = 'relation'"))
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    until(lambda: postgresql.rows(waits))
     said = refused(postgresql, "status")
     first, second = said.index(f"process {pid_of(psql)} (psql"), said.index(f"process {raw.info.backend_pid} (deploy")
     assert first < second

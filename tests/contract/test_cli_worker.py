@@ -26,7 +26,7 @@ from outboxq.store import Store
 from outboxq.worker.options import Isolation
 from tests import forked
 from tests.terminal import shown
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.in_turn
 
@@ -117,7 +117,7 @@ class Started:
     def send(self, number: int) -> None:
         self.process.send_signal(number)
 
-    def wait(self, seconds: float = 40) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         return self.process.wait(seconds)
 
     def is_over(self) -> bool:
@@ -532,12 +532,12 @@ def test_one_fleet_serves_several_databases(sqlite, postgresql):
     both = (sqlite, postgresql)
     urls = [word for one in both for word in ("--database-url", one.url)]
     with started("app", "-c", "1", "--processes", "2", *urls, url="sqlite:///nosuch.db") as worker:
-        until(lambda: worker.at_work(4), seconds=60)
+        until(lambda: worker.at_work(4))
         os.kill(worker.children()[0], signal.SIGKILL)
-        until(lambda: worker.at_work(5), seconds=40)
+        until(lambda: worker.at_work(5))
         handles = [one.add(one.store, task_name="tests.pid") for one in both]
         for one, handle in zip(both, handles, strict=True):
-            until(lambda o=one, h=handle: o.store.get(h.id).status is TaskStatus.COMPLETED, seconds=40)
+            until(lambda o=one, h=handle: o.store.get(h.id).status is TaskStatus.COMPLETED)
         pids = worker.children()
         ran = [int(one.store.get(handle.id).result) for one, handle in zip(both, handles, strict=True)]
         assert ran[0] in {pids[1], pids[4]}  # the first was killed; the last took its place, and its database
@@ -570,8 +570,8 @@ def test_a_database_that_is_away_does_not_keep_the_others_waiting_and_no_passwor
     away = "postgresql://somebody:secret@127.0.0.1:1/away"
     handle = sqlite.add(sqlite.store, task_name="tests.pid")
     with started("app", "--database-url", away, "--database-url", sqlite.url, url="") as worker:
-        until(lambda: sqlite.store.get(handle.id).status is TaskStatus.COMPLETED, seconds=40)
-        until(lambda: "on postgresql://somebody:***@127.0.0.1:1/away exited with code 69" in log(), seconds=60)
+        until(lambda: sqlite.store.get(handle.id).status is TaskStatus.COMPLETED)
+        until(lambda: "on postgresql://somebody:***@127.0.0.1:1/away exited with code 69" in log())
         worker.send(signal.SIGTERM)
         worker.wait()
     assert "secret" not in log()

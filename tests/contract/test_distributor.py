@@ -321,7 +321,7 @@ def test_without_notifications_everything_is_found_by_polling(database, start):
     distributor = start(notifications=False, poll=0.2)
     assert not distributor.health.listening
     assert distributor.health.connections == 0
-    assert all(thread.name != "outboxq-listener" for thread in threading.enumerate())
+    assert listeners() == []
     sleeper = Sleeper(distributor)
     with sleeper.asleep() as woken:
         task, committed = add(database)
@@ -532,8 +532,18 @@ def test_eight_workers_of_one_queue_claim_each_task_once_and_soon(database, star
 # The end (59)
 
 
+@pytest.fixture(autouse=True)
+def _earlier():
+    """Listeners of another test's distributors may be about to end."""
+    EARLIER[:] = threading.enumerate()
+
+
+EARLIER: list[threading.Thread] = []
+
+
 def listeners():
-    return [thread for thread in threading.enumerate() if thread.name == "outboxq-listener"]
+    found = (thread for thread in threading.enumerate() if thread.name == "outboxq-listener")
+    return [thread for thread in found if thread not in EARLIER]
 
 
 def test_close_wakes_whoever_waits_at_once_and_ends_the_thread(distributor, sleeper):

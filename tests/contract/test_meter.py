@@ -171,7 +171,7 @@ def test_tasks_that_are_given_back_count_as_released(database, outbox):
     worker.start()
     until(lambda: started and claims_made(database) == 2)
     assert not worker.stop(0)
-    assert ends(worker.meter) == {"released": 2}
+    until(lambda: ends(worker.meter) == {"released": 2})  # on a busy machine, the stop does not wait for their commit
     may_end.append(1)
 
 

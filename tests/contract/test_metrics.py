@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
@@ -20,6 +20,7 @@ from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
 from outboxq.worker.meter import Meter
 from outboxq.worker.upkeep import MetricsWriter
 from tests.contract import helpers
+from tests.examples import STEADY
 from tests.waiting import until
 
 NUMBERS = (*COUNTS, *SECONDS, *WAIT, *RUN)
@@ -190,7 +191,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(STEADY, max_examples=25)
 @given(rows=ROWS, steps=st.lists(st.integers(1, 2 * 86400), max_size=3))
 def test_sums_stay_what_they_are(database, rows, steps):
     database.run("DELETE FROM task_metrics")

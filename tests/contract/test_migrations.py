@@ -864,7 +864,10 @@ def test_an_upgrade_that_waited_for_a_later_release_to_migrate_leaves_its_tables
         later.exec_driver_sql(migrations.LOCK)
         waiting = pool.submit(migrations.upgrade, postgresql_empty.url)
         with postgresql_empty.engine.connect() as looking:
-            locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            locks = (
+                "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+                "WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()"
+            )
             until(lambda: looking.exec_driver_sql(locks).scalar_one() == 1)
         later.exec_driver_sql("UPDATE outboxq_alembic_version SET version_num = '" + LATER + "'")
         later.commit()

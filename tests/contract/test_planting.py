@@ -161,6 +161,9 @@ def test_planters_at_once_with_a_pause_between_them(database):
     assert {a - b for a, b in pairwise(ticks)} == {SECOND}, "none is missing"
 
 
+WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
 def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
     """It then cancels what that one has planted."""
     store = postgresql.frozen
@@ -170,7 +173,7 @@ def test_a_pause_waits_for_the_planter_that_holds_the_schedule(postgresql):
         store.schedules.put(new(rule="every 30", priority=7), using=connection)
         paused = threading.Thread(target=store.schedules.pause, args=("seconds",))
         paused.start()
-        until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+        until(lambda: postgresql.rows(WAITING))
     paused.join(60)
     assert store.schedules.get("seconds").paused_at
     assert [one.status for one in store.schedules.ticks("seconds")] == [TaskStatus.READY]
@@ -185,7 +188,7 @@ def test_releases_that_declare_a_new_schedule_at_once_leave_it_to_the_newer(post
             target=schedules.declare, args=([new(rule="every 20")],), kwargs={"declared_by": "1.9"}
         )
         older.start()
-        until(lambda: postgresql.rows("SELECT 1 FROM pg_locks WHERE NOT granted"))
+        until(lambda: postgresql.rows(WAITING))
     older.join(60)
     stored = schedules.get("seconds")
     assert (stored.declared_by, stored.rule) == ("1.10", "every 30")

@@ -296,6 +296,7 @@ def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkey
 
 
 def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
+    wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     away = OperationalError("SELECT", {}, Exception("the server is away"))
 
@@ -507,7 +508,8 @@ def test_another_process_waits_and_so_does_its_child(tasks):
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
-def test_a_server_that_comes_back_is_asked_again(postgresql):
+def test_a_server_that_comes_back_is_asked_again(postgresql, monkeypatch):
+    wait_until_found(monkeypatch)
     tasks = Tasks(postgresql)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     with Proxy(postgresql.url) as proxy:

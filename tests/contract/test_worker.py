@@ -559,7 +559,7 @@ def test_the_warning_does_not_wait_for_a_heartbeat(outbox, work, caplog):
     @outbox.task(name="deaf", timeout=0.05, lease=60)
     def deaf(ctx: TaskContext) -> None:
         until(lambda: ctx.timed_out)
-        gate.wait(3)
+        gate.wait(15)
 
     handle = deaf.using(outbox).enqueue()
     work()

@@ -134,7 +134,8 @@ def test_a_worker_that_stops_is_taken_out_of_the_list_at_once(outbox, work):
     assert outbox.store.workers.list() == []
 
 
-def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits):
+def test_told_to_stop_at_once_it_is_taken_out_of_the_list_too(outbox, work, exits, monkeypatch):
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
     work().stop_at_once()
     assert exits == [1]
     assert outbox.store.workers.list() == []
@@ -182,12 +183,12 @@ def test_a_worker_of_which_a_part_cannot_start_can_be_stopped(outbox, monkeypatc
     def fails() -> None:
         raise OSError("no threads")
 
-    worker = outbox.worker()
+    worker, earlier = outbox.worker(), threads()  # those of another test may be about to end
     monkeypatch.setattr(getattr(worker._parts, part), "start", fails)
     with pytest.raises(OSError, match="no threads"):
         worker.start()
     assert worker.stop() is True
-    assert not threads()
+    assert threads() <= earlier
 
 
 def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
@@ -195,7 +196,7 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
         raise OSError("no room")
 
     monkeypatch.setattr(ServiceThread, "run_early", fails)
-    worker = outbox.worker(notifications=False)
+    worker, earlier = outbox.worker(notifications=False), threads()
     own = worker._parts.connections
     engines = [store.bound_engine for store in (own.outcomes, own.claims, own.urgent)]
     opened = []
@@ -206,7 +207,7 @@ def test_a_worker_whose_start_fails_can_be_stopped(outbox, monkeypatch):
         worker.start()
     assert opened == []
     assert worker.stop() is True
-    assert not threads()
+    assert threads() <= earlier
 
 
 def test_stop_twice_and_from_several_threads_is_one_stop(outbox, work):
@@ -752,7 +753,7 @@ def in_child(call):
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # should it hang
+        signal.alarm(60)  # should it hang
         try:
             answer = call()
         except BaseException as error:

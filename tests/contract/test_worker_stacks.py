@@ -198,8 +198,7 @@ def test_a_process_that_starts_is_not_killed_by_the_signal(database):
 def test_a_handler_of_the_application_stays(database):
     with worker(database, application=OWN_HANDLER + APPLICATION) as running:
         until(lambda: "outboxq.worker worker" in printed())
-        running.send_signal(signal.SIGUSR1)
-        until(lambda: "mine" in printed())
+        ask(running, lambda: "mine" in printed())
         assert "most recent call first" not in printed()
         running.terminate()
         assert running.wait(60) == 0

@@ -15,8 +15,9 @@ def test_a_statement_of_the_handler_may_be_interrupted(postgresql, isolation):
     outbox = Outbox(postgresql.engine)
     postgresql.run("CREATE TABLE ledger (number INTEGER)")
 
+    # On a busy machine, the second attempt may take longer than half a second, too.
     @outbox.task(
-        name="long", timeout=0.5, timeout_action="raise", transactional=True, retry=RetryPolicy(max_attempts=2, wait=0)
+        name="long", timeout=0.5, timeout_action="raise", transactional=True, retry=RetryPolicy(max_attempts=50, wait=0)
     )
     def long(ctx: TaskContext) -> int:
         ctx.connection.execute(text("INSERT INTO ledger VALUES (1)"))
@@ -33,9 +34,11 @@ def test_a_statement_of_the_handler_may_be_interrupted(postgresql, isolation):
         task = until(lambda: (found := outbox.store.get(handle.id)).completed_at and found)
     finally:
         worker.stop()
-    assert (task.status, task.attempt, task.result) == (TaskStatus.COMPLETED, 2, "2")
+    assert (task.status, task.result) == (TaskStatus.COMPLETED, str(task.attempt))
+    assert task.attempt >= 2
     assert postgresql.rows("SELECT number FROM ledger") == [(1,)]
     postgresql.run(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE position('pg_sleep' in query) > 0 AND pid <> pg_backend_pid()"
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND position('pg_sleep' in query) > 0 AND pid <> pg_backend_pid()"
     )
     postgresql.run("DROP TABLE ledger")

@@ -10,7 +10,10 @@ from sqlalchemy import create_engine
 from outboxq.store import Store
 from outboxq.worker.assembly import Connections
 
-KILL = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'lost' AND pid <> pg_backend_pid()"
+KILL = (
+    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND application_name = 'lost' AND pid <> pg_backend_pid()"
+)
 
 
 @pytest.mark.parametrize("options", [{}, {"pool_pre_ping": True}], ids=["plain", "tested"])

@@ -19,7 +19,7 @@ from outboxq.cli import main
 from outboxq.database.engine import make_engine
 from outboxq.errors import ConfigurationError, FileUnusable
 from outboxq.store import Store, transactions
-from tests.waiting import PROMPTLY
+from tests.waiting import PATIENCE
 
 APPLICATION = """
 from outboxq import Outbox
@@ -97,7 +97,7 @@ def tasks_in(file):
 def run_for_a_while(outbox):
     """The exit code of a worker that ends by itself, and why it says that it did; 0 if it does not."""
     worker = outbox.worker(poll=0.05, recover_every=0.05, drain_timeout=1)
-    patience = threading.Timer(PROMPTLY, worker.request_stop)
+    patience = threading.Timer(PATIENCE, worker.request_stop)
     patience.start()
     try:
         return worker.run(), worker.health.error

@@ -132,7 +132,7 @@ def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgre
                 running.send_signal(number)
             elif name == "watch":  # it waits for the present look
                 holder.rollback()
-            _, said = running.communicate(timeout=30)
+            _, said = running.communicate(timeout=60)
         until(lambda: not postgresql.rows(waiting), seconds=PROMPTLY)  # though the lock is still held
     assert "Traceback" not in said
     assert running.returncode == (0 if name == "watch" else CODES[number]), said
@@ -140,7 +140,10 @@ def test_a_signal_ends_a_process_whose_statement_waits_and_the_statement(postgre
         assert re.search(r"outboxq: stopped: \d+( of \d+)? checked", said)
 
 
-LONG = "SELECT 1 FROM pg_stat_activity WHERE query ~ 'pg_sleep' AND state = 'active' AND pid <> pg_backend_pid()"
+LONG = (
+    "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query ~ 'pg_sleep' AND state = 'active' "
+    "AND pid <> pg_backend_pid()"
+)
 
 
 @pytest.mark.parametrize("begin", [Begin.SNAPSHOT, Begin.MIGRATION])

@@ -239,7 +239,10 @@ def test_a_killed_upgrade_leaves_no_session_that_queues_for_its_locks(postgresql
 
 def test_an_upgrade_waits_for_a_vacuum_without_stopping_anybody(postgresql, scripts, tmp_path):
     """It asks for the lock of a vacuum first, for which no statement of ours waits."""
-    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'ShareUpdateExclusiveLock'"
+    waiting = (
+        "SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) "
+        "WHERE NOT granted AND mode = 'ShareUpdateExclusiveLock' AND datname = current_database()"
+    )
     with (
         transaction(postgresql, "LOCK TABLE task_outbox IN SHARE UPDATE EXCLUSIVE MODE") as vacuum,
         process(by_command(postgresql, scripts, tmp_path), tmp_path / "said") as upgrade,

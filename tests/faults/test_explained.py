@@ -135,16 +135,21 @@ def test_a_task_that_waits_for_one_of_its_key_that_runs(database, put, told, for
     until(lambda: database.store.get(second).completed_at)
 
 
-def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(database, put, told, fork, tmp_path):
-    task_id = put("wait", "faults", args={"directory": str(tmp_path)}, lease=timedelta(seconds=3))
+def test_a_worker_that_was_killed_while_its_lease_is_open_and_when_it_is_over(
+    database, put, told, fork, died, tmp_path
+):
+    task_id = put("wait", "faults", args={"directory": str(tmp_path)}, lease=timedelta(minutes=10))
     worker = fork(heartbeat=None)
     until(lambda: started_by(tmp_path))
     assert reason(database, task_id) is Reason.RUNNING
     worker.send(signal.SIGKILL)
     worker.wait()
-    waits(database, task_id, Reason.WORKER_SILENT)
-    assert "has not extended its lease for" in told(task_id)[0]
-    waits(database, task_id, Reason.LEASE_ENDED)
+    soon = database.store.now() + timedelta(minutes=2)  # as eight minutes later
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{soon.isoformat(timespec='microseconds')}'")
+    assert reason(database, task_id) is Reason.WORKER_SILENT
+    assert "has not extended its lease for 8 min" in told(task_id)[0]
+    died(worker)
+    assert reason(database, task_id) is Reason.LEASE_ENDED
     sentence, cures = told(task_id)
     assert "there is no other live worker to recover it; start one" in sentence
     assert cures == ["worker APP -q faults"]

@@ -85,7 +85,7 @@ def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add,
     tasks = [add("heed", directory=str(tmp_path)), add("nothing", number=1)]
     worker = fork(fault={"point": THREADS[thread], "action": "end_thread"}, drain_timeout=25)
     until(lambda: f"reached {THREADS[thread]}" in worker.text())
-    assert worker.wait(20) == 1, worker.text()
+    assert worker.wait() == 1, worker.text()
     assert "a worker thread died; stopping" in worker.text()
     for one in tasks:
         task = database.store.get(one)

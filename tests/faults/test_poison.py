@@ -132,18 +132,22 @@ def test_suspects_that_wait_for_their_turn_are_given_back_and_not_counted(databa
     assert [database.store.get(one).attempt for one in suspects] == [1] * 3
 
 
-def test_suspects_that_are_given_back_may_run_in_another_process_at_once(database, suspects, fork, tmp_path):
+def test_suspects_that_are_given_back_may_run_in_another_process_at_once(database, add, suspect, fork, tmp_path):
+    """While one of them runs: each waits until all do."""
+    suspects = [add("wait", directory=str(tmp_path)) for _ in range(3)]
+    suspect(suspects)
     database.run("UPDATE task_outbox SET available_at = '2999-01-01T00:00:00.000000+00:00'")
     workers = [fork(), fork(), fork()]
     for worker in workers:
         until(worker.is_up)
     database.run("UPDATE task_outbox SET available_at = '2020-01-01T00:00:00.000000+00:00'")
+    until(lambda: started_by(tmp_path) == {worker.pid for worker in workers})
+    (tmp_path / "go").touch()
     finish(database, workers[0])
     for worker in workers[1:]:
         worker.send(signal.SIGTERM)
         assert worker.wait() == 0
     all_completed(database, suspects)
-    assert len({pid for pid, _, _ in journal(tmp_path)}) > 1
 
 
 def test_a_task_is_stopped_again_and_again_and_none_of_them_counts(database, add, fork, tmp_path):

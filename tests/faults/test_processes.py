@@ -87,13 +87,13 @@ def test_workers_that_were_frozen_or_killed_while_asleep_do_not_keep_the_tasks_t
 
 def test_a_worker_that_drains_longer_than_a_lease_keeps_its_task(database, add, fork, tmp_path):
     """The heart beats until the last handler has ended."""
-    task_id = add("wait", lease=2, directory=str(tmp_path))
-    worker = fork(heartbeat=None, drain_timeout=60)
+    task_id = add("wait", lease=4, directory=str(tmp_path))
+    worker = fork(heartbeat=0.2, drain_timeout=60)  # so that a busy machine may stand still for a moment
     until(lambda: started_by(tmp_path))
     worker.send(signal.SIGTERM)
     first = database.store.get(task_id).lease_expires_at
     other = fork()
-    until(lambda: database.store.get(task_id).lease_expires_at > first + timedelta(seconds=2.2))
+    until(lambda: database.store.get(task_id).lease_expires_at > first + timedelta(seconds=4.2))
     (tmp_path / "go").touch()
     assert worker.wait() == 0
     finish(database, other)

@@ -100,13 +100,14 @@ def test_a_killed_child_costs_its_own_task_an_attempt_and_no_other(database, add
     assert attempts == [(1, 0), (2, 0)]
 
 
-def test_a_killed_worker_takes_its_children_along_and_another_one_takes_over(database, add, fork, tmp_path):
-    task = add("wait", lease=1, directory=str(tmp_path))
+def test_a_killed_worker_takes_its_children_along_and_another_one_takes_over(database, add, fork, died, tmp_path):
+    task = add("wait", directory=str(tmp_path))
     worker = fork(concurrency=2, **ISOLATED)
     until(lambda: started_by(tmp_path))
     worker.send(signal.SIGKILL)
     worker.wait()
     until(lambda: worker.orphans() == [])
+    died(worker)
     (tmp_path / "go").touch()
     finish(database, fork(**ISOLATED))
     all_completed(database, [task])

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,7 +61,7 @@ class Process(ABC):
         if self.poll() is None:
             os.kill(self.pid, number)
 
-    def wait(self, seconds: float = 30) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Its exit code, once it has ended."""
         until(lambda: self.poll() is not None, seconds=seconds)
         code = self.poll()

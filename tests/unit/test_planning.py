@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise, takewhile
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outboxq.model.rules import REST, jitter_of, parse_rule, plan
 from outboxq.model.schedules import CatchUp, Schedule
+from tests.examples import STEADY
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 MICROSECOND = timedelta(microseconds=1)
@@ -152,7 +153,7 @@ AUTUMN = datetime(2026, 10, 24, 22, tzinfo=UTC)
 STEPS = st.lists(st.integers(-3600, 30_000).map(lambda seconds: timedelta(seconds=seconds)), max_size=12)
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@STEADY
 @given(
     rule=st.sampled_from(RULES),
     tz=st.sampled_from(["Europe/Berlin", "UTC"]),
@@ -197,7 +198,7 @@ def test_every_tick_is_planted_or_skipped_once_however_the_clock_goes(
     assert len(planted) + skipped == len(expected)
 
 
-@settings(deadline=None, derandomize=True)  # how fast the machine is, no test may say
+@STEADY
 @given(rule=st.sampled_from(RULES), steps=st.lists(st.integers(0, 59), max_size=30), limit=st.integers(1, 100))
 def test_without_an_outage_many_small_plans_are_one_large_plan(rule, steps, limit):
     it = schedule(rule, starts_at=AUTUMN, planted_until=AUTUMN, catch_up=CatchUp.NONE)

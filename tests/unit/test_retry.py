@@ -36,6 +36,7 @@ from tenacity.wait import wait_base
 
 from outboxq.errors import ConfigurationError, InvalidArgument
 from outboxq.retry import RetryPolicy
+from tests.examples import STEADY
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +58,7 @@ def ask(policy, attempt=1, error=None, max_attempts=None, elapsed=0.0):
 # The delay
 
 
+@STEADY
 @given(initial=st.floats(0.01, 100), base=st.floats(1.1, 5), cap=st.floats(100, 100_000), attempt=st.integers(1, 400))
 def test_exponential_back_off_is_initial_times_base_to_the_attempt_minus_one_up_to_the_cap(initial, base, cap, attempt):
     policy = RetryPolicy(max_attempts=None, wait=wait_exponential(multiplier=initial, exp_base=base, max=cap))
@@ -68,6 +70,7 @@ def test_exponential_back_off_in_figures():
     assert [ask(policy, attempt) for attempt in range(1, 7)] == [3, 6, 12, 24, 40, 40]
 
 
+@STEADY
 @given(attempt=st.integers(1, 100_000), cap=st.integers(1, 5000), seed=st.integers())
 @pytest.mark.parametrize(
     "make",
@@ -191,6 +194,7 @@ def test_max_attempts_holds_beside_a_stop_object():
     assert ask(RetryPolicy(max_attempts=2, wait=1, stop=stop_never), attempt=2) is None
 
 
+@STEADY
 @given(limit=st.integers(1, 10**13).map(lambda micros: timedelta(microseconds=micros)))
 def test_stop_after_delay_counts_from_the_first_attempt_and_stops_exactly_at_its_limit(limit):
     policy = RetryPolicy(wait=1, stop=stop_after_delay(limit))

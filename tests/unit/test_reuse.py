@@ -70,7 +70,10 @@ def lent(url: str) -> Iterator[Connection]:
         ("SET ROLE pg_monitor", "SELECT current_user"),
         ("SET SESSION AUTHORIZATION pg_monitor", "SELECT session_user"),
         ("LISTEN noise", "SELECT count(*) FROM pg_listening_channels()"),
-        ("SELECT pg_advisory_lock(7)", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+        (
+            "SELECT pg_advisory_lock(7)",
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+        ),
         ("CREATE TEMPORARY TABLE noise ()", "SELECT to_regclass('noise')"),
         ("DECLARE noise CURSOR WITH HOLD FOR SELECT 1", "SELECT count(*) FROM pg_cursors WHERE name = 'noise'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -43,7 +44,8 @@ def test_a_process_that_a_test_starts_ignores_and_blocks_nothing():
 def ignored(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python where SIGHUP, SIGINT, SIGQUIT and SIGCHLD are ignored and SIGTERM is blocked."""
     command = [sys.executable, "-c", IGNORED, *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_signals_that_were_ignored_are_inherited_by_a_process_otherwise():

@@ -54,11 +54,13 @@ def test_a_wait_ends_although_a_signal_handler_runs_longer(handler):
     """A worker's main thread would otherwise not notice a SIGTERM that another of its threads receives."""
     wakeup = Wakeup()
     handler(lambda: time.sleep(0.4))
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1)).start()
+    late = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR1))
+    late.start()
     rescue = threading.Timer(30, wakeup.notify)
     rescue.start()
     assert not wakeup.wait(0.2)
     rescue.cancel()
+    late.join()  # without the handler, the signal would end the process
 
 
 def test_a_nudge_ends_a_wait_without_a_notification():

@@ -125,6 +125,7 @@ def test_a_machine_that_the_package_is_not_for_is_told(bare, monkeypatch):
 def test_without_a_browser_its_tests_are_left_out_and_the_run_says_so(tmp_path):
     """In a run of its own: the variables are those of a machine without one. On CI's, nothing is left out: `is_missing` above."""
     variables = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    variables["PYTEST_ADDOPTS"] = ""
     command = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-p", "no:cacheprovider", __file__]
     kept = {name: value for name, value in os.environ.items() if name not in {"CI", chromium.NAMED_BY}}
     told = subprocess.run(

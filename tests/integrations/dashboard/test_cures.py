@@ -42,7 +42,7 @@ class Stage:
         self.store.workers.register(worker_id or self.worker, **said)
 
     def add(self, number=0, **fields):
-        task = NewTask(id=uuid7(), task_name=WORK, args=f'{{"n": {number}}}', **fields)
+        task = NewTask(**{"id": uuid7(), "task_name": WORK, "args": f'{{"n": {number}}}', **fields})
         return self.store.enqueue(task).id
 
     def claim(self, **options):

@@ -58,8 +58,8 @@ class Report:
 def run(
     shop: Shop, url: str, directory: Path, *, seconds: float, rate: float = 100, seed: int = 1, at_least: int = 0
 ) -> Report:
-    """Start the shop on a fresh database, let customers order for so long, and until so many orders were accepted, and see what
-    has become of their orders.
+    """Start the shop on a fresh database, let customers order for so long, and until so many orders were accepted and a tenth of
+    that number refused, and see what has become of their orders.
     """
     began = time.monotonic()
     with _reading(url) as engine, Premises(shop, directory, url) as premises:
@@ -71,7 +71,7 @@ def run(
         until(lambda: all(killer.is_up(worker) for worker in workers), seconds=240)
         customers.start()
         killer.run(until=time.monotonic() + seconds)
-        until(lambda: sum(wanted.is_accepted for wanted in customers.wanted[:]) >= at_least, seconds=240)
+        until(lambda: _are_answered(customers, at_least), seconds=240)
         customers.stop()
         _wait_for_workers(engine, customers)
         _ask_for(customers)
@@ -146,6 +146,12 @@ class Killer:
         with self._engine.connect() as connection:
             held, recovered = connection.execute(_HELD, {"label": f"%:{worker.pid}"}).one()
         return held, recovered
+
+
+def _are_answered(customers: Customers, at_least: int) -> bool:
+    answered = [wanted for wanted in customers.wanted[:] if wanted.answers]
+    accepted, refused = (sum(getattr(one, name) for one in answered) for name in ("is_accepted", "is_refused"))
+    return accepted >= at_least and refused >= at_least / 10
 
 
 def _wait_for_workers(engine: Engine, customers: Customers) -> None:

@@ -142,6 +142,7 @@ class Premises:
         hidden = ("OUTBOXQ", "PYTHONPATH", "DJANGO")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(hidden)}
         environment |= {"SHOP_DATABASE_URL": self.url, "SHOP_LEASE": str(LEASE), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment["PYTEST_ADDOPTS"] = ""  # which is for these tests, and not for those of a shop
         environment["GUNICORN_CMD_ARGS"] = "--no-control-socket"  # which would be one of the user's, in his home
         return environment
 

@@ -14,7 +14,7 @@ from outboxq import Hook, RetryPolicy, TaskTimeout
 from outboxq.contrib.opentelemetry import OpenTelemetryHook
 from outboxq.contrib.sentry import SentryHook
 from outboxq.model.schedules import NewSchedule
-from tests.waiting import until
+from tests.waiting import PROMPTLY, until
 
 pytestmark = pytest.mark.in_turn
 
@@ -56,14 +56,14 @@ def test_a_child_that_dies_leaves_a_span_of_its_attempt(outbox, telemetry):
     [point] = telemetry.metrics()["messaging.process.duration"]
     assert (point.count, point.attributes["error.type"]) == (1, "outboxq.errors.ProcessDied")
     seconds = (processed.end_time - processed.start_time) / 1e9
-    assert abs(seconds - point.sum) < 0.5
+    assert abs(seconds - point.sum) < PROMPTLY
     assert point.sum > 0
 
 
 def test_the_span_of_an_attempt_ends_though_its_handler_does_not(outbox, telemetry, caplog):
     ours, gate, errors = outbox(telemetry.hook()), threading.Event(), []
 
-    @ours.task(name="shop.resize", queue="images", timeout=0.3, timeout_action="kill", retry=NEVER)
+    @ours.task(name="shop.resize", queue="images", timeout=1, timeout_action="kill", retry=NEVER)
     def resize() -> None:
         try:
             gate.wait(60)
@@ -82,7 +82,7 @@ def test_the_span_of_an_attempt_ends_though_its_handler_does_not(outbox, telemet
     until(lambda: errors and worker._parts.pool.busy == 0)
     assert telemetry.spans("process images") == [processed]
     assert processed.attributes["error.type"] == "outboxq.model.records.TaskTimeout"
-    assert (processed.end_time - processed.start_time) / 1e9 > 0.3
+    assert (processed.end_time - processed.start_time) / 1e9 > 1
     [point] = telemetry.metrics()["messaging.process.duration"]
     assert point.count == 1
     assert "ended span" not in caplog.text
@@ -107,7 +107,7 @@ def test_sentry_hears_of_a_child_that_died(outbox, sentry):
 def test_sentry_hears_of_a_handler_that_does_not_end(outbox, sentry):
     sent, ours, gate = sentry(), outbox(SentryHook()), threading.Event()
 
-    @ours.task(name="shop.resize", queue="images", timeout=0.3, timeout_action="kill", retry=NEVER)
+    @ours.task(name="shop.resize", queue="images", timeout=1, timeout_action="kill", retry=NEVER)
     def resize() -> None:
         gate.wait(60)
 
