@@ -206,10 +206,10 @@ class OutboxAdmin(admin.ModelAdmin):
                 done.append(self._act(request, verb, row))
             except (DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound) as error:
                 refused.append(str(error))
-        for predicate, number in Counter(one.of_many for one in done).items():
+        for (predicate, is_change), number in Counter((one.of_many, bool(one.changes)) for one in done).items():
             several = f"{number} of {len(chosen[:AT_ONCE])} {self.noun}s {predicate}"
             words = several if number > 1 else next(one.sentence for one in done if one.of_many == predicate)
-            self._tell(request, words, messages.SUCCESS)
+            self._tell(request, words, messages.SUCCESS if is_change else messages.INFO)
         warnings = refused[:_REFUSALS]
         if (left := len(refused) - _REFUSALS) > 0:
             warnings.append(f"{left} {plural(left, 'other was', 'others were')} refused too")
@@ -229,7 +229,8 @@ class OutboxAdmin(admin.ModelAdmin):
         operator = Operator(interface=Interface.ADMIN, name=request.user.get_username())
         with outbox.integration.transaction() as transaction:
             outcome = verb.do(outbox.store, row.pk, operator=operator, using=transaction)
-            self.log_change(request, row, outcome.sentence)
+            if outcome.changes:
+                self.log_change(request, row, outcome.sentence)
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:

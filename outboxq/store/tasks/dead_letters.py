@@ -27,9 +27,10 @@ from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .cancelling import Part
+from .chains import futile_redrives
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import OnChange, change_all, futile_redrives
+from .operations import OnChange, change_all
 
 log = logging.getLogger("outboxq.store")
 

@@ -13,7 +13,8 @@ from uuid import UUID
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model.actions import Interface, Operator
 from ...model.wording import sentence
-from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verb_of, verbs_of
+from ...operating.fields import REASON, Field
+from ...operating.verbs import Noun, State, Target, Verb, verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
@@ -64,7 +65,9 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         if "reason" in values:
             values["reason"] = values["reason"][:_LONGEST_REASON]
         outcome = verb.do(request.store, target, operator=operator_of(request), **values)
-        notice, is_warning = sentence(outcome.sentence), False
+        notice, is_warning = sentence(outcome.sentence), not outcome.changes
+        if not outcome.changes:
+            notice = f"Nothing was changed: {outcome.sentence}"
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)

@@ -579,6 +579,13 @@ class Schedules(Case):
         assert self.get().paused_at is None
         assert [entry.object_repr for entry in LogEntry.objects.all()] == ["nightly", "nightly"]
 
+    def test_a_schedule_that_is_paused_already_is_not_paused_again(self):
+        self.put()
+        self.store.schedules.pause("nightly", reason="moving (by ben)", using="default")
+        assert self.take("pause", "nightly") == ["The schedule 'nightly' was already paused: moving (by ben)."]
+        assert not LogEntry.objects.exists()
+        assert self.store.actions.list(using="default") == []
+
     def test_a_triggered_schedule_enqueues_a_task_each_time(self):
         self.put()
         self.put("weekly")
