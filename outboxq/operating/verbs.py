@@ -48,9 +48,7 @@ class Noun(StrEnum):
 
 
 class Right(StrEnum):
-    """The right that a verb needs, which is the first word of a permission in Django. The dashboard has a single right
-    for all verbs.
-    """
+    """The right that a verb needs, which is the first word of a permission in Django."""
 
     RETRY = "retry"
     CANCEL = "cancel"

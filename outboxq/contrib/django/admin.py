@@ -31,7 +31,7 @@ from ...model.display import HIDDEN, redacted
 from ...model.rules import sentence_of, stands_ahead
 from ...model.wording import plain_text, plural, sentence
 from ...operating.verbs import REMOVE, VERBS, Noun, Outcome, State, Verb
-from .dashboard import VIEW, page_of
+from .dashboard import VIEW, page_of, permission_of
 from .django_outbox import outboxes
 from .integration import present_transaction
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
@@ -64,11 +64,6 @@ def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
     """Return the verbs that need no values and are offered in at least one of these states."""
     simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
-
-
-def permission_of(verb: Verb) -> str:
-    """Return the permission that an action requires, in addition to the permission to view the list."""
-    return f"outboxq.{verb.right}_{'taskschedule' if verb.right == 'change' else 'taskexecution'}"
 
 
 def _action(verb: Verb) -> Callable[..., None]:

@@ -20,13 +20,14 @@ from django.utils import timezone
 
 from outboxq.contrib.django import admin as ours
 from outboxq.contrib.django import outboxes
-from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time, permission_of
-from outboxq.contrib.django.dashboard import dashboard_urls
+from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time
+from outboxq.contrib.django.dashboard import dashboard_urls, permission_of
 from outboxq.contrib.django.models import TaskExecution
 from outboxq.errors import ScheduleNotFound
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
+from outboxq.operating.verbs import VERBS
 from tests.reuse import every_check_holds
 
 LIST = "/admin/outboxq/taskexecution/"
@@ -621,6 +622,11 @@ class Schedules(Case):
         assert self.get().paused_at is not None
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
+
+    def test_each_verb_needs_a_permission_that_exists(self):
+        for verb in VERBS:
+            codename = permission_of(verb).removeprefix("outboxq.")
+            assert Permission.objects.filter(codename=codename).count() == 1, codename
 
     def test_a_user_who_may_view_schedules_changes_none(self):
         self.put()
