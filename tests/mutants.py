@@ -406,7 +406,7 @@ MUTANTS = (
     Mutant(
         "a new rate per key begins with what was used of the old one",
         "outboxq/store/numbers/queues.py",
-        (("        if old is not None and any(", "        if False and any("),),
+        (("        if different & {", "        if False and different & {"),),
         ("tests/contract/test_key_limits.py",),
     ),
     Mutant(
@@ -940,9 +940,15 @@ MUTANTS = (
     ),
     Mutant(
         "a dead letter is redriven with a key that another task has, though no box was ticked",
-        "outboxq/operating/verbs.py",
+        "outboxq/operating/fields.py",
         (('return texts == ["yes"]', "return True"),),
         ("tests/integrations/dashboard/test_task_pages.py",),
+    ),
+    Mutant(
+        "a pause of a queue that somebody else has paused counts as a change",
+        "outboxq/store/numbers/queues.py",
+        (("if differs and on_change is not None:", "if on_change is not None:"),),
+        ("tests/contract/test_actions.py",),
     ),
     Mutant(
         "values of secret names are hidden at the top level only",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model.display import as_json
+from ..operating.verbs import RECORDED
 from .console import show
 from .database import database_options
 from .parameters import MOMENT, number_option
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--operator", help="Only changes by this person.")
-@click.option("--action", help='Only this action, in the words of its command, such as "queue pause".')
+@click.option(
+    "--action",
+    type=click.Choice(RECORDED),
+    metavar="ACTION",
+    help='Only this action, in the words of its command, such as "queue pause".',
+)
 @click.option("--target", help="Only changes to this queue or schedule, or to the task or batch with this id.")
 @click.option("--since", type=MOMENT, help="Only changes within this time span, e.g. 2h, or since this time.")
 @number_option("--limit", help="Maximum number of changes.", most=10_000, default=50)

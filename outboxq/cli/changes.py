@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from ..model.actions import Interface, NewAction, Operator
+from ..model.actions import CommandAction, Interface, NewAction, Operator
 from ..model.wording import grouped, plain
-from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
+from ..operating.fields import Field
+from ..operating.verbs import Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
@@ -323,7 +324,7 @@ def present_operator() -> Operator:
 
 def recorded(
     store: Store,
-    action: str,
+    action: CommandAction,
     target: str | None,
     change: Callable[[Transaction], T],
     *,
@@ -336,9 +337,22 @@ def recorded(
     return store.actions.record(new, change, number=number)
 
 
+def adding(
+    store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
+) -> Callable[[Transaction, int], None]:
+    """Return the `on_change` with which a bulk change that is not a verb is recorded in each of its transactions."""
+    return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
+
+
 def say(_store: Store, outcome: Outcome) -> None:
     """Print the outcome's answer if it has one, otherwise its sentence."""
     tell(outcome.answer or outcome.sentence, outcome.record)
+
+
+def note_no_change(outcome: Outcome) -> None:
+    """Print on stderr that nothing was changed, if so. For outcomes whose record is printed instead of the sentence."""
+    if not outcome.changes:
+        click.echo(plain(f"nothing was changed: {outcome.sentence}"), err=True)
 
 
 def add_verbs(group: click.Group, noun: Noun, show: Callable[[Store, Outcome], None] = say) -> None:

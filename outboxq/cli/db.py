@@ -15,9 +15,11 @@ from ..database.privileges import Feature, Role
 from ..database.revisions import OLDEST_SCHEMA, REVISION, is_newer, left_alone
 from ..errors import NotPermitted
 from ..model import EARLIEST, TaskStatus
+from ..model.actions import CommandAction
 from ..model.periods import Every
 from ..model.wording import plain, plural, short, size
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed, progress
+from ..operating.fields import REASON
+from .changes import FEW, Exactly, adding, changed, confirmation_options, confirmed, progress, with_fields
 from .console import EXIT_SCHEMA, EXIT_USAGE, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import (
     Given,
@@ -328,6 +330,7 @@ def partition(
     "--batch", help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, what takes about 50 ms."
 )
 @span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
+@with_fields(REASON)
 @confirmation_options
 @database_options
 def prune(
@@ -338,6 +341,7 @@ def prune(
     whole_partitions: bool,
     batch: int | None,
     pause: timedelta | None,
+    reason: str,
     yes: bool,
     dry_run: bool,
 ) -> None:
@@ -370,8 +374,10 @@ def prune(
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted", first=few):
         return
     total = None if yes else count()  # with millions of tasks, counting takes seconds
+    details = {"before": before, **({"failed": True} if failed else {})}
     with progress("deleted", total, stoppable=True) as on_progress:
-        deleted = prune(stop=on_progress.stop, on_progress=on_progress)
+        on_change = adding(store, CommandAction.PRUNE, details=details, reason=reason)
+        deleted = prune(stop=on_progress.stop, on_progress=on_progress, on_change=on_change)
     done = f"{deleted} {plural(deleted, 'task was deleted with its', 'tasks were deleted with their')} events"
     tell(done, changed("deleted", deleted, total))
 

@@ -11,7 +11,7 @@ import click
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, rate_of, short
 from ..operating.verbs import Noun, Outcome
-from .changes import add_verbs
+from .changes import add_verbs, note_no_change
 from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
@@ -142,7 +142,9 @@ def queue() -> None:
 
 def _print(_store: Store, outcome: Outcome) -> None:
     settings = outcome.record
-    show((*HEAD, PER_KEY), [(*cells(settings), per_key(settings))], records=settings)
+    record = merged(settings, {"changed": bool(outcome.changes)})
+    show((*HEAD, PER_KEY), [(*cells(settings), per_key(settings))], records=record)
+    note_no_change(outcome)
 
 
 for _command in (list_, show_):

@@ -14,12 +14,24 @@ import click
 
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST
+from ..model.actions import CommandAction
 from ..model.rules import check_rule, describe, parse_rule, rule_of, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
 from ..operating.verbs import REMOVE, Noun, Outcome
-from .changes import Exactly, add_verbs, changed, confirmed, present_operator, recorded, say, with_fields, yes_option
+from .changes import (
+    Exactly,
+    add_verbs,
+    changed,
+    confirmed,
+    note_no_change,
+    present_operator,
+    recorded,
+    say,
+    with_fields,
+    yes_option,
+)
 from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
@@ -163,7 +175,7 @@ def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
     changed. With APP, the task's declared options are the defaults, and the arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
-    _print_one(store, _put(store, "schedule add", new))
+    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD, new))
 
 
 @schedule.command("add-retention")
@@ -180,10 +192,12 @@ def add_retention(store: Store, age: timedelta) -> None:
     from ..task.built_in import retention_schedule
 
     outbox = present_outbox() or Outbox()
-    _print_one(store, _put(store, "schedule add-retention", retention_schedule(outbox.tasks.get(PRUNE), age)))
+    _print_one(
+        store, _put(store, CommandAction.SCHEDULE_ADD_RETENTION, retention_schedule(outbox.tasks.get(PRUNE), age))
+    )
 
 
-def _put(store: Store, action: str, new: NewSchedule) -> Schedule:
+def _put(store: Store, action: CommandAction, new: NewSchedule) -> Schedule:
     details = {"task": new.task_name, "rule": new.rule, "tz": new.tz}
     return recorded(
         store, action, new.name, lambda transaction: store.schedules.put(new, using=transaction), details=details
@@ -232,7 +246,12 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
     else:
         details = {"from": _in_zone(start, tz), "to": _in_zone(end, tz)}
         ticks = recorded(
-            store, "schedule backfill", name, lambda transaction: fill(using=transaction), details=details, number=len
+            store,
+            CommandAction.SCHEDULE_BACKFILL,
+            name,
+            lambda transaction: fill(using=transaction),
+            details=details,
+            number=len,
         )
     if wants_json():
         change = changed("enqueued", len(ticks), Exactly(number=len(ticks)), dry_run=dry_run)
@@ -288,14 +307,15 @@ def _in_zone(moment: datetime, tz: str) -> datetime:
 
 def _print_outcome(store: Store, outcome: Outcome) -> None:
     if isinstance(outcome.record, Schedule):
-        _print_one(store, outcome.record)
+        _print_one(store, outcome.record, changed=bool(outcome.changes))
+        note_no_change(outcome)
     else:
         say(store, outcome)
 
 
-def _print_one(store: Store, found: Schedule) -> None:
+def _print_one(store: Store, found: Schedule, **more: object) -> None:
     following = store.schedules.upcoming([found])
-    _print([found], following, _record(found, following[found.name]))
+    _print([found], following, {**_record(found, following[found.name]), **more})
 
 
 def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool = False) -> dict[str, Any]:

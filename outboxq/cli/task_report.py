@@ -14,10 +14,11 @@ import click
 
 from ..errors import TaskNotFound
 from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStatus, status_after
+from ..model.actions import CommandAction
 from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
-from ..operating.verbs import REASON, TAKE_KEY_BACK
+from ..operating.fields import REASON, TAKE_KEY_BACK
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed, present_operator, recorded, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
@@ -246,7 +247,7 @@ def rerun(
     rewind = partial(store.steps.rewind, found, from_step, take_key_back=take_key_back, reason=because)
     deleted = recorded(
         store,
-        "task rerun",
+        CommandAction.TASK_RERUN,
         str(found),
         lambda transaction: rewind(using=transaction),
         details={"from": from_step},

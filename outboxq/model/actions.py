@@ -23,6 +23,16 @@ class Interface(StrEnum):
     """A program of the application, such as a page for its support staff."""
 
 
+class CommandAction(StrEnum):
+    """The changes that people make with commands that are not verbs, in the words of these commands."""
+
+    PRUNE = "prune"
+    SCHEDULE_ADD = "schedule add"
+    SCHEDULE_ADD_RETENTION = "schedule add-retention"
+    SCHEDULE_BACKFILL = "schedule backfill"
+    TASK_RERUN = "task rerun"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operator:
     """A person who makes a change."""

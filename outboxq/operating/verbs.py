@@ -12,20 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from ..errors import InvalidArgument
 from ..model import TaskStatus
-from ..model.actions import NewAction, Operator
+from ..model.actions import CommandAction, NewAction, Operator
 from ..model.wording import plural, short
-from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
+from . import fields
+from .fields import FORCE, REASON, TAKE_KEY_BACK, Field
+from .reading import NONE
 
 if TYPE_CHECKING:
     from ..database.target import Target as Transaction
-    from ..store import Store
+    from ..model.schedules import Schedule
+    from ..store import QueueSettings, Store
     from ..store.tasks.operations import OnChange
 
 Target = UUID | str
@@ -46,9 +48,7 @@ class Noun(StrEnum):
 
 
 class Right(StrEnum):
-    """The right that a verb needs, which is the first word of a permission in Django. The dashboard has a single right
-    for all verbs.
-    """
+    """The right that a verb needs, which is the first word of a permission in Django."""
 
     RETRY = "retry"
     CANCEL = "cancel"
@@ -74,67 +74,19 @@ class State:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
-    """A value that a verb needs in addition to its target."""
-
-    name: str
-    """The keyword argument of the verb's function."""
-    option: str
-    """The option of the command. A word in capitals stands for a positional argument."""
-    help: str = ""
-    """The help text of the option."""
-    label: str = ""
-    """The label in a form."""
-    read: Callable[[str], Any] | None = None
-    """Returns the value that a string describes, or raises InvalidArgument. None if the field is a flag."""
-    metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    default: Any = None
-    """The value that is used if the option is not given."""
-    is_required: bool = False
-    inputs: tuple[str, ...] | None = None
-    """The names of the form's inputs. None means one input with the name of the field, and () that forms do not ask for
-    it.
-    """
-    empty: str = ""
-    """The text to use for an empty input."""
-
-    @property
-    def in_form(self) -> tuple[str, ...]:
-        """The names of the inputs in a form."""
-        return (self.name,) if self.inputs is None else self.inputs
-
-    def of_form(self, form: Mapping[str, str]) -> Any:
-        """Return the value in a form. If there are two inputs, they are a number of starts and a period in seconds.
-        Raises InvalidArgument.
-        """
-        texts = [form.get(name, "").strip() for name in self.in_form]
-        if self.read is None:
-            return texts == ["yes"]
-        try:
-            if not any(texts):
-                texts = [self.empty]
-            elif not all(texts):
-                raise InvalidArgument("a rate needs a number of starts and a number of seconds; give both, or neither")
-            text = texts[0] if len(texts) == 1 else f"{texts[0]}/{texts[1]}s"
-            if not text and self.is_required:
-                raise InvalidArgument("a value is required")
-            return self.read(text) if text else self.default
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{self.label}: {error}") from None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """The result of a verb."""
 
-    subject: str
+    subject: str = ""
+    """The target in words. `Verb.do` fills it in."""
     predicate: str
     """The rest of the sentence, without a full stop, such as "was cancelled"."""
     record: Any
     """The result for programs: a record from the store, or a mapping."""
-    answer: str
+    answer: str = ""
     """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
+    changes: int = 1
+    """The number of changes; 0 if everything already was as the person wanted it."""
 
     @property
     def sentence(self) -> str:
@@ -149,8 +101,16 @@ class Outcome:
 
 
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
-Result = tuple[str, Any] | tuple[str, Any, str]
-"""The predicate, the record and, optionally, the answer of an `Outcome`."""
+
+
+class _Seen:
+    """Counts the changes that a call to the store makes; passed to it as `on_change`."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def __call__(self, _transaction: Transaction, number: int) -> None:
+        self.changes += number
 
 
 class ValueMissing(InvalidArgument):
@@ -164,7 +124,7 @@ class Verb:
     noun: Noun
     name: str
     """The name of the command and the last part of the URL, such as run-now."""
-    act: Callable[..., Result]
+    act: Callable[..., Outcome]
     """The function that calls the store. It takes the store, the target, the reason, `using` and the fields."""
     label: str
     """The words on a button."""
@@ -191,6 +151,11 @@ class Verb:
         return self.command or (self.noun, self.name)
 
     @property
+    def recorded_as(self) -> str:
+        """The words of the command without its options, under which an action is recorded: task cancel."""
+        return " ".join(word for word in self.words if not word.startswith("--"))
+
+    @property
     def key(self) -> str:
         """The name of the verb in code: run_now."""
         return self.name.replace("-", "_")
@@ -199,7 +164,7 @@ class Verb:
         self, store: Store, target: Target, *, operator: Operator, reason: str = "", using: object = None, **values: Any
     ) -> Outcome:
         """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
-        operator too.
+        operator too. If nothing changes, nothing is recorded.
 
         Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition,
         DuplicateTask
@@ -208,15 +173,14 @@ class Verb:
         why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
         action = self.action(operator, target=str(target), details=given, reason=reason)
         if self.is_long:
-            on_change = store.actions.adding(action)
-            predicate, record, *answer = self.act(store, target, why, using, on_change=on_change, **values)
+            outcome = self.act(store, target, why, using, on_change=store.actions.adding(action), **values)
         else:
 
-            def change(transaction: Transaction) -> Result:
+            def change(transaction: Transaction) -> Outcome:
                 return self.act(store, target, why, transaction, **values)
 
-            predicate, record, *answer = store.actions.record(action, change, number=_number_of, using=using)
-        return Outcome(subject=self.noun.of(target), predicate=predicate, record=record, answer="".join(answer))
+            outcome = store.actions.record(action, change, number=lambda made: made.changes, using=using)
+        return replace(outcome, subject=self.noun.of(target))
 
     def action(
         self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
@@ -228,19 +192,14 @@ class Verb:
         given = {
             name: value
             for name, value in details.items()
-            if value is not unset.get(name) and (value is not False or name == _ORDER.name)
+            if value is not unset.get(name) and (value is not False or name == fields.ORDER.name)
         }
-        return NewAction(operator=operator, action=" ".join(self.words), target=target, details=given, reason=reason)
+        given |= {word.removeprefix("--"): True for word in self.words if word.startswith("--")}
+        return NewAction(operator=operator, action=self.recorded_as, target=target, details=given, reason=reason)
 
     def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
         """Return the values of a form, keyed by field name. Raises InvalidArgument."""
         return {one.name: one.of_form(form) for one in self.fields if one.in_form}
-
-
-def _number_of(result: Result) -> int:
-    """Return the number of changes that a function of a verb has made."""
-    record = result[1]
-    return int(record.get("changed", 1)) if isinstance(record, Mapping) else 1
 
 
 def verbs_of(noun: Noun) -> tuple[Verb, ...]:
@@ -256,7 +215,7 @@ def verb_of(command: Sequence[str]) -> Verb | None:
     return next((one for one in VERBS if one.words == words), None)
 
 
-def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Result]], Verb]:
+def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Outcome]], Verb]:
     """Return the decorator that turns a function calling the store into a verb.
 
     `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
@@ -269,46 +228,6 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
-def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
-    """Return the field for a limit on a number, or on a rate, which has two inputs."""
-    read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
-    made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
-    return made(read=read, default=..., empty=NONE)
-
-
-REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
-_PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
-FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
-TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
-CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
-_AT = Field(
-    name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
-)
-_IN = Field(
-    name="delay",
-    option="--in",
-    help="Time span from now after which the task is due, e.g. 2h.",
-    label="Due in, such as 2h",
-    read=read_span,
-    metavar="SPAN",
-)
-_PRIORITY = Field(name="priority", option="PRIORITY", label="Priority", read=read_priority, is_required=True)
-_ORDERS: Final = ("turns", "oldest")
-_ORDER = Field(
-    name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
-)
-_AT_ONCE = "Maximum number of running tasks, across all workers. `none` removes the limit."
-_STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
-_KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
-_KEY_AT_ONCE = "Maximum number of running tasks per concurrency key. `none` resets it to one."
-_LIMITS = (
-    _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
-    _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
-    _limit("rate_per_key", "--per-key", "Starts per key", "key_starts", "key_seconds", help=_KEY_STARTS),
-    _limit("concurrency_per_key", "--concurrency-per-key", "At once per key", "key_concurrency", help=_KEY_AT_ONCE),
-)
-
-
 @_verb(
     Noun.TASK,
     "run-now",
@@ -316,10 +235,11 @@ _LIMITS = (
     offered=lambda state: state.status is TaskStatus.READY and state.is_delayed,
     fields=(REASON,),
 )
-def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
+def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Make a delayed or waiting task due now."""
     changed = store.run_now(task, reason=why, using=using)
-    return "is due now" if changed else "was already due", {"id": task, "changed": changed}
+    words = "is due now" if changed else "was already due"
+    return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))
 
 
 @_verb(
@@ -328,16 +248,17 @@ def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     Right.RETRY,
     label="Set the priority",
     offered=_in_status(TaskStatus.READY),
-    fields=(_PRIORITY, REASON),
+    fields=(fields.PRIORITY, REASON),
 )
-def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Result:
+def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Outcome:
     """Set the priority of a waiting task, from -100 to 100.
 
     Tasks with a higher priority start first. Write -- before a negative number: priority TASK_ID -- -5.
     """
     changed = store.set_priority(task, priority, reason=why, using=using)
     words = f"has priority {priority} now" if changed else f"already had priority {priority}"
-    return words, {"id": task, "priority": priority, "changed": changed}
+    record = {"id": task, "priority": priority, "changed": changed}
+    return Outcome(predicate=words, record=record, changes=int(changed))
 
 
 @_verb(
@@ -345,7 +266,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     "reschedule",
     Right.RETRY,
     offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
-    fields=(_AT, _IN, REASON, replace(TAKE_KEY_BACK, inputs=())),
+    fields=(fields.AT, fields.IN, REASON, replace(TAKE_KEY_BACK, inputs=())),
 )
 def RESCHEDULE(
     store: Store,
@@ -356,7 +277,7 @@ def RESCHEDULE(
     at: datetime | None = None,
     delay: timedelta | None = None,
     take_key_back: bool = False,
-) -> Result:
+) -> Outcome:
     """Give a waiting task or a dead letter another due time.
 
     A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is
@@ -367,7 +288,7 @@ def RESCHEDULE(
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
     due = at if at is not None else store.now() + (delay or timedelta(0))
     store.reschedule(task, due, take_key_back=take_key_back, reason=why, using=using)
-    return f"is now due at {short(due)} UTC", {"id": task, "due_at": due}
+    return Outcome(predicate=f"is now due at {short(due)} UTC", record={"id": task, "due_at": due})
 
 
 @_verb(
@@ -382,11 +303,14 @@ def RESCHEDULE(
     is_final=True,
     hint="A waiting task will never run. A running task is asked to stop. This cannot be undone.",
 )
-def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Result:
+def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Outcome:
     """Cancel a task, or ask it to stop if it is running."""
-    now = store.cancel(task, reason=why, force=force, using=using)
-    asked = now is TaskStatus.RUNNING
-    return "was asked to stop, and runs until its handler ends" if asked else "was cancelled", _status(task, now)
+    seen = _Seen()
+    now = store.cancel(task, reason=why, force=force, on_change=seen, using=using)
+    words = "was cancelled"
+    if now is TaskStatus.RUNNING:
+        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and runs until its handler ends"
+    return _moved(task, now, words, changes=seen.changes)
 
 
 @_verb(
@@ -400,10 +324,10 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     is_final=True,
     hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
 )
-def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
+def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Cancel a running task at once: its worker loses it."""
     now = store.cancel(task, reason=why, force=True, using=using)
-    return "was cancelled; its worker's outcome will be refused", _status(task, now)
+    return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
 
 @_verb(
@@ -414,13 +338,13 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     fields=(REASON, TAKE_KEY_BACK),
     command=("failed", "redrive"),
 )
-def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back: bool = False) -> Result:
+def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back: bool = False) -> Outcome:
     """Run a dead letter again, from its first attempt.
 
     `failed redrive` does the same with one or many.
     """
     store.redrive(task, take_key_back=take_key_back, reason=why, using=using)
-    return "was redriven, to run now from the first attempt", _status(task, TaskStatus.READY)
+    return _moved(task, TaskStatus.READY, "was redriven, to run now from the first attempt")
 
 
 @_verb(
@@ -432,17 +356,17 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     command=("failed", "discard"),
     is_final=True,
 )
-def DISCARD(store: Store, task: UUID, why: str, using: object) -> Result:
+def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Discard a dead letter: it ends as Cancelled.
 
     `failed discard` does the same with one or many.
     """
     store.discard(task, reason=why, using=using)
-    return "was discarded", _status(task, TaskStatus.CANCELLED)
+    return _moved(task, TaskStatus.CANCELLED, "was discarded")
 
 
-def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
-    return {"id": task, "status": status}
+def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> Outcome:
+    return Outcome(predicate=words, record={"id": task, "status": status, "changed": changes > 0}, changes=changes)
 
 
 @_verb(
@@ -450,22 +374,26 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
     "pause",
     Right.CHANGE,
     offered=lambda state: not state.is_paused,
-    fields=(_PAUSE_REASON, CREATE),
+    fields=(fields.PAUSE_REASON, fields.CREATE),
     undo="resume",
 )
-def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Result:
+def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
     """Stop starting tasks of a queue until it is resumed.
 
     Tasks that are already running go on.
     """
-    settings = store.queues.pause(queue, reason=why, create=create, using=using)
-    return "is paused: its tasks are not started, but running tasks go on", settings
+    seen = _Seen()
+    settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
+    words = "is paused: its tasks are not started, but running tasks go on"
+    return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
 @_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
-def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
+def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
-    return "is resumed", store.queues.resume(queue, using=using)
+    seen = _Seen()
+    settings = store.queues.resume(queue, on_change=seen, using=using)
+    return _said("is resumed" if seen.changes else "was not paused", settings, seen)
 
 
 @_verb(
@@ -473,28 +401,32 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     "limit",
     Right.CHANGE,
     label="Set the limits",
-    fields=(*_LIMITS, REASON, CREATE),
+    fields=(*fields.LIMITS, REASON, fields.CREATE),
     hint="An empty field removes its limit. Running tasks are not stopped.",
 )
-def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Result:
+def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Outcome:
     """Limit a queue, and each of its keys.
 
     An option that is left out keeps its value. Running tasks are not stopped.
     """
     if all(value is ... for value in limits.values()):
         raise ValueMissing(f"give at least one limit; {NONE} removes a limit")
-    return "has the new limits", store.queues.limit(queue, create=create, using=using, **limits)
+    seen = _Seen()
+    settings = store.queues.limit(queue, create=create, on_change=seen, using=using, **limits)
+    return _said("has the new limits" if seen.changes else "already had these limits", settings, seen)
 
 
-@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(_ORDER, REASON, CREATE))
-def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
+@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
+def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
     """Choose how the partition keys of a queue share it.
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
     key.
     """
+    seen = _Seen()
+    settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
     words = "lets its partition keys take turns" if fair else "starts the longest-due task first"
-    return words, store.queues.order(queue, fair=fair, create=create, using=using)
+    return _said(words if seen.changes else "already had this order", settings, seen)
 
 
 @_verb(
@@ -505,13 +437,21 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     offered=lambda state: state.is_unused,
     fields=(REASON,),
 )
-def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
+def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Delete the settings of a queue without tasks, and print them.
 
     For a queue that was set up under a wrong name. If it has waiting or running tasks or dead letters, use `resume` and
     `limit` to change its settings.
     """
-    return "has lost its settings", store.queues.forget(queue, using=using)
+    return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
+
+
+def _said(words: str, settings: QueueSettings | Schedule, seen: _Seen) -> Outcome:
+    return Outcome(predicate=words, record=settings, changes=seen.changes)
+
+
+def _already_paused(settings: QueueSettings | Schedule) -> str:
+    return f"was already paused{f': {settings.pause_reason}' if settings.pause_reason else ''}"
 
 
 @_verb(
@@ -519,36 +459,41 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     "pause",
     Right.CHANGE,
     offered=lambda state: not state.is_paused,
-    fields=(_PAUSE_REASON,),
+    fields=(fields.PAUSE_REASON,),
     undo="resume",
 )
-def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
+def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Stop planting the ticks of a schedule until it is resumed.
 
     Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
     """
-    found = store.schedules.pause(schedule, reason=why, using=using)
-    return "is paused; its planted ticks that were not due yet are cancelled", found
+    seen = _Seen()
+    found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
+    words = "is paused; its planted ticks that were not due yet are cancelled"
+    return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
 @_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
-def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Result:
+def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Resume a paused schedule.
 
     Its catch-up policy decides which missed ticks still run.
     """
-    found = store.schedules.resume(schedule, using=using)
-    return "is resumed; its catch-up policy decides which missed ticks still run", found
+    seen = _Seen()
+    found = store.schedules.resume(schedule, on_change=seen, using=using)
+    words = "is resumed; its catch-up policy decides which missed ticks still run"
+    return _said(words if seen.changes else "was not paused", found, seen)
 
 
 @_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
-def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
+def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a task of a schedule now, and print its id.
 
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why, using=using).id
-    return f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}, str(task)
+    words, record = f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}
+    return Outcome(predicate=words, record=record, answer=str(task))
 
 
 @_verb(
@@ -559,14 +504,15 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Result:
     is_final=True,
     hint="Its planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker.",
 )
-def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
+def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Delete a schedule.
 
     Its planted ticks that are not due yet are cancelled. A schedule that APP declares is stored again by the next
     worker.
     """
     store.schedules.remove(schedule, using=using)
-    return "was removed; its planted ticks that were not due yet are cancelled", {"name": schedule, "removed": True}
+    words = "was removed; its planted ticks that were not due yet are cancelled"
+    return Outcome(predicate=words, record={"name": schedule, "removed": True})
 
 
 @_verb(
@@ -582,7 +528,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Result:
 )
 def CANCEL_BATCH(
     store: Store, batch: UUID, why: str, using: object, *, on_change: OnChange, force: bool = False
-) -> Result:
+) -> Outcome:
     """Cancel the tasks of a batch that have not ended. The tasks that would follow are not enqueued.
 
     A running task is asked to stop. Dead letters that the batch waits for are discarded. The batch accepts no more
@@ -590,8 +536,17 @@ def CANCEL_BATCH(
     """
     number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
-    return f"is cancelled: {words}, and no task follows it", {"id": batch, "changed": number}
+    words = f"is cancelled: {words}, and no task follows it"
+    return Outcome(predicate=words, record={"id": batch, "changed": number}, changes=number)
 
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""
+RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, CommandAction)}))
+"""The actions that records can have, in the words of their commands."""
+
+
+def noun_of(action: str) -> Noun | None:
+    """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
+    first = action.partition(" ")[0]
+    return Noun.TASK if first == "failed" else next((one for one in Noun if one == first), None)

@@ -48,14 +48,16 @@ class Actions:
         """Make a change and record it, in one transaction; returns what `change` returns.
 
         `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
-        `number` returns the number of changes that the record states. If `change` raises an error, nothing is written.
+        `number` returns the number of changes that the record states. If it is 0, nothing is recorded. If `change`
+        raises an error, nothing is written.
         """
         made: builtins.list[T] = []
 
         def work(target: Target) -> T:
             with target.atomic(savepoint=not target.own):  # a refused change leaves the caller's transaction usable
                 made[:] = [change(target)]
-                self._add(action, target, number(made[0]))
+                if changes := number(made[0]):
+                    self._add(action, target, changes)
             return made[0]
 
         def done(target: Target) -> T | None:

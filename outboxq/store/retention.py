@@ -30,6 +30,7 @@ from .claims.workers import Workers
 from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
+from .tasks.operations import OnChange
 from .tasks.tasks import now
 from .tasks.tasks import now as moment
 from .transactions import Transactions
@@ -64,6 +65,7 @@ def prune(
     dry_run: bool = False,
     stop: Callable[[], bool] = lambda: False,
     on_progress: Callable[[int], None] | None = None,
+    on_change: OnChange | None = None,
     using: object = None,
 ) -> int:
     """Delete tasks that ended longer ago than `older_than`, or before this time (aware), with their events and
@@ -81,7 +83,8 @@ def prune(
     (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed
     (`actions`), but not those of the last 90 days. Messages of the inbox are forgotten when their own time is over,
     whatever `older_than` is. `dry_run` only counts. `stop` is called
-    before each batch, and `on_progress` is called after each with the number of tasks deleted so far.
+    before each batch, `on_progress` after each with the number of tasks deleted so far, and `on_change` in each
+    transaction with the number of tasks that it deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
@@ -112,12 +115,12 @@ def prune(
     if using is None:
         partitions = TimePartitions(store)
         partitions.make()
-        deleted = partitions.drop_before(before, values, stop)
+        deleted = partitions.drop_before(before, values, stop, on_change)
     done = on_progress or (lambda _: None)
     if deleted:
         done(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done)
+        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done, on_change=on_change)
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
     Workers(store).forget(using=using)
@@ -167,6 +170,7 @@ def _delete(
     *,
     deleted: int,
     on_progress: Progress,
+    on_change: OnChange | None,
 ) -> int:
     """Delete the rows between two ids in batches; returns the number of deleted tasks, including the earlier ones
     (`deleted`).
@@ -179,6 +183,8 @@ def _delete(
         with target.atomic():
             seen = target.run(delete_old, values)
             unrouted = target.run(prune_unrouted, values)
+            if on_change is not None and (gone := sum(row["status"] is not None for row in seen)):
+                on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
         return seen, len(unrouted)
@@ -257,7 +263,9 @@ class TimePartitions:
 
         return self._briefly(work)
 
-    def drop_before(self, before: datetime, values: Mapping[str, Any], stop: Callable[[], bool]) -> int:
+    def drop_before(
+        self, before: datetime, values: Mapping[str, Any], stop: Stop, on_change: OnChange | None = None
+    ) -> int:
         """Drop the partitions that ended before this time, oldest first; returns the number of deleted tasks."""
         layout = self.layout()
         if layout is None or not layout.owned:
@@ -276,7 +284,7 @@ class TimePartitions:
                 if self._store.run(partial(_has, one=one), begin=Begin.READ):
                     raise
                 continue  # another prune has dropped it
-            dropped += self._drop(partitioning, one, values, found)
+            dropped += self._drop(partitioning, one, values, found, on_change)
         return dropped
 
     def layout(self, using: object = None) -> Layout | None:
@@ -305,7 +313,14 @@ class TimePartitions:
         while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
             pass
 
-    def _drop(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any], found: Row) -> int:
+    def _drop(
+        self,
+        partitioning: Partitioning,
+        one: Partition,
+        values: Mapping[str, Any],
+        found: Row,
+        on_change: OnChange | None,
+    ) -> int:
         """Move the rows that must be kept, and drop the others with their tables, in one transaction."""
         went = 0
 
@@ -327,6 +342,8 @@ class TimePartitions:
             for forget in time_partitions.FORGET.values():
                 target.run(forget, {**bounds, "kept": kept})
             partitioning.drop(execute, one)
+            if went and on_change is not None:
+                on_change(target, went)
             return went
 
         return self._briefly(work, done=lambda target: None if _has(target, one) else went)

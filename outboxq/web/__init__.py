@@ -7,11 +7,11 @@ from ..errors import ConfigurationError
 try:
     from .access import Authorize
     from .dashboard import Dashboard, application
-    from .request import Viewer
+    from .request import Permission, Viewer
 except ModuleNotFoundError as error:
     if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
         raise
     cure = "run: pip install 'outboxq[web]'"
     raise ConfigurationError(f"the dashboard needs the package {error.name}; {cure}") from error
 
-__all__ = ["Authorize", "Dashboard", "Viewer", "application"]
+__all__ = ["Authorize", "Dashboard", "Permission", "Viewer", "application"]

@@ -119,6 +119,8 @@ class Access:
             return self._authorized(self._authorize(request.environ))
         if self._trust_header is not None and client.is_by_trusted_proxy:
             name = request.headers.get(self._trust_header, "").strip()[:_LONGEST_NAME]
+            if "," in name:  # a server joins two headers: one of them may be the visitor's own
+                raise Forbidden(f"The header {self._trust_header} names several people; the proxy must replace it.")
             if name:
                 return Grant(viewer=replace(self._most, name=name), person=f"name {name}")
             if self.sessions is None:
@@ -205,17 +207,20 @@ class Sessions:
         self._ended: OrderedDict[str, float] = OrderedDict()
 
     def check(self, token: str, client: Client) -> bool:
-        """Return whether the token is right. Raises TooManyTries if too many wrong tokens have been given from this
+        """Return whether the token is right. Raises TooManyTries for a wrong token if too many have been given from this
         address, or from all addresses together.
+
+        The right token is always accepted: otherwise anyone could lock everybody out, and behind a proxy that is not
+        trusted, all people have one address. The token is too long to be guessed at any speed.
         """
-        wait = self._tries.begin(client.network)
+        if matches(token, self._token):
+            self._tries.succeed(client.network)
+            return True
+        wait = self._tries.fail(client.network)
         if wait is not None:
             raise TooManyTries(wait)
-        if not matches(token, self._token):
-            log.warning("somebody at %s gave a wrong token", client.address or "an unknown address")
-            return False
-        self._tries.succeed(client.network)
-        return True
+        log.warning("somebody at %s gave a wrong token", client.address or "an unknown address")
+        return False
 
     def begin(self) -> tuple[str, str]:
         """Return the id of a new session, and the value of its cookie."""
@@ -238,7 +243,7 @@ class Sessions:
 
 
 class TooManyTries(Exception):
-    """Too many wrong tokens were given. The next one is accepted after `seconds`."""
+    """Too many wrong tokens were given. The next wrong one is answered as usual after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -253,8 +258,8 @@ PERIOD: Final = 60.0
 
 
 class LoginTries:
-    """Counts the attempts to log in to this process during the last minute. An attempt counts as soon as it begins, so
-    that parallel attempts are limited too.
+    """Counts the wrong tokens that were sent to this process during the last minute. Beyond the limits, they are neither
+    logged nor answered with a page, so that a flood of them costs little.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -262,9 +267,9 @@ class LoginTries:
         self._lock = threading.Lock()
         self._tries: deque[tuple[float, str]] = deque()
 
-    def begin(self, address: str) -> float | None:
-        """Count an attempt from this address. Return None if it is allowed, otherwise the seconds after which it may be
-        made again.
+    def fail(self, address: str) -> float | None:
+        """Count a wrong token from this address. Return None if it is within the limits, otherwise the seconds after
+        which one is again.
         """
         with self._lock:
             now = self._clock()
@@ -279,6 +284,6 @@ class LoginTries:
             return None
 
     def succeed(self, address: str) -> None:
-        """Forget the attempts from an address that has sent the right token."""
+        """Forget the wrong tokens from an address that has sent the right one."""
         with self._lock:
             self._tries = deque((at, one) for at, one in self._tries if one != address)

@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.datastructures import MultiDict
 
+from ..errors import InvalidArgument
 from ..model.display import as_json
+from ..operating.verbs import RECORDED
 from ..store import Store
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Permission:
+    """The right to make some changes. A permission without fields is the right to make all of them."""
+
+    actions: Collection[str] | None = None
+    """The actions, in the words of their commands, such as "failed redrive"; None means all actions."""
+    queues: Collection[str] | None = None
+    """The queues on whose tasks, schedules and settings the actions may be carried out; None means all queues. A batch,
+    or a bulk change without a filter for the queue, needs a permission for all queues.
+    """
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for an action that does not exist, and for a string instead of a collection."""
+        for name in ("actions", "queues"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise InvalidArgument(f"{name} must be a collection of strings; write [{given!r}]")
+            object.__setattr__(self, name, None if given is None else tuple(sorted(set(given))))
+        if unknown := sorted(set(self.actions or ()) - set(RECORDED)):
+            raise InvalidArgument(f"there is no action {unknown[0]!r}; write {', '.join(RECORDED)}")
+
+    def covers(self, action: str, queue: str | None) -> bool:
+        """Return whether it is a permission for this action on this queue, or (None) on all queues."""
+        is_named = self.actions is None or action in self.actions
+        return is_named and (self.queues is None or (queue is not None and queue in self.queues))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,8 +52,20 @@ class Viewer:
     """The person's name, for the history of tasks and for the log; "" if it is unknown."""
     may_act: bool = False
     """True if the person may change tasks, queues and schedules."""
+    permissions: Sequence[Permission] | None = None
+    """The changes that a person with `may_act` may make: each that at least one permission covers. None means all."""
     may_see_arguments: bool = False
     """True if pages show arguments, results and headers to the person, except values with secret names."""
+
+    def __post_init__(self) -> None:
+        if self.permissions is not None:
+            object.__setattr__(self, "permissions", tuple(self.permissions))
+
+    def may(self, action: str, queue: str | None = None) -> bool:
+        """Return whether the person may carry out this action on this queue, or (None) on all queues."""
+        if not self.may_act or self.permissions is None:
+            return self.may_act
+        return any(one.covers(action, queue) for one in self.permissions)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,10 +16,11 @@ from outboxq.model import EventType, TaskStatus
 from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.schedules import NewSchedule
-from outboxq.operating.verbs import VERBS, Noun, State, Verb, verbs_of
+from outboxq.operating.verbs import RECORDED, VERBS, Noun, State, Verb, noun_of, verbs_of
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.actions import KEPT
 from tests.contract import helpers
+from tests.contract.test_cli_operators import failed as failed_now
 from tests.contract.test_cli_operators import outboxq
 
 ANN = Operator(interface=Interface.DASHBOARD, name="ann")
@@ -58,7 +59,10 @@ def target_for(database, verb: Verb):
             return "mail"
         case Noun.SCHEDULE:
             new = NewSchedule(name="nightly", task_name="tests.work", rule="every 3600", tz="UTC", args="{}")
-            return store.schedules.put(new).name
+            store.schedules.put(new)
+            if verb.name == "resume":
+                store.schedules.pause(new.name)
+            return new.name
         case Noun.BATCH:
             return filled_batch(database, 1)
     raise AssertionError(verb)
@@ -71,14 +75,65 @@ def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
     verb.do(store, target, operator=ANN, reason="provider down", **values)
     [found] = store.actions.list()
     assert (found.operator, found.interface, found.reason) == ("ann", "dashboard", "provider down")
-    assert (found.action, found.target, found.changed) == (" ".join(verb.words), str(target), 1)
+    assert (found.action, found.target, found.changed) == (verb.recorded_as, str(target), 1)
+    assert (found.action in RECORDED, noun_of(found.action)) == (True, verb.noun)
     assert found.at == database.clock()
     assert found.details == {
         "priority": {"priority": 5},
         "reschedule": {"delay": 3600.0},
         "limit": {"concurrency": 3, "concurrency_per_key": None},
         "order": {"fair": False},
+        "cancel-now": {"force": True},
     }.get(verb.name, {})
+
+
+BEN = Operator(interface=Interface.ADMIN, name="ben")
+ALREADY = {
+    "queue-pause": "the queue 'mail' was already paused: provider down (by ann in the dashboard)",
+    "queue-resume": "the queue 'mail' was not paused",
+    "queue-limit": "the queue 'mail' already had these limits",
+    "queue-order": "the queue 'mail' already had this order",
+    "schedule-pause": "the schedule 'nightly' was already paused: provider down (by ann in the dashboard)",
+    "schedule-resume": "the schedule 'nightly' was not paused",
+    "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
+    "task-priority": "task {} already had priority 5",
+    "task-run-now": "task {} was already due",
+}
+"""What each verb says that a colleague has carried out before."""
+
+
+@pytest.mark.parametrize("name", ALREADY)
+def test_a_verb_that_changes_nothing_says_so_and_leaves_no_record(database, name):
+    verb = next(one for one in VERBS if f"{one.noun}-{one.name}" == name)
+    target, store, values = target_for(database, verb), database.frozen, VALUES.get(verb.name, {})
+    if name == "task-cancel":
+        target = database.add().id
+        database.claim()
+    if name == "queue-resume":  # otherwise, the queue would be unknown afterwards
+        database.add(queue=target)
+    first = verb.do(store, target, operator=ANN, reason="provider down", **values)
+    second = verb.do(store, target, operator=BEN, reason="me too", **values)
+    assert (first.changes, second.changes) == (1, 0)
+    assert second.sentence == ALREADY[name].format(target)
+    assert [one.operator for one in store.actions.list()] == ["ann"]
+
+
+def test_of_two_people_who_pause_at_once_one_has_paused(database, monkeypatch):
+    """The second reads the settings before the first commits, and is told the truth after all."""
+    store, pause = database.store, next(one for one in VERBS if (one.noun, one.name) == (Noun.QUEUE, "pause"))
+    real = store.queues._ensure_known
+
+    def first_one_else(target, queue, **options):
+        monkeypatch.undo()
+        real(target, queue, **options)
+        if database.engine.dialect.name == "postgresql":  # SQLite lets nobody else write meanwhile
+            pause.do(database.store, queue, operator=ANN)
+
+    if database.engine.dialect.name == "sqlite":
+        pause.do(store, "default", operator=ANN)
+    monkeypatch.setattr(store.queues, "_ensure_known", first_one_else)
+    assert pause.do(store, "default", operator=BEN).changes == 0
+    assert [one.operator for one in store.actions.list()] == ["ann"]
 
 
 def test_a_refused_change_leaves_no_record(database):
@@ -303,3 +358,32 @@ def test_a_stored_schedule_and_a_backfill_are_recorded(database, monkeypatch):
     backfill, add = database.store.actions.list()
     assert (backfill.action, backfill.target, backfill.changed) == ("schedule backfill", "nightly", 3)
     assert (add.action, add.target, add.details["rule"]) == ("schedule add", "nightly", "every 3600")
+
+
+def test_a_prune_is_recorded_with_its_number(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
+    tasks = [failed_now(database) for _ in range(3)]
+    outboxq(database, "prune", "--older-than", "0s", "--yes")
+    assert database.store.actions.list() == []
+    outboxq(database, "prune", "--older-than", "0s", "--failed", "--yes", "--reason", "fixed by hand")
+    [found] = database.store.actions.list()
+    assert (found.action, found.target, found.changed, found.reason) == ("prune", None, len(tasks), "fixed by hand")
+    assert found.details.keys() == {"before", "failed"}
+    assert noun_of(found.action) is None
+
+
+def test_a_command_without_effect_says_so_on_stderr(database):
+    database.add(database.store)
+    assert json.loads(outboxq(database, "queue", "pause", "default", "--json").stdout)["changed"] is True
+    again = outboxq(database, "queue", "pause", "default", "--json")
+    assert json.loads(again.stdout)["changed"] is False
+    assert again.stderr.startswith("nothing was changed: the queue 'default' was already paused: ")
+    outboxq(database, "schedule", "add", "nightly", "tests.work", "every 1h")
+    again = outboxq(database, "schedule", "resume", "nightly", "--json")
+    assert json.loads(again.stdout)["changed"] is False
+    assert again.stderr == "nothing was changed: the schedule 'nightly' was not paused\n"
+
+
+def test_the_actions_of_a_mistyped_name_are_refused(database):
+    assert "is not one of" in outboxq(database, "actions", "--action", "queue paus", exit_code=2).stderr
+    assert outboxq(database, "actions", "--action", "schedule add-retention").stdout.count("\n") == 1

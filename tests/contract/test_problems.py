@@ -111,6 +111,27 @@ def test_several_schedules_and_unknown_tasks_and_pauses_are_one_problem_each(dat
     assert paused.sentence == "2 queues are paused: 'paused-a' (for 0.0 s), 'paused-b' (for 0.0 s)"
 
 
+def test_a_paused_queue_without_a_worker_has_both_causes_in_one_problem(database):
+    database.add(queue="mail")
+    database.frozen.queues.pause("mail", reason="provider down")
+    database.clock.advance(10 * MINUTE)
+    expected = (
+        "no live worker serves the queue 'mail', which has 1 task due; the queue has also been paused for 10 min: "
+        "provider down"
+    )
+    for limits in (HealthLimits(), HealthLimits(queue_paused=True), HealthLimits(queue_paused=True, oldest=None)):
+        (problem,) = database.frozen.health(limits)
+        assert (problem.rule, problem.sentence) == (
+            Rule.NO_WORKER,
+            expected,
+        )
+        assert commands(problem) == [("worker", "-q", "mail"), ("queue", "resume", "mail")]
+    database.add(queue="bulk")
+    (problem,) = database.frozen.health(HealthLimits(queue_paused=True))
+    assert problem.sentence.endswith("; 1 of them is also paused: 'mail' (for 10 min: provider down)")
+    assert problem.cures[-1].purpose == "resume 'mail'"
+
+
 # Failures, with the largest groups
 
 
@@ -129,6 +150,13 @@ def test_the_largest_groups_of_failures_stand_below_their_problem(database):
     assert problem.parts[0].cures[0].command == ("failed", "list", "--group", group.id)
     (problem,) = database.frozen.health(queues=["mail"])
     assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox"]
+    for number in range(2):
+        failed(database, error=f"ValueError: order {number} has no address", queue="shop")
+    (problem,) = database.frozen.health(queues=["mail", "shop", "unused"])
+    assert [one.sentence for one in problem.parts] == [
+        "2 × tests.work: ValueError: order … has no address",  # not the three of 'billing' in the same group
+        "1 × tests.work: ValueError: no mailbox",
+    ]
     database.clock.advance(2 * HOUR)
     failed(database, error="ValueError: late", queue="mail")
     (problem,) = database.frozen.health()

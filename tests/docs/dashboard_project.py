@@ -52,8 +52,12 @@ from django.test import Client, override_settings  # noqa: E402
 from django.urls import include, path  # noqa: E402
 
 from outboxq.contrib.django import outboxes  # noqa: E402
-from outboxq.contrib.django.dashboard import ACT, VIEW, dashboard_urls  # noqa: E402
+from outboxq.contrib.django.dashboard import VIEW, dashboard_urls, permission_of  # noqa: E402
+from outboxq.model.schedules import NewSchedule  # noqa: E402
+from outboxq.operating.verbs import VERBS, Noun  # noqa: E402
 
+ACT = sorted({permission_of(one) for one in VERBS})
+OF_QUEUES = {permission_of(one) for one in VERBS if one.noun is Noun.QUEUE}
 PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
 
 
@@ -89,7 +93,8 @@ def main() -> None:
     logging.disable(logging.WARNING)
     assert user("someone").get("/outboxq/").status_code == 403
     reader = user("reader", VIEW)
-    actor = user("actor", VIEW, *ACT)
+    actor = user("actor", VIEW, *OF_QUEUES)
+    other = user("other", VIEW, *(one for one in ACT if one not in OF_QUEUES))
     for client in (reader, actor):
         page = client.get("/outboxq/")
         assert page.status_code == 200, page.text
@@ -111,6 +116,9 @@ def main() -> None:
         return client.post(action, sent, content_type="application/x-www-form-urlencoded").status_code
 
     assert (resume(actor, "wrong"), resume(reader, csrf(page.text))) == (403, 403)
+    assert "resume" not in other.get("/outboxq/queue", {"name": "mail/täglich"}).text.replace("queue resume", "")
+    outboxes["default"].store.schedules.put(NewSchedule(name="n", task_name="shop.n", rule="0 2 * * *"))
+    assert resume(other, csrf(other.get("/outboxq/schedule", {"name": "n"}).text)) == 403
     assert [one.queue for one in outboxes["default"].store.queues.settings() if one.paused_at] == ["mail/täglich"]
     assert resume(actor, csrf(page.text)) == 303
     assert 'class="notice' in actor.get("/outboxq/").text

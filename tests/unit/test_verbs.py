@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import pytest
 
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.operating.reading import read_limit, read_order, read_priority, read_rate, read_span
-from outboxq.operating.verbs import LIMIT, VERBS, Noun, Outcome, Right, State, Verb, verb_of, verbs_of
+from outboxq.operating.verbs import LIMIT, VERBS, Noun, Outcome, State, Verb, verb_of, verbs_of
 from outboxq.web.pages import ROUTES
 
-PACKAGE = Path(__file__).parents[2] / "outboxq"
-MODELS = {
-    Noun.TASK: "taskexecution",
-    Noun.BATCH: "taskexecution",
-    Noun.QUEUE: "queuesettings",
-    Noun.SCHEDULE: "taskschedule",
-}
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 
 
@@ -46,12 +37,6 @@ def test_each_verb_is_an_action_of_the_dashboard(verb: Verb):
     route = next(one for one in ROUTES if one.name == f"{verb.noun}_{verb.key}")
     assert route.is_action
     assert route.path.endswith(f"/{verb.name}")
-
-
-@each_verb
-def test_each_verb_needs_a_right_without_which_nobody_acts_in_the_dashboard_of_django(verb: Verb):
-    permission = f'"outboxq.{Right(verb.right)}_{MODELS[verb.noun]}"'
-    assert permission in (PACKAGE / "contrib/django/dashboard.py").read_text()
 
 
 @each_verb

@@ -31,7 +31,7 @@ from ...model.display import HIDDEN, redacted
 from ...model.rules import sentence_of, stands_ahead
 from ...model.wording import plain_text, plural, sentence
 from ...operating.verbs import REMOVE, VERBS, Noun, Outcome, State, Verb
-from .dashboard import VIEW, page_of
+from .dashboard import VIEW, page_of, permission_of
 from .django_outbox import outboxes
 from .integration import present_transaction
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
@@ -64,11 +64,6 @@ def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
     """Return the verbs that need no values and are offered in at least one of these states."""
     simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
-
-
-def permission_of(verb: Verb) -> str:
-    """Return the permission that an action requires, in addition to the permission to view the list."""
-    return f"outboxq.{verb.right}_{'taskschedule' if verb.right == 'change' else 'taskexecution'}"
 
 
 def _action(verb: Verb) -> Callable[..., None]:
@@ -206,10 +201,10 @@ class OutboxAdmin(admin.ModelAdmin):
                 done.append(self._act(request, verb, row))
             except (DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound) as error:
                 refused.append(str(error))
-        for predicate, number in Counter(one.of_many for one in done).items():
+        for (predicate, is_change), number in Counter((one.of_many, bool(one.changes)) for one in done).items():
             several = f"{number} of {len(chosen[:AT_ONCE])} {self.noun}s {predicate}"
             words = several if number > 1 else next(one.sentence for one in done if one.of_many == predicate)
-            self._tell(request, words, messages.SUCCESS)
+            self._tell(request, words, messages.SUCCESS if is_change else messages.INFO)
         warnings = refused[:_REFUSALS]
         if (left := len(refused) - _REFUSALS) > 0:
             warnings.append(f"{left} {plural(left, 'other was', 'others were')} refused too")
@@ -229,7 +224,8 @@ class OutboxAdmin(admin.ModelAdmin):
         operator = Operator(interface=Interface.ADMIN, name=request.user.get_username())
         with outbox.integration.transaction() as transaction:
             outcome = verb.do(outbox.store, row.pk, operator=operator, using=transaction)
-            self.log_change(request, row, outcome.sentence)
+            if outcome.changes:
+                self.log_change(request, row, outcome.sentence)
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:

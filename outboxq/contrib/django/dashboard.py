@@ -12,6 +12,7 @@ from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
+from ...operating.verbs import VERBS, Noun, Verb
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:
@@ -22,14 +23,6 @@ if TYPE_CHECKING:
 
 VIEW: Final = "outboxq.view_taskexecution"
 """The permission to see the dashboard."""
-ACT: Final = (
-    "outboxq.retry_taskexecution",
-    "outboxq.cancel_taskexecution",
-    "outboxq.discard_taskexecution",
-    "outboxq.change_queuesettings",
-    "outboxq.change_taskschedule",
-)
-"""The permissions to make changes. A user needs all of them, because the dashboard has a single right for all actions."""
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
 """Name of the dashboard's URLs, which includes the alias of the database."""
@@ -40,16 +33,20 @@ def dashboard_urls(
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
-    Users need the permission to view task executions. To make changes, they also need the permissions to retry, cancel
-    and discard task executions, and to change queues and schedules. Visitors who are not logged in are redirected to
-    the login page that the settings name.
+    Users need the permission to view task executions. For each change, they also need its own permission: to retry,
+    cancel or discard task executions, or to change queue settings or schedules. Visitors who are not logged in are
+    redirected to the login page that the settings name.
 
     Args:
         using: Alias of the outbox's database.
-        allow_actions: True: users with these permissions can change tasks, queues and schedules.
+        allow_actions: True: users can make the changes that they have the permissions for.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
     """
-    from ...web import Viewer, application  # the admin imports this module where the extra `web` may be missing
+    from ...web import (
+        Permission,
+        Viewer,
+        application,
+    )  # the admin imports this module where the extra `web` may be missing
 
     dashboard = application(
         outboxes[using],
@@ -65,11 +62,30 @@ def dashboard_urls(
             return redirect_to_login(request.get_full_path())
         if not user.has_perm(VIEW):
             raise PermissionDenied
-        viewer = Viewer(name=str(user), may_act=user.has_perms(ACT), may_see_arguments=True)
+        actions = {verb.recorded_as for verb in VERBS if user.has_perm(permission_of(verb))}
+        viewer = Viewer(
+            name=str(user),
+            may_act=bool(actions),
+            permissions=[Permission(actions=actions)],
+            may_see_arguments=True,
+        )
         return _answer(dashboard, request, page, viewer)
 
     name = _NAME.format(using)
     return [path("", view, name=name), path("<path:page>", view, name=name)]
+
+
+def permission_of(verb: Verb) -> str:
+    """Return the permission that a verb requires, in addition to the permission to view the page."""
+    return f"outboxq.{verb.right}_{_MODELS[verb.noun]}"
+
+
+_MODELS: Final = {
+    Noun.TASK: "taskexecution",
+    Noun.BATCH: "taskexecution",
+    Noun.QUEUE: "queuesettings",
+    Noun.SCHEDULE: "taskschedule",
+}
 
 
 def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:

@@ -38,7 +38,7 @@ from ..producing import batches_sql
 from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids
 from ..tasks import tasks as statements
-from ..tasks.operations import futile_redrives
+from ..tasks.chains import futile_redrives
 from ..tasks.results import BatchTask, first_task
 from ..tasks.tasks import event_of, execution_of, no_task
 from ..transactions import Transactions

@@ -116,7 +116,14 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         named = _listed(f"{one.queue!r} ({one.ready:,})" for one in found)
         sentence = f"no live worker serves {len(found)} queues, which have {some} due: {named}"
     served = [word for one in found for word in ("-q", one.queue)] if len(found) <= _NAMED else []
-    yield _of_queues(Rule.NO_WORKER, found, sentence, Cure("start a worker", ("worker", *served)), tasks=tasks)
+    start = Cure("start a worker", ("worker", *served))
+    if paused := [one for one in found if one.paused]:
+        if len(found) == 1:
+            sentence += f"; the queue has also been paused for {_paused_for(facts, paused[0])}"
+        else:
+            named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in paused)
+            sentence += f"; {len(paused)} of them {plural(len(paused), 'is', 'are')} also paused: {named}"
+    yield _of_queues(Rule.NO_WORKER, found, sentence, start, *_resumes(paused, of=len(found)), tasks=tasks)
 
 
 def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -249,12 +256,15 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for the paused queues that `_oldest` does not mention."""
+    """Yield a problem for the paused queues that neither `_no_worker` nor `_oldest` mentions."""
     if not limits.queue_paused:
         return
-    found = [
-        one for one in facts.queues if one.paused and not (limits.oldest is not None and _due_for(one) > limits.oldest)
-    ]
+
+    def is_mentioned(one: Statistics) -> bool:
+        is_late = limits.oldest is not None and _due_for(one) > limits.oldest
+        return is_late or bool(limits.no_worker and one.ready and not one.live_workers)
+
+    found = [one for one in facts.queues if one.paused and not is_mentioned(one)]
     if not (found := _heaviest(found)):
         return
     if len(found) == 1:
@@ -272,8 +282,9 @@ def _paused_for(facts: Facts, one: Statistics) -> str:
     return f"{span}: {settings.pause_reason}" if settings.pause_reason else span
 
 
-def _resumes(found: Sequence[Statistics]) -> tuple[Cure, ...]:
-    if len(found) == 1:
+def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
+    """Return the cures for these paused queues. `of` is the number of queues that the sentence is about."""
+    if len(found) == of == 1:
         return (Cure("resume it", ("queue", "resume", found[0].queue)),)
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:_NAMED])
 

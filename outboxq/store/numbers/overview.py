@@ -224,10 +224,10 @@ def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
 
 
 def _groups(target: Target, facts: Facts, limits: HealthLimits) -> list[DeadLetterGroup]:
-    """Return the largest groups of the recent dead letters: of one queue if only one is asked for, otherwise of all."""
-    only = next(iter(facts.wanted)) if facts.wanted is not None and len(facts.wanted) == 1 else None
+    """Return the largest groups of the recent dead letters in the queues that are asked for."""
+    queues = [None] if facts.wanted is None else sorted(filter(facts.is_wanted, failed_lately(facts, limits)))
     since = facts.now - limits.failed_within
-    return dead_letters.groups_in(target, limit=_GROUPS, most=_GROUPED, queue=only, since=since).groups
+    return dead_letters.newest_groups(target, queues, limit=_GROUPS, most=_GROUPED, since=since)
 
 
 def _total(queues: Iterable[Statistics], state: str) -> Count:

@@ -26,6 +26,7 @@ from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
 from ..tasks import tasks
 from ..tasks.event_log import Count, counted_to
+from ..tasks.operations import OnChange
 from ..transactions import Transactions
 from . import samples
 
@@ -75,21 +76,30 @@ class Queues:
     def __init__(self, store: Transactions) -> None:
         self._store = store
 
-    def pause(self, queue: str, *, reason: str = "", create: bool = False, using: object = None) -> QueueSettings:
+    def pause(
+        self,
+        queue: str,
+        *,
+        reason: str = "",
+        create: bool = False,
+        on_change: OnChange | None = None,
+        using: object = None,
+    ) -> QueueSettings:
         """Pause a queue: after the commit, its tasks are not claimed. Running tasks continue, and tasks can be
         enqueued.
 
         Pausing a paused queue keeps its `paused_at` and its reason. Returns the settings of the queue, like the next three methods.
+        These methods call `on_change` in the transaction if a setting changes.
         They raise QueueNotFound for a name that may be mistyped, because it is not used by any task, setting,
         subscription, schedule, live worker or declared task. With `create`, such a queue is set up before its first
         task.
         """
         why = sanitize(reason) or None
-        return self._say(queue, using, create=create, paused=True, pause_reason=why)
+        return self._say(queue, using, on_change, create=create, paused=True, pause_reason=why)
 
-    def resume(self, queue: str, *, using: object = None) -> QueueSettings:
+    def resume(self, queue: str, *, on_change: OnChange | None = None, using: object = None) -> QueueSettings:
         """End the pause, and wake sleeping workers."""
-        return self._say(queue, using, create=None, paused=False)
+        return self._say(queue, using, on_change, create=None, paused=False)
 
     def limit(
         self,
@@ -100,6 +110,7 @@ class Queues:
         concurrency_per_key: int | EllipsisType | None = ...,
         rate_per_key: tuple[int, timedelta | float] | EllipsisType | None = ...,
         create: bool = False,
+        on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
         """Limit how many tasks in a queue run at once, or how many start per period: `rate=(100,
@@ -119,16 +130,24 @@ class Queues:
             raise InvalidArgument(
                 "limit() takes at least one of concurrency, rate, concurrency_per_key and rate_per_key; None removes a limit"
             )
-        return self._say(queue, using, create=create, **settings)
+        return self._say(queue, using, on_change, create=create, **settings)
 
-    def order(self, queue: str, *, fair: bool, create: bool = False, using: object = None) -> QueueSettings:
+    def order(
+        self,
+        queue: str,
+        *,
+        fair: bool,
+        create: bool = False,
+        on_change: OnChange | None = None,
+        using: object = None,
+    ) -> QueueSettings:
         """Let keys take turns (the default), or take the key whose task has been due the longest next.
 
         `create` works as in `pause`. Raises QueueNotFound.
         """
         if type(fair) is not bool:
             raise InvalidArgument(f"fair must be True or False, not {fair!r}")
-        return self._say(queue, using, create=create, fair=fair)
+        return self._say(queue, using, on_change, create=create, fair=fair)
 
     def forget(self, queue: str, *, using: object = None) -> QueueSettings:
         """Delete and return the settings of a queue without tasks, for example after a mistyped name.
@@ -211,7 +230,9 @@ class Queues:
         read = partial(read_held_keys, queue=queue, limit=positive(limit))
         return self._store.run(read, using=using, begin=Begin.READ)
 
-    def _say(self, queue: str, using: object, *, create: bool | None, **settings: Any) -> QueueSettings:
+    def _say(
+        self, queue: str, using: object, on_change: OnChange | None, *, create: bool | None, **settings: Any
+    ) -> QueueSettings:
         """Change settings. `create` None means that the change cannot create a queue."""
         if not queue:
             raise InvalidArgument("the name of a queue must not be empty")
@@ -221,22 +242,28 @@ class Queues:
             if not create:
                 self._ensure_known(target, queue, may_create=create is False)
             with target.atomic():
-                row = self._change(target, queue, settings)
+                row, differs = self._change(target, queue, settings)
                 target.run(forget, {"queue": queue})
+                if differs and on_change is not None:
+                    on_change(target, 1)
             if settings.get("paused") is not True:
                 self._store.wake(target, [queue])
             return settings_of(row)
 
         return self._store.run(work, using=using)
 
-    def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
-        """Change the settings, and return the row. If the rate per key changes, all buckets are full again."""
-        # The row is locked before its rate is compared, so that no claim uses a start of the old rate in the meantime.
-        old = self._write(target, queue, {}) if "rate_per_key" in settings else None
+    def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
+        """Change the settings; returns the row, and whether a setting differs from before. If the rate per key changes,
+        all buckets are full again.
+        """
+        # The row is locked before it is compared, so that no other change comes between, and no claim uses a start of
+        # the old rate in the meantime.
+        old = self._write(target, queue, {})
         row = self._write(target, queue, settings)
-        if old is not None and any(old[name] != row[name] for name in ("key_rate_limit", "key_rate_seconds")):
+        different = {name for name in row if name != "updated_at" and old[name] != row[name]}
+        if different & {"key_rate_limit", "key_rate_seconds"}:
             target.run(forget_key_rates, {"queue": queue})
-        return row
+        return row, bool(different)
 
     def _write(self, target: Target, queue: str, settings: dict[str, Any]) -> Row:
         values = {

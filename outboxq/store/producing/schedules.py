@@ -23,6 +23,7 @@ from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
 from ..task_rows import row
 from ..tasks import tasks
+from ..tasks.operations import OnChange
 from ..transactions import Transactions
 from . import enqueue, planting, schedules_sql
 
@@ -118,27 +119,34 @@ class Schedules:
         """Return all schedules, sorted by name."""
         return self._run(lambda target: _schedules(target, schedules_sql.schedules), using, Begin.READ)
 
-    def pause(self, name: str, *, reason: str = "", using: object = None) -> Schedule:
+    def pause(
+        self, name: str, *, reason: str = "", on_change: OnChange | None = None, using: object = None
+    ) -> Schedule:
         """Pause a schedule: plant no more ticks, and cancel planted ticks that are not due yet. Returns the schedule.
 
-        Pausing a paused schedule keeps the original time and reason. Raises ScheduleNotFound.
+        Pausing a paused schedule keeps the original time and reason. `on_change` is called in the transaction if the
+        schedule was not paused. Raises ScheduleNotFound.
         """
         storable(reason, "reason")
 
         def work(target: Target) -> Schedule:
             schedule = _found(self._lock(target, [name]), name)
-            return schedule if schedule.paused_at else self._pause(target, schedule, self._now(target), reason)
+            if schedule.paused_at is not None:
+                return schedule
+            return self._changed(target, self._pause(target, schedule, self._now(target), reason), on_change)
 
         return self._run(work, using)
 
-    def resume(self, name: str, *, using: object = None) -> Schedule:
+    def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
         """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed since
-        then. Raises ScheduleNotFound.
+        then. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
         """
 
         def work(target: Target) -> Schedule:
             schedule = _found(self._lock(target, [name]), name)
-            return schedule if schedule.paused_at is None else self._resume(target, schedule, self._now(target))
+            if schedule.paused_at is None:
+                return schedule
+            return self._changed(target, self._resume(target, schedule, self._now(target)), on_change)
 
         return self._run(work, using)
 
@@ -343,6 +351,12 @@ class Schedules:
         changed = replace(changed, updated_at=now)
         target.run(schedules_sql.change, self._store.values(target), planting.rows_of([changed]))
         return changed if changed.paused_at else self._plant_now(target, changed, now)
+
+    @staticmethod
+    def _changed(target: Target, schedule: Schedule, on_change: OnChange | None) -> Schedule:
+        if on_change is not None:
+            on_change(target, 1)
+        return schedule
 
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
         with target.atomic():

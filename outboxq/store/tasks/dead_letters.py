@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
@@ -27,9 +28,10 @@ from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .cancelling import Part
+from .chains import futile_redrives
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import OnChange, change_all, futile_redrives
+from .operations import OnChange, change_all
 
 log = logging.getLogger("outboxq.store")
 
@@ -383,6 +385,18 @@ def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]
     found = [one for one in grouped(rows[:most]) if group in {None, one.id}]
     is_complete = len(rows) <= most and len(found) <= limit
     return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), most), is_complete=is_complete)
+
+
+def newest_groups(
+    target: Target, queues: Iterable[str | None], *, limit: int, most: int, since: datetime
+) -> list[DeadLetterGroup]:
+    """Return up to `limit` groups of the newest `most` dead letters of these queues since a time, the largest group
+    first. The queue None stands for all queues.
+    """
+    newest = _from_the_newest(most)
+    found = (target.run(newest_with_errors, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
+    rows = sorted(chain.from_iterable(found), key=lambda row: (row["failed_at"], row["id"]), reverse=True)
+    return grouped(rows[:most])[:limit]
 
 
 def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:

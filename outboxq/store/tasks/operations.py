@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack
@@ -14,11 +14,10 @@ import sqlalchemy as sa
 from ...database.column_types import BigId, Instant
 from ...database.dialects import Row
 from ...database.grammar import Columns, Grammar, Relations, SqlStatus, Statement, Transition, joined, sql_literal
-from ...database.tables import task_batches, task_executions, task_leases, task_outbox
+from ...database.tables import task_executions, task_leases, task_outbox
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition
 from ...model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, TaskStatus
-from ...model.batches import BatchKind, link_of
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from .. import task_rows
@@ -26,6 +25,7 @@ from ..arguments import AnyId, aware, identifier
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import tasks
+from .chains import futile_redrives
 from .idempotency import regain_keys
 from .tasks import data_of, get, no_task
 
@@ -89,15 +89,22 @@ def reschedule(
 
 
 def cancel(
-    store: Transactions, task_id: AnyId, *, reason: str = "", force: bool = False, using: object = None
+    store: Transactions,
+    task_id: AnyId,
+    *,
+    reason: str = "",
+    force: bool = False,
+    on_change: OnChange | None = None,
+    using: object = None,
 ) -> TaskStatus:
     """Cancel the task; returns its new status.
 
     A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
     heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
-    worker is fenced. Raises TaskNotFound; InvalidTransition for a task that has ended.
+    worker is fenced. `on_change` is called in the transaction, unless the task was asked to stop before. Raises
+    TaskNotFound; InvalidTransition for a task that has ended.
     """
-    return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force)
+    return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
 
 
 def redrive(
@@ -143,7 +150,7 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
 
 
 OnChange = Callable[[Target, int], object]
-"""Called in each transaction of a bulk change with the number of tasks that it changes."""
+"""Called in each transaction that changes something, with the number of tasks, queues or schedules that it changes."""
 
 
 class Change(TypedDict, total=False):
@@ -155,10 +162,15 @@ class Change(TypedDict, total=False):
     ask: bool
     """If True, a running task is asked to stop, and stays Running."""
     take_key_back: bool
+    on_change: OnChange | None
 
 
 def _move(
-    store: Transactions, task_id: AnyId, event_type: EventType, using: object, **change: Unpack[Change]
+    store: Transactions,
+    task_id: AnyId,
+    event_type: EventType,
+    using: object,
+    **change: Unpack[Change],
 ) -> TaskStatus:
     task_id, request = identifier(task_id), str(uuid7())
     work = moving(store, task_id, event_type, request, **change)
@@ -166,10 +178,14 @@ def _move(
 
 
 def moving(
-    store: Transactions, task_id: UUID, event_type: EventType, request: str, **change: Unpack[Change]
+    store: Transactions,
+    task_id: UUID,
+    event_type: EventType,
+    request: str,
+    **change: Unpack[Change],
 ) -> Callable[[Target], TaskStatus]:
     """Return a function that changes a task inside a transaction, and returns its status. `request` marks the event."""
-    ask, reason = change.get("ask", False), change.get("reason")
+    ask, reason, tell = change.get("ask", False), change.get("reason"), change.get("on_change") or (lambda *_: None)
     status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
     data = event_data({"reason": reason} if reason else {})
@@ -187,6 +203,8 @@ def moving(
                     # Other statuses do not need this check.
                     _ensure_may_run_again(store, target, task_id, take_key_back=change.get("take_key_back", False))
                 moved = target.run(manual_change, {**values, "from_failed": from_failed}, [row])
+                if moved:
+                    tell(target, 1)
             if moved:
                 store.wake(target, freed(moved))
                 return TaskStatus(moved[0]["status"])
@@ -197,6 +215,7 @@ def moving(
                     return status
                 with target.atomic():
                     if target.run(request_cancel, values, [(task_id, row[-1])]):
+                        tell(target, 1)
                         return status
                 continue  # meanwhile, it ended, was given back, or was asked to stop by another session
             if status not in allowed:
@@ -215,24 +234,6 @@ def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *,
         raise refusal
     for taken in regain_keys(store, target, {task_id}, force=take_key_back).values():
         raise taken
-
-
-def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
-    """Return an error for each of these tasks for which the previous task in the chain was deleted. The database is not
-    queried if none of the tasks is part of a chain.
-    """
-    links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
-    if not links:
-        return {}
-    rows = [(task_id, link.batch_id, link.before) for task_id, link in links.items()]
-    found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
-    return {
-        row["id"]: InvalidTransition(
-            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted with its "
-            "result; discard this task, and enqueue the rest of the chain again"
-        )
-        for row in found
-    }
 
 
 def _check_moment(moment: datetime, name: str) -> None:
@@ -572,29 +573,3 @@ def _is_retry(given: Any) -> sa.ColumnElement[bool]:
 
 def _due(g: Grammar, given: Any) -> sa.ColumnElement[Any]:
     return sa.func.coalesce(given.available_at, g.now)
-
-
-LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
-
-
-def links_without_previous(g: Grammar) -> sa.Select[Any]:
-    """Select the dead letters among these tasks for which the previous task in the chain was deleted, with the ids of
-    both.
-    """
-    link, before = g.rows("links", LINKS), task_executions.alias("before")
-    # This is not a join, because a join might read all tasks.
-    known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
-    rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
-        task_executions, _execution.id == link.c.id
-    )
-    return (
-        sa.select(link.c.id, link.c.before)
-        .select_from(rows)
-        .where(
-            g.among(task_batches.c.id, link.c.batch_id),
-            task_batches.c.kind == sql_literal(BatchKind.CHAIN),
-            g.among(_execution.id, link.c.id),
-            _execution.status == sql_literal(TaskStatus.FAILED),
-            known.is_(None),
-        )
-    )

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from werkzeug.exceptions import Forbidden
+
 from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
 from ...model.actions import Interface, Operator
 from ...model.wording import sentence
-from ...operating.verbs import REASON, Field, Noun, State, Target, Verb, verb_of, verbs_of
+from ...operating.fields import REASON, Field
+from ...operating.verbs import Noun, State, Target, Verb, verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
@@ -48,8 +51,30 @@ def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
 
 def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
     """Return the verbs that a page offers to this viewer, by key."""
-    found = [verb for verb in verbs_of(noun) if request.viewer.may_act and verb.offered(state)]
+    queue = _queue_of(request, noun, target) if request.viewer.may_act else None
+    found = [one for one in verbs_of(noun) if request.viewer.may(one.recorded_as, queue) and one.offered(state)]
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
+
+
+def may(request: PageRequest, verb: Verb, target: Target) -> bool:
+    """Return whether the viewer may carry out the verb on this target. Raises TaskNotFound or ScheduleNotFound."""
+    return request.viewer.may(verb.recorded_as, _queue_of(request, verb.noun, target))
+
+
+def _queue_of(request: PageRequest, noun: Noun, target: Target) -> str | None:
+    """Return the queue of a target. None for a batch, whose tasks may have any queue, and if no permission depends on
+    the queue.
+    """
+    if not any(one.queues is not None for one in request.viewer.permissions or ()):
+        return None
+    match noun:
+        case Noun.TASK:
+            return request.store.get(target).queue
+        case Noun.SCHEDULE:
+            return request.store.schedules.get(str(target)).queue
+        case Noun.QUEUE:
+            return str(target)
+    return None
 
 
 def act(verb: Verb, request: PageRequest) -> Redirect:
@@ -60,11 +85,15 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     target: Target = request.path[key] if key in request.path else request.query.get(key, "")
     is_warning = True
     try:
+        if not may(request, verb, target):
+            raise Forbidden(f"You may not {verb.recorded_as} here: {verb.noun.of(target)} was not changed.")
         values = verb.of_form(request.form)
         if "reason" in values:
             values["reason"] = values["reason"][:_LONGEST_REASON]
         outcome = verb.do(request.store, target, operator=operator_of(request), **values)
-        notice, is_warning = sentence(outcome.sentence), False
+        notice, is_warning = sentence(outcome.sentence), not outcome.changes
+        if not outcome.changes:
+            notice = f"Nothing was changed: {outcome.sentence}"
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
@@ -76,7 +105,8 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     url = _page_of(request, verb.noun, target)
     opposite = next((one for one in verbs_of(verb.noun) if one.name == verb.undo), None)
     is_gone = url == request.url(_LISTS[verb.noun])
-    undo = "" if is_warning or is_gone or opposite is None else url_of(request, opposite, target)
+    can_undo = not (is_warning or is_gone) and opposite is not None and may(request, opposite, target)
+    undo = url_of(request, opposite, target) if can_undo and opposite is not None else ""
     return Redirect(url=url, notice=f"{notice}.", is_warning=is_warning, undo=undo)
 
 
@@ -130,10 +160,12 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
         verb, href = verb_of(cure.command), _page_of_command(request, *cure.command)
         action: str | None = None
         is_final = verb is not None and verb.is_final
-        may = request.viewer.may_act and (with_final or not (is_final or (verb is not None and verb.noun is Noun.TASK)))
+        is_safe = with_final or not (is_final or (verb is not None and verb.noun is Noun.TASK))
         # A batch has its own page for its verbs, so there is no button.
-        if may and verb is not None and verb.noun is not Noun.BATCH and len(cure.command) > 2:
-            action = url_of(request, verb, UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2])
+        if request.viewer.may_act and is_safe and verb and verb.noun is not Noun.BATCH and len(cure.command) > 2:
+            target: Target = UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2]
+            with suppress(TaskNotFound, ScheduleNotFound):
+                action = url_of(request, verb, target) if may(request, verb, target) else None
         offer = Offer(
             purpose=cure.purpose,
             command=request.typed(*cure.command),

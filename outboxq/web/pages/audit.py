@@ -8,12 +8,11 @@ from uuid import UUID
 from ...errors import InvalidArgument
 from ...model.actions import OperatorAction
 from ...model.display import as_json
-from ...operating.verbs import VERBS, Noun
+from ...operating.verbs import RECORDED, Noun, noun_of
 from ..request import PageRequest, View
 
 _ROWS: Final = 50
 _FILTERS: Final = ("action", "operator", "target")
-_NOUNS: Final = {" ".join(verb.words): verb.noun for verb in VERBS}
 
 
 def page(request: PageRequest) -> View:
@@ -28,7 +27,7 @@ def page(request: PageRequest) -> View:
     shown = found[:_ROWS]
     values = {
         "actions": [(one, address_of(request, one), details_of(one)) for one in shown],
-        "names": sorted(_NOUNS),
+        "names": RECORDED,
         "filters": dict.fromkeys(_FILTERS, "") | given,
         "given": given,
         "now": request.store.now(),
@@ -39,7 +38,7 @@ def page(request: PageRequest) -> View:
 
 def address_of(request: PageRequest, action: OperatorAction) -> str | None:
     """Return the URL of the page about the target. A bulk change that a task makes has the id of that task."""
-    noun, target = _NOUNS.get(action.action), action.target
+    noun, target = noun_of(action.action), action.target
     if target is None:
         return None
     match noun:

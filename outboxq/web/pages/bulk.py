@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from werkzeug.exceptions import Forbidden
+
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskStatus
@@ -66,6 +68,7 @@ def page(request: PageRequest) -> View:
         "count": count,
         "is_small": is_small,
         "is_final": wanted.action is not BulkAction.REDRIVE,
+        "may": _may(request, wanted),
         "worker": None if is_small or _has_worker(request) else request.typed("worker", "-q", BULK_QUEUE),
         "back": _list_of(request, wanted, filters),
     }
@@ -89,6 +92,8 @@ def start(request: PageRequest) -> Redirect | View:
             raise InvalidArgument("tick the box to confirm")
     except InvalidArgument as error:
         return _refused(error)
+    if not _may(request, wanted):
+        raise Forbidden(f"You may not {_VERBS[wanted.action].recorded_as} here. Nothing was changed.")
     store, operator, reason = request.store, operator_of(request), reason_of(request)
     details = {**wanted.filters, **({} if wanted.limit is None else {"limit": wanted.limit})}
     action = _VERBS[wanted.action].action(operator, details=details, reason=reason)
@@ -106,6 +111,10 @@ def start(request: PageRequest) -> Redirect | View:
     notice = _outcome(wanted.action, changed, asked=asked, left=to_change - changed)
     filters = _without_limit(given)
     return Redirect(url=_list_of(request, wanted, filters), notice=notice, is_warning=changed < asked or not changed)
+
+
+def _may(request: PageRequest, wanted: Selection) -> bool:
+    return request.viewer.may(_VERBS[wanted.action].recorded_as, wanted.queue)
 
 
 def _without_limit(given: dict[str, str]) -> dict[str, str]:

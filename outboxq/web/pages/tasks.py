@@ -12,6 +12,7 @@ from ...model import TaskExecution
 from ...model.wording import sentence
 from ...operating.reading import read_since
 from ...operating.states import read_state, state_of
+from ...operating.verbs import CANCEL
 from ...store import Reason, TaskPage
 from ...store.explain.explain import Outlook
 from ..rendering import number
@@ -60,7 +61,8 @@ def page(request: PageRequest) -> View:
         for name in _TABS
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any.
-    may_cancel = request.viewer.may_act and not (filters["worker"] or filters["batch"])
+    may_cancel = request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
+    may_cancel = may_cancel and not (filters["worker"] or filters["batch"])
     may_cancel = (
         may_cancel
         and bool(given)

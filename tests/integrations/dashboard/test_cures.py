@@ -12,6 +12,7 @@ from outboxq import Outbox, RetryPolicy
 from outboxq.database.tables import task_leases
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
+from outboxq.operating.verbs import RECORDED
 from outboxq.web import application
 from tests.integrations.dashboard.visiting import Visitor
 
@@ -93,6 +94,21 @@ def test_a_pause_and_a_resume_are_undone_by_the_button_of_their_notice(stage):
     stage.visitor.press("Undo")
     assert stage.store.queues.settings() == []
     assert "Undo" not in stage.visitor.go("/queues").page.buttons()
+
+
+def test_what_a_colleague_has_done_before_is_not_claimed_and_not_undone(stage):
+    stage.add(queue="mail")
+    page = stage.visitor.go("/queue?name=mail")
+    stage.store.queues.pause("mail", reason="provider down (by ann in the dashboard)")
+    page.press("Pause")
+    expected = "Nothing was changed: the queue 'mail' was already paused: provider down (by ann in the dashboard)."
+    assert expected in stage.visitor.text
+    assert "Undo" not in stage.visitor.page.buttons()
+
+
+def test_each_action_can_be_chosen_on_the_page_of_actions(stage):
+    words = stage.visitor.go("/actions").page.words
+    assert set(RECORDED) <= set(words)
 
 
 def test_a_key_that_a_dead_letter_holds_is_freed(stage):

@@ -189,7 +189,7 @@ def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker
     assert "is paused" in reader.press("/queue/pause")
     (settings,) = database.store.queues.settings()
     assert settings.paused_at is not None
-    assert "has been paused for" in onlooker.words("/queue", name="mail")
+    assert "has also been paused for" in onlooker.words("/queue", name="mail")
     assert "outboxq queue resume mail" in onlooker.words("/queue", name="mail")
     assert onlooker.forms() == {}
     assert "paused" in reader.words("/queues")

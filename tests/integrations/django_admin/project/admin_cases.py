@@ -20,13 +20,14 @@ from django.utils import timezone
 
 from outboxq.contrib.django import admin as ours
 from outboxq.contrib.django import outboxes
-from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time, permission_of
-from outboxq.contrib.django.dashboard import dashboard_urls
+from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time
+from outboxq.contrib.django.dashboard import dashboard_urls, permission_of
 from outboxq.contrib.django.models import TaskExecution
 from outboxq.errors import ScheduleNotFound
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
+from outboxq.operating.verbs import VERBS
 from tests.reuse import every_check_holds
 
 LIST = "/admin/outboxq/taskexecution/"
@@ -579,6 +580,13 @@ class Schedules(Case):
         assert self.get().paused_at is None
         assert [entry.object_repr for entry in LogEntry.objects.all()] == ["nightly", "nightly"]
 
+    def test_a_schedule_that_is_paused_already_is_not_paused_again(self):
+        self.put()
+        self.store.schedules.pause("nightly", reason="moving (by ben)", using="default")
+        assert self.take("pause", "nightly") == ["The schedule 'nightly' was already paused: moving (by ben)."]
+        assert not LogEntry.objects.exists()
+        assert self.store.actions.list(using="default") == []
+
     def test_a_triggered_schedule_enqueues_a_task_each_time(self):
         self.put()
         self.put("weekly")
@@ -614,6 +622,11 @@ class Schedules(Case):
         assert self.get().paused_at is not None
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
+
+    def test_each_verb_needs_a_permission_that_exists(self):
+        for verb in VERBS:
+            codename = permission_of(verb).removeprefix("outboxq.")
+            assert Permission.objects.filter(codename=codename).count() == 1, codename
 
     def test_a_user_who_may_view_schedules_changes_none(self):
         self.put()

@@ -1,0 +1,60 @@
+"""Find the dead letters of chains that must not run again, because the result that they need was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from ...database.grammar import Columns, Grammar, sql_literal
+from ...database.tables import task_batches, task_executions
+from ...database.target import Target
+from ...errors import InvalidTransition
+from ...model import TaskStatus
+from ...model.batches import BatchKind, link_of
+
+
+def futile_redrives(target: Target, task_ids: Collection[UUID]) -> Mapping[UUID, InvalidTransition]:
+    """Return an error for each of these tasks for which the previous task in the chain was deleted. The database is not
+    queried if none of the tasks is part of a chain.
+    """
+    links = {task_id: link for task_id in task_ids if (link := link_of(task_id)) is not None and link.number}
+    if not links:
+        return {}
+    rows = [(task_id, link.batch_id, link.before) for task_id, link in links.items()]
+    found = target.run(links_without_previous, target.dialect.pack("links", LINKS, rows))
+    return {
+        row["id"]: InvalidTransition(
+            f"task {row['id']} cannot be redriven: the task before it in its chain, {row['before']}, was deleted with its "
+            "result; discard this task, and enqueue the rest of the chain again"
+        )
+        for row in found
+    }
+
+
+LINKS: Columns = {"id": sa.Uuid(), "batch_id": sa.Uuid(), "before": sa.Uuid()}
+
+
+def links_without_previous(g: Grammar) -> sa.Select[Any]:
+    """Select the dead letters among these tasks for which the previous task in the chain was deleted, with the ids of
+    both.
+    """
+    link, before = g.rows("links", LINKS), task_executions.alias("before")
+    # This is not a join, because a join might read all tasks.
+    known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
+    rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
+        task_executions, task_executions.c.id == link.c.id
+    )
+    return (
+        sa.select(link.c.id, link.c.before)
+        .select_from(rows)
+        .where(
+            g.among(task_batches.c.id, link.c.batch_id),
+            task_batches.c.kind == sql_literal(BatchKind.CHAIN),
+            g.among(task_executions.c.id, link.c.id),
+            task_executions.c.status == sql_literal(TaskStatus.FAILED),
+            known.is_(None),
+        )
+    )
