@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import sys
 
 import pytest
 
 from outboxq import Outbox, UnknownTask
+from tests import forked
 from tests.docs import error_messages
 from tests.docs.error_messages import NAMES, PAGE, VALUE, messages, quoted, raised
 from tests.docs.tables import between
+from tests.terminal import shown
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -49,3 +53,15 @@ def test_a_message_that_is_raised_is_on_the_page():
         Outbox("sqlite:///shop.db").tasks.get("nobody")
     patterns = [re.escape(message).replace(VALUE, ".+") for message in messages()["UnknownTask"]]
     assert any(re.fullmatch(pattern, str(raising.value)) for pattern in patterns)
+
+
+@pytest.mark.in_turn
+def test_a_terminal_is_told_the_id_of_an_error_and_a_script_is_not(database):
+    command = [sys.executable, "-m", "outboxq", "schedule", "show", "nightly", "--url", database.url]
+    code, seen = shown(command, env={**os.environ, "TERM": "dumb"}, columns=400)
+    assert code == 3
+    assert re.search(
+        r"^outboxq: there is no schedule .*\n  causes and cures: ScheduleNotFound in .*$", seen, re.MULTILINE
+    )
+    piped = forked.run(command, env={**os.environ}, capture_output=True, text=True)
+    assert piped.stderr.count("\n") == 1
