@@ -48,9 +48,10 @@ NAVIGATION: tuple[Section, ...] = (
     (
         "Operate",
         (
-            "docs/worker.md",
-            "docs/deploying.md",
-            "docs/operations.md",
+            "docs/operate/run-a-worker.md",
+            "docs/operate/stop-and-deploy.md",
+            "docs/operate",
+            "docs/troubleshooting",
             "docs/dashboard.md",
             "docs/django-admin.md",
             "docs/inspecting.md",

@@ -72,9 +72,9 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         yield
     except errors.SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
-        fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA)
+        fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
     except errors.OutboxqError as error:
-        fail(str(error), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1))
+        fail(str(error), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1), error)
     except DBAPIError as error:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)
@@ -124,9 +124,15 @@ def _upgrade_of_the_group() -> str | None:
     return None
 
 
-def fail(sentence: str, code: int) -> NoReturn:
-    """Print the sentence on stderr, and exit with the code."""
+def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
+    """Print the sentence on stderr, and exit with the code. On a terminal, a second line names the class of the error,
+    which is its id on the page "Troubleshooting by error"; elsewhere, scripts read a single line.
+    """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
+    if error is not None and sys.stderr.isatty():
+        click.echo(
+            f"  causes and cures: {type(error).__name__} in the documentation, under Troubleshooting by error", err=True
+        )
     sys.exit(code)
 
 

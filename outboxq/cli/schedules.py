@@ -40,7 +40,7 @@ from .parameters import QUEUE, SCHEDULE, SPAN, TASK_NAME, Read, choice_option, j
 if TYPE_CHECKING:
     from ..store import Store
 
-_HEAD = ("schedule", "task", "when", "next tick", "paused since", "rule", "time zone")
+_HEAD = ("schedule", "task", "when", "next tick", "paused since", "paused because", "rule", "time zone")
 _FARTHEST = timedelta(days=1)
 _MOST = 1000
 
@@ -326,8 +326,11 @@ def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool =
 
 def _print(schedules: Iterable[Schedule], following: Mapping[str, Sequence[datetime]], records: object) -> None:
     ticks = {name: next(iter(moments), None) for name, moments in following.items()}
-    rows = [(s.name, s.task_name, sentence_of(s), ticks[s.name], s.paused_at, s.rule, s.tz) for s in schedules]
-    show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused since", "task"))
+    rows = [
+        (s.name, s.task_name, sentence_of(s), ticks[s.name], s.paused_at, s.pause_reason, s.rule, s.tz)
+        for s in schedules
+    ]
+    show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused because", "paused since", "task"))
 
 
 def _print_moments(ticks: Iterable[datetime], tz: str) -> None:

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 
-HEAD = ["schedule", "task", "when", "next tick", "paused since", "rule", "time zone"]
+HEAD = ["schedule", "task", "when", "next tick", "paused since", "paused because", "rule", "time zone"]
 APPLICATION = """
 from outboxq import Outbox
 
@@ -95,7 +95,7 @@ def test_a_schedule_is_added_listed_and_changed(database):
     head, row = cells(add(database, "--tz", "Europe/Berlin", "--args", '{"days": 7}', "--grace", "1h"))
     assert head == HEAD
     assert row[:3] == ["nightly", "shop.report", "At 02:30 every day (Europe/Berlin)"]
-    assert row[4:] == ["", "30 2 * * *", "Europe/Berlin"]
+    assert row[4:] == ["", "", "30 2 * * *", "Europe/Berlin"]
     tick = datetime.fromisoformat(row[3])
     assert timedelta(0) < tick - datetime.now(UTC) <= timedelta(days=1, hours=1)
     assert cells(outboxq(database, "list")) == [head, row]
@@ -227,6 +227,8 @@ def test_show_says_why_it_is_paused_and_no_next_tick(database, monkeypatch):
     assert (row[3], row[4] > "2026") == ("", True)
     text = outboxq(database, "show", "nightly").stdout
     assert "paused because\tstock-taking (by ann on the command line)\n" in text
+    [_, line] = cells(outboxq(database, "list"))
+    assert line[HEAD.index("paused because")] == "stock-taking (by ann on the command line)"
     assert "in UTC" not in text
     (_, row) = cells(outboxq(database, "resume", "nightly"))
     assert (row[3] > "2026", row[4]) == (True, "")

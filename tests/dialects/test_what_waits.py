@@ -1,4 +1,4 @@
-"""What waits for what on PostgreSQL, as docs/operations.md has it: while a caller's transaction is open, who else has to wait."""
+"""What waits for what on PostgreSQL, as docs/explanation/locks.md has it: while a caller's transaction is open, who else has to wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files on the page about deploying: they are read, their commands are those of outboxq, and their times leave room for a stop."""
+"""The files on the pages about deploying: they are read, their commands are those of outboxq, and their times are enough for a stop."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from outboxq.worker.options import WorkerSettings
 from outboxq.worker.worker import Worker
 from tests.waiting import until
 
-DOCS = Path(__file__).parents[2] / "docs"
-TEXT = (DOCS / "deploying.md").read_text()
+FOLDER = Path(__file__).parents[2] / "docs" / "operate"
+PAGES = ("stop-and-deploy", "systemd", "containers", "kubernetes", "threads-and-processes")
+TEXT = "\n".join((FOLDER / f"{page}.md").read_text() for page in PAGES)
 MARGIN = timedelta(seconds=5)
-"""What the page demands beyond the drain timeout."""
+"""What the pages demand beyond the drain timeout."""
 
 
 def blocks(language: str) -> list[str]:

@@ -27,7 +27,9 @@ from tests.waiting import until
 ROOT = Path(__file__).parents[2]
 EMBEDDED = "sqlite:///shop.db"
 README = (ROOT / "README.md").read_text()
-DOCS = "\n".join([README, *(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))])
+MESSAGES = ROOT / "docs" / "troubleshooting" / "errors.md"
+"""A page with messages, which can begin like commands."""
+DOCS = "\n".join([README, *(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")) if path != MESSAGES)])
 
 
 def blocks(language: str) -> list[tuple[int, str]]:

@@ -24,7 +24,7 @@ def test_the_site_is_built_strictly_with_a_text_beside_each_page(tmp_path):
     assert [text for text in texts if not (site / text.with_suffix(".html")).is_file()] == []
     listed = re.findall(r"^- \[.+\]\((.+)\)$", (site / "llms.txt").read_text(), re.MULTILINE)
     assert {Path(text) for text in listed} == texts
-    assert 'href="./worker.md"' in (site / "worker.html").read_text()
+    assert 'href="./leases.md"' in (site / "explanation" / "leases.html").read_text()
     assert "lease" in (site / "search.json").read_text()
 
 
@@ -42,10 +42,10 @@ def test_a_page_that_no_section_covers_is_refused():
 
 def test_links_follow_their_pages_and_code_is_left_alone():
     page = PurePosixPath("docs/README.md")
-    text = "[a](worker.md#leases) [b](../README.md) [c](#here) [d](https://example.org/)\n```\n[e](worker.md)\n```\n"
+    text = "[a](retries.md#the-default) [b](../README.md) [c](#here) [d](https://example.org/)\n```\n[e](retries.md)\n```\n"
     named: list[PurePosixPath] = []
     assert stage.relinked(text, page, named.append) == text.replace("../README.md", "index.md")
-    assert named == [PurePosixPath("docs/worker.md"), PurePosixPath("README.md")]
+    assert named == [PurePosixPath("docs/retries.md"), PurePosixPath("README.md")]
     moved = stage.relinked("[x](../pyproject.toml)", PurePosixPath("docs/README.md"), named.append)
     assert moved == "[x](files/pyproject.toml.txt)"
     with pytest.raises(LookupError, match="is not a file"):

@@ -124,7 +124,12 @@ def test_the_sdist_has_all_that_is_kept_and_nothing_else(tmp_path):
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     files = kept()
-    assert {"LICENSE", "docs/operations.md", "outboxq/web/templates/base.html", "outboxq/web/static/style.css"} <= files
+    assert {
+        "LICENSE",
+        "docs/operate/retention.md",
+        "outboxq/web/templates/base.html",
+        "outboxq/web/static/style.css",
+    } <= files
     assert files - packed == set()
     assert packed - files <= {"PKG-INFO"}
 

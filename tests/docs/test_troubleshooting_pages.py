@@ -1,0 +1,67 @@
+"""docs/troubleshooting: each error of the library has its section, with a cause, a cure, and the messages in the code."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import sys
+
+import pytest
+
+from outboxq import Outbox, UnknownTask
+from tests import forked
+from tests.docs import error_messages
+from tests.docs.error_messages import NAMES, PAGE, VALUE, messages, quoted, raised
+from tests.docs.tables import between
+from tests.terminal import shown
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_messages_of_an_error_are_those_of_the_code(name):
+    assert between(PAGE, name) == error_messages.part(name), "run: python -m tests.docs.error_messages"
+
+
+def test_each_error_has_a_cause_and_a_cure():
+    sections = dict(re.findall(r"^## (\w+)\n\n(.+?)\n\n<!--", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    assert tuple(sections) == NAMES
+    assert [name for name, text in sections.items() if len(text.split()) < 10] == []
+
+
+def test_nearly_every_error_has_a_message():
+    """The base class is not raised, and the sentence of the other one is composed from parts."""
+    assert {name for name in NAMES if name not in messages()} == {"OutboxqError", "TaskCancelled"}
+    assert sum(map(len, messages().values())) > 300
+
+
+def test_a_value_is_left_out_and_a_constant_is_not():
+    source = """
+_CURE = "write more"
+raise UnknownTask(f"task {name!r} is{a}{b} unknown; {_CURE}" + why)
+raise UnknownTask(f"{it}")
+"""
+    assert list(raised(ast.parse(source))) == [("UnknownTask", f"task {VALUE} is{VALUE} unknown; write more{VALUE}")]
+
+
+def test_a_message_that_contains_code_is_quoted_as_a_whole():
+    assert quoted("write this") == "`write this`"
+    assert quoted("run `outboxq status`") == "`` run `outboxq status` ``"
+
+
+def test_a_message_that_is_raised_is_on_the_page():
+    with pytest.raises(UnknownTask) as raising:
+        Outbox("sqlite:///shop.db").tasks.get("nobody")
+    patterns = [re.escape(message).replace(VALUE, ".+") for message in messages()["UnknownTask"]]
+    assert any(re.fullmatch(pattern, str(raising.value)) for pattern in patterns)
+
+
+@pytest.mark.in_turn
+def test_a_terminal_is_told_the_id_of_an_error_and_a_script_is_not(database):
+    command = [sys.executable, "-m", "outboxq", "schedule", "show", "nightly", "--url", database.url]
+    code, seen = shown(command, env={**os.environ, "TERM": "dumb"}, columns=400)
+    assert code == 3
+    assert re.search(
+        r"^outboxq: there is no schedule .*\n  causes and cures: ScheduleNotFound in .*$", seen, re.MULTILINE
+    )
+    piped = forked.run(command, env={**os.environ}, capture_output=True, text=True)
+    assert piped.stderr.count("\n") == 1
