@@ -26,6 +26,7 @@ def lint(session: nox.Session) -> None:
 def types(session: nox.Session) -> None:
     """Run mypy --strict on the package and on its users' code, and pyright on users' code."""
     session.install("-e", ".[types,postgresql,pydantic,django,flask,prometheus,web,reload,opentelemetry,sentry]")
+    session.install("-e", ".[rabbitmq,redis,nats,kafka,aws]")
     session.run("mypy")
     session.run("python", "-m", "pyright", env={"PYRIGHT_PYTHON_IGNORE_WARNINGS": "1"})
 
@@ -144,6 +145,14 @@ def pgbouncer(session: nox.Session) -> None:
     files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
     command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_PGBOUNCER": "required"})
+
+
+@nox.session
+def brokers(session: nox.Session) -> None:
+    """Test the transports on real brokers (on Debian: apt install rabbitmq-server redis-server nats-server)."""
+    session.install("-e", ".[test]")
+    command = ["python", "-m", "pytest", "-n", "0", "-m", "apart", "tests/brokers", *session.posargs]
+    session.run(*command, env={"OUTBOXQ_TEST_BROKERS": "required"})
 
 
 @nox.session

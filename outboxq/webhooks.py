@@ -19,14 +19,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import ConfigurationError, EndpointGone, EndpointRefused, InvalidArgument, WebhookFailed, WebhookInvalid
 from .model import duration
-from .model.cloud_events import CloudEvent
+from .model.cloud_events import Body, CloudEvent
 
 TOLERANCE = timedelta(minutes=5)
 """The longest time between the signature of a webhook and its arrival, in either direction."""
@@ -44,15 +43,6 @@ _GLOBAL_UNICAST = IPv6Network("2000::/3")
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("168.63.129.16/32"))
 """Networks that Python may call global: IETF protocol assignments, and the host's service on Azure."""
 _Address = IPv4Address | IPv6Address
-
-
-class Body(StrEnum):
-    """The content of a webhook's body."""
-
-    CLOUDEVENT = "cloudevent"
-    """The event in the JSON format of CloudEvents 1.0."""
-    PAYLOAD = "payload"
-    """Only the payload. The event's id is in the header `webhook-id`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,6 +26,7 @@ from outboxq.model import Claim, Handle, NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests import chromium, forked, postgres
+from tests.brokers import servers
 from tests.faults.workers import Nursery
 from tests.older import keep_stderr_apart
 from tests.reuse import CheckedFile, Reused
@@ -247,7 +248,10 @@ LONG = (
 
 
 def pytest_report_header() -> str | None:
-    return chromium.LEFT_OUT if chromium.is_missing() else None
+    missing = servers.missing()
+    brokers = servers.LEFT_OUT.format(", ".join(missing), " ".join(missing)) if missing else None
+    lines = [chromium.LEFT_OUT if chromium.is_missing() else None, brokers]
+    return "\n".join(filter(None, lines)) or None
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from uuid import UUID
 
 from ..errors import InvalidArgument
@@ -14,6 +15,15 @@ from .options import is_name
 
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 """The names that CloudEvents allows for attributes."""
+
+
+class Body(StrEnum):
+    """The content of a message that carries an event."""
+
+    CLOUDEVENT = "cloudevent"
+    """The event in the JSON format of CloudEvents 1.0."""
+    PAYLOAD = "payload"
+    """Only the payload. The attributes of the event are in the headers of the message; a webhook has only the id there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

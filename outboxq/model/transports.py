@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from .cloud_events import CloudEvent
 
@@ -43,3 +43,40 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close the connection. The transport may be used again afterwards."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Message:
+    """A message that a broker has delivered."""
+
+    body: bytes = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The headers of the broker. The names of the attributes of CloudEvents begin with ``ce_``."""
+    id: str | None = None
+    """The id that the message keeps when it is delivered again. It is used if the message is not a CloudEvent."""
+    type: str | None = None
+    """The kind of the message, likewise: for example its routing key."""
+    source: str = ""
+    """The place that the message comes from, likewise."""
+    tag: Any = field(default=None, repr=False)
+    """The value with which the connection acknowledges the message."""
+
+
+class SourceConnection(Protocol):
+    """A connection that receives messages. One thread uses it. Any method may raise any exception if it is lost."""
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        """Return up to `limit` messages as soon as there are any, or none at `deadline` (`time.monotonic()`)."""
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        """Tell the broker that the messages are done. They are the oldest of those that `receive` has returned."""
+
+    def close(self) -> None:
+        """Close the connection. The broker then delivers again what was not acknowledged."""
+
+
+class Source(Protocol):
+    """A place in a broker that messages come from, such as a `RabbitMQ` with a queue. Your own class may be one."""
+
+    def connect(self) -> SourceConnection:
+        """Return a new connection. Raises any exception if the broker cannot be reached."""

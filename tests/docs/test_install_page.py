@@ -26,6 +26,11 @@ EXTRAS = {
     "reload": "`outboxq worker --reload`, which restarts when your code changes",
     "opentelemetry": "[traces and metrics in OpenTelemetry](tracing.md#opentelemetry)",
     "web": "[the dashboard](dashboard.md)",
+    "rabbitmq": "[RabbitMQ](how-to/brokers.md#rabbitmq)",
+    "redis": "[Redis Streams](how-to/brokers.md#redis-streams)",
+    "nats": "[NATS JetStream](how-to/brokers.md#nats-jetstream)",
+    "kafka": "[Kafka](how-to/brokers.md#kafka)",
+    "aws": "[Amazon SQS and SNS](how-to/brokers.md#amazon-sqs-and-sns)",
     "sentry": "[traces, errors and monitors in Sentry](tracing.md#sentry)",
 }
 NAMES = {"sqlalchemy": "SQLAlchemy", "alembic": "Alembic", "django": "Django", "flask": "Flask", "rich": "Rich"}

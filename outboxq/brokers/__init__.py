@@ -1,0 +1,36 @@
+"""The transports of real brokers. Each of them needs the package of an extra, such as ``outboxq[rabbitmq]``.
+
+Each class is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .aws import Sns as Sns
+    from .aws import Sqs as Sqs
+    from .kafka import Kafka as Kafka
+    from .nats_jetstream import NatsJetStream as NatsJetStream
+    from .rabbitmq import RabbitMQ as RabbitMQ
+    from .redis_streams import RedisStreams as RedisStreams
+
+_HOMES = {
+    "Kafka": "kafka",
+    "NatsJetStream": "nats_jetstream",
+    "RabbitMQ": "rabbitmq",
+    "RedisStreams": "redis_streams",
+    "Sns": "aws",
+    "Sqs": "aws",
+}
+"""The module that defines each class."""
+
+if not TYPE_CHECKING:  # a type checker would accept any name
+    __all__ = list(_HOMES)
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        return found

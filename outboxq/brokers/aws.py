@@ -1,0 +1,338 @@
+"""Amazon SQS and SNS: publish in batches of ten, and receive from a queue of SQS."""
+
+from __future__ import annotations
+
+import re
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from .letters import (
+    Destination,
+    Letter,
+    check_body,
+    check_client,
+    check_destination,
+    letters_of,
+    reason_of,
+    settled,
+)
+
+_AT_ONCE = 10
+"""The most messages in a batch."""
+_BATCH_BYTES = 256 * 1024
+"""The size of a batch, which every region allows. A larger message is sent alone."""
+_MOST_HEADERS = 10
+_NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
+_TIMEOUT = 10.0
+"""Seconds in which a request must be answered."""
+_LONGEST_POLL = 20.0
+_THREADS = 8
+"""The batches that are sent at the same time."""
+_REFUSALS = frozenset(
+    {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
+    | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
+)
+"""The last parts of the codes of errors that no repetition would avoid."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Service(ABC):
+    """What SQS and SNS have in common."""
+
+    body: Body | str = Body.CLOUDEVENT
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
+    """Arguments of ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. None: boto3 looks for them itself."""
+    _publisher: _Publisher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a configuration that cannot work, and if boto3 is not installed."""
+        check_client("boto3", "aws", type(self).__name__)
+        check_destination(self._to, self._argument, str(self))
+        check_body(self.body, str(self))
+        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        """Send the events in batches, and wait for the answers.
+
+        In a FIFO queue or topic, the events of a partition key are sent one after the other, and their ids are the ids
+        for deduplication. Events without a key are sent in any order.
+        """
+        return self._publisher.publish(events, deadline)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._publisher.close()
+
+    def client(self) -> Any:
+        """Return a new client. It does not repeat a request."""
+        import boto3
+        from botocore.config import Config
+
+        own = Config(connect_timeout=_TIMEOUT, read_timeout=_TIMEOUT * 3, retries={"total_max_attempts": 1})
+        given = dict(self.options)
+        config = own.merge(given.pop("config")) if "config" in given else own
+        return boto3.client(self._name, config=config, **given)
+
+    _name = ""
+    _argument = ""
+
+    @property
+    @abstractmethod
+    def _to(self) -> Destination: ...
+
+    @abstractmethod
+    def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
+        """Send a batch, and return the answer."""
+
+    _body_argument = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sqs(_Service):
+    """A queue of Amazon SQS that relays publish to, or that messages are received from.
+
+    An event is confirmed when SQS has stored it. A FIFO queue drops a repetition within five minutes.
+    """
+
+    queue_url: Destination
+    """The URL of the queue, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
+
+    _name, _argument, _body_argument = "sqs", "queue_url", "MessageBody"
+
+    def __str__(self) -> str:
+        return f"the SQS queue {self.queue_url}" if isinstance(self.queue_url, str) else "the SQS queue of each event"
+
+    @property
+    def _to(self) -> Destination:
+        return self.queue_url
+
+    def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
+        """Send a batch, and return the answer."""
+        return client.send_message_batch(QueueUrl=to, Entries=entries)
+
+    def connect(self) -> SourceConnection:
+        """Return a new connection that receives from the queue."""
+        if not isinstance(self.queue_url, str) or "{topic}" in self.queue_url:
+            raise ConfigurationError(f"{self} cannot be received from; write Sqs(queue_url='URL')")
+        return _Consumer(self.client(), self.queue_url)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sns(_Service):
+    """A topic of Amazon SNS that relays publish to. An event is confirmed when SNS has stored it."""
+
+    topic_arn: Destination
+    """The ARN of the topic, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
+
+    _name, _argument, _body_argument = "sns", "topic_arn", "Message"
+
+    def __str__(self) -> str:
+        return f"the SNS topic {self.topic_arn}" if isinstance(self.topic_arn, str) else "the SNS topic of each event"
+
+    @property
+    def _to(self) -> Destination:
+        return self.topic_arn
+
+    def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
+        """Send a batch, and return the answer."""
+        return client.publish_batch(TopicArn=to, PublishBatchRequestEntries=entries)
+
+
+class _Publisher:
+    """The client of a transport, with threads that send its batches."""
+
+    def __init__(self, place: _Service) -> None:
+        self._place = place
+        self._client: Any = None
+        self._threads: ThreadPoolExecutor | None = None
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        place = self._place
+        outcomes: list[Outcome | None] = [None] * len(events)
+        letters = letters_of(events, place._to, place.body, "ce_", outcomes)  # noqa: SLF001
+        for letter in letters:
+            if reason := _why_not(letter):
+                outcomes[letter.number] = Refused(reason)
+        reason = "the service did not answer in time"
+        try:
+            if any(one is None for one in outcomes) and deadline > time.monotonic():
+                self._send([one for one in letters if outcomes[one.number] is None], outcomes, deadline)
+        except Exception as error:  # noqa: BLE001 - credentials and regions raise errors of many kinds
+            reason = reason_of(error)
+        found = settled(list(outcomes), reason)
+        if any(isinstance(one, Unsure) for one in found):
+            self.close()
+        return found
+
+    def close(self) -> None:
+        threads, self._threads, client, self._client = self._threads, None, self._client, None
+        if threads is not None:
+            threads.shutdown(wait=False, cancel_futures=True)
+        if client is not None:
+            with suppress(Exception):
+                client.close()
+
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
+        if self._client is None:
+            self._client = self._place.client()
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="outboxq-aws")
+        assert self._threads is not None
+        client, unsure = self._client, set[str]()
+        for turn in _turns(letters):
+            ready = [letter for letter in turn if _group(letter) not in unsure]
+            sent = {self._threads.submit(self._send_batch, client, batch): batch for batch in _batches(ready)}
+            done, _ = wait(sent, timeout=max(0.0, deadline - time.monotonic()))
+            for future, batch in sent.items():
+                for letter in batch:
+                    found = future.result().get(letter.number) if future in done else None
+                    outcomes[letter.number] = found
+                    if found is None or isinstance(found, Unsure):
+                        unsure.add(_group(letter))
+        for letter in letters:
+            if outcomes[letter.number] is None and _group(letter) in unsure and deadline > time.monotonic():
+                outcomes[letter.number] = Unsure("an earlier event of its key was not confirmed")
+
+    def _send_batch(self, client: Any, batch: Sequence[Letter]) -> dict[int, Outcome]:
+        """Send the batch, and return the outcomes by the numbers of their letters."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        place = self._place
+        try:
+            answer = place.send(client, batch[0].to, [_entry(one, place._body_argument) for one in batch])  # noqa: SLF001
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            is_final = code.rpartition(".")[2] in _REFUSALS
+            return dict.fromkeys((one.number for one in batch), (Refused if is_final else Unsure)(reason_of(error)))
+        except (BotoCoreError, OSError) as error:
+            return dict.fromkeys((one.number for one in batch), Unsure(reason_of(error)))
+        outcomes: dict[int, Outcome] = {int(one["Id"]): Confirmed() for one in answer.get("Successful", ())}
+        for one in answer.get("Failed", ()):
+            reason = reason_of(f"{one.get('Code')}: {one.get('Message', '')}")
+            outcomes[int(one["Id"])] = Refused(reason) if one.get("SenderFault") else Unsure(reason)
+        return outcomes
+
+
+def _group(letter: Letter) -> str:
+    """Return the group in which order is kept; events without a key have groups of their own."""
+    key = letter.event.partition_key
+    is_ordered = key is not None and letter.to.endswith(".fifo")
+    return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"
+
+
+def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
+    """Divide the letters into turns that have at most one letter of each group.
+
+    A batch may fail in part. A later event of the same group in it would then overtake the one that failed, and the
+    deduplication would keep that order.
+    """
+    turns: list[list[Letter]] = []
+    used: defaultdict[str, int] = defaultdict(int)
+    for letter in letters:
+        number = used[_group(letter)]
+        used[_group(letter)] += 1
+        if number == len(turns):
+            turns.append([])
+        turns[number].append(letter)
+    yield from turns
+
+
+def _batches(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
+    """Divide the letters into batches for one destination, of at most ten letters and 256 KiB."""
+    by_place: defaultdict[str, list[Letter]] = defaultdict(list)
+    for letter in letters:
+        by_place[letter.to].append(letter)
+    for part in by_place.values():
+        batch: list[Letter] = []
+        size = 0
+        for letter in part:
+            own = len(letter.body) + sum(len(name) + len(value.encode()) + 6 for name, value in letter.headers.items())
+            if batch and (len(batch) == _AT_ONCE or size + own > _BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(letter)
+            size += own
+        if batch:
+            yield batch
+
+
+def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
+    event = letter.event
+    entry: dict[str, Any] = {"Id": str(letter.number), body_argument: letter.body.decode()}
+    if letter.headers:
+        entry["MessageAttributes"] = {
+            name: {"DataType": "String", "StringValue": value} for name, value in letter.headers.items() if value
+        }
+    if letter.to.endswith(".fifo"):
+        entry |= {
+            "MessageGroupId": str(event.id if event.partition_key is None else event.partition_key),
+            "MessageDeduplicationId": str(event.id),
+        }
+    return entry
+
+
+def _why_not(letter: Letter) -> str:
+    """Return the reason why the service cannot take the letter, or ""."""
+    headers = [name for name, value in letter.headers.items() if value]
+    if len(headers) > _MOST_HEADERS:
+        return f"it has {len(headers)} headers, and the service accepts {_MOST_HEADERS}"
+    for name in headers:
+        if not _NAME.fullmatch(name):
+            return f"the service does not accept the name of the header {name!r}"
+    return ""
+
+
+class _Consumer:
+    """A connection that receives from a queue of SQS."""
+
+    def __init__(self, client: Any, queue_url: str) -> None:
+        self._client, self._queue_url = client, queue_url
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        found: list[Message] = []
+        while len(found) < limit:
+            seconds = 0 if found else int(max(0.0, min(_LONGEST_POLL, deadline - time.monotonic())))
+            answer = self._client.receive_message(
+                QueueUrl=self._queue_url,
+                MaxNumberOfMessages=min(_AT_ONCE, limit - len(found)),
+                WaitTimeSeconds=seconds,
+                MessageAttributeNames=["All"],
+            )
+            arrived = answer.get("Messages", ())
+            found += map(self._message, arrived)
+            if not arrived and (found or deadline - time.monotonic() < 1):
+                break
+        return found
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        for start in range(0, len(messages), _AT_ONCE):
+            part = messages[start : start + _AT_ONCE]
+            entries = [{"Id": str(number), "ReceiptHandle": one.tag} for number, one in enumerate(part)]
+            answer = self._client.delete_message_batch(QueueUrl=self._queue_url, Entries=entries)
+            if failed := answer.get("Failed"):
+                raise ConnectionError(f"{len(failed)} messages were not deleted: {failed[0].get('Code')}")
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._client.close()
+
+    def _message(self, one: Mapping[str, Any]) -> Message:
+        attributes = one.get("MessageAttributes", {})
+        headers = {name: value["StringValue"] for name, value in attributes.items() if "StringValue" in value}
+        name = self._queue_url.rpartition("/")[2]
+        return Message(
+            body=one["Body"].encode(),
+            headers=headers,
+            id=one["MessageId"],
+            type=name,
+            source=name,
+            tag=one["ReceiptHandle"],
+        )

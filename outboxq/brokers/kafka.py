@@ -1,0 +1,249 @@
+"""Kafka: publish with an idempotent producer, and receive with a consumer group."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from .letters import (
+    Destination,
+    Letter,
+    check_body,
+    check_client,
+    check_destination,
+    letters_of,
+    reason_of,
+    settled,
+)
+
+if TYPE_CHECKING:
+    import confluent_kafka
+
+log = logging.getLogger("outboxq.brokers")
+
+_CLOSE_TIMEOUT = 2.0
+_OWN = frozenset({"bootstrap.servers", "enable.idempotence", "acks", "group.id", "enable.auto.commit"})
+"""Settings of librdkafka that are set here."""
+_REFUSALS = frozenset(
+    {"INVALID_MSG", "INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION"}
+    | {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
+)
+"""The names of the errors that no repetition would avoid."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kafka:
+    """A Kafka cluster: topics that relays publish to, or a topic that a consumer group receives from.
+
+    The key of a message is the partition key of the event. An event is confirmed when all in-sync replicas have it.
+    """
+
+    servers: str
+    """The addresses of brokers: ``host:9092,host:9092``."""
+    topic: Destination = "{topic}"
+    """The topic in Kafka: ``{topic}`` stands for the topic of the event. Or a function of the event."""
+    group: str | None = None
+    """The consumer group to receive with. It begins with the oldest message."""
+    body: Body | str = Body.CLOUDEVENT
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
+    """More settings of librdkafka, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
+    _publisher: _Publisher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a configuration that cannot work, and if confluent-kafka is not installed."""
+        check_client("confluent_kafka", "kafka", "Kafka")
+        if not str(self.servers).strip() or "@" in str(self.servers):
+            raise ConfigurationError("Kafka needs servers such as 'host:9092,host:9092'")
+        check_destination(self.topic, "topic", str(self))
+        check_body(self.body, str(self))
+        if own := sorted(_OWN & set(self.options)):
+            raise ConfigurationError(f"options of {self} cannot set {', '.join(own)}")
+        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def __str__(self) -> str:
+        name = repr(self.topic) if isinstance(self.topic, str) else "of each event"
+        return f"the topic {name} of Kafka at {self.servers}"
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        """Produce the events, and wait for the delivery reports. An event that is too large or has no topic is refused."""
+        return self._publisher.publish(events, deadline)
+
+    def close(self) -> None:
+        """Close the producer."""
+        self._publisher.close()
+
+    def connect(self) -> SourceConnection:
+        """Return a new consumer of the topic."""
+        if self.group is None or not isinstance(self.topic, str) or "{topic}" in self.topic:
+            raise ConfigurationError(f"{self} cannot be received from; write Kafka(…, topic='NAME', group='GROUP')")
+        return _Consumer(self, self.topic, self.group)
+
+    def settings(self, **own: Any) -> dict[str, Any]:
+        """Return the settings of a client."""
+        return {"bootstrap.servers": self.servers, "client.id": "outboxq", "logger": log, **self.options, **own}
+
+
+class _Publisher:
+    """The producer of a transport, which is made when it is needed."""
+
+    def __init__(self, place: Kafka) -> None:
+        self._place = place
+        self._producer: confluent_kafka.Producer | None = None
+        self._fault = ""
+        """The last error of the connections."""
+        self._one_by_one = False
+        """True if a broker has refused a message as too large. It refuses all messages that were sent to it together."""
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        place = self._place
+        outcomes: list[Outcome | None] = [None] * len(events)
+        letters = letters_of(events, place.topic, place.body, "ce_", outcomes)
+        self._fault = ""
+        groups = [[letter] for letter in letters] if self._one_by_one else [letters]
+        self._one_by_one = False
+        for group in groups:
+            if group and deadline > time.monotonic():
+                self._produce(group, outcomes, deadline)
+        found = settled(outcomes, self._fault or "the broker did not answer in time")
+        if any(isinstance(one, Unsure) for one in found):
+            self._discard()
+        return found
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.flush(_CLOSE_TIMEOUT)
+        self._discard()
+
+    def _discard(self) -> None:
+        """Forget the producer and what it has not sent. An idempotent producer cannot leave a message out."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)
+
+    def _produce(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
+        import confluent_kafka
+
+        if self._producer is None:
+            # A key goes to the same partition as with Java's client.
+            settings = {"enable.idempotence": True, "acks": "all", "error_cb": self._on_error}
+            self._producer = confluent_kafka.Producer(
+                {"partitioner": "murmur2_random", **self._place.settings(**settings)}
+            )
+        producer = self._producer
+        refused: list[Letter] = []
+        """The letters that a broker has refused as too large."""
+        for letter in letters:
+            self._produce_one(producer, letter, outcomes, deadline, refused)
+        producer.flush(max(0.0, deadline - time.monotonic()))
+        if len(refused) > 1 or (refused and len(letters) > 1):
+            self._one_by_one = True
+            for letter in refused:
+                outcomes[letter.number] = Unsure("a message that was sent together with it is too large")
+
+    def _produce_one(
+        self,
+        producer: confluent_kafka.Producer,
+        letter: Letter,
+        outcomes: list[Outcome | None],
+        deadline: float,
+        refused: list[Letter],
+    ) -> None:
+        import confluent_kafka
+
+        def report(error: Any, _: Any) -> None:
+            outcomes[letter.number] = Confirmed() if error is None else _judged(error)
+            if error is not None and error.name() == "MSG_SIZE_TOO_LARGE":
+                refused.append(letter)
+
+        event = letter.event
+        key = event.partition_key
+        headers = {"content-type": letter.content_type, **letter.headers}
+        produce = partial(
+            producer.produce,
+            letter.to,
+            value=letter.body,
+            key=None if key is None else key.encode(),
+            headers=[(name, value.encode()) for name, value in headers.items()],
+            timestamp=int(event.time.timestamp() * 1000),
+            on_delivery=report,
+        )
+        while True:
+            try:
+                return produce()
+            except BufferError:  # the producer's queue is full until the broker has answered
+                if (left := deadline - time.monotonic()) <= 0:
+                    return None
+                producer.poll(left)
+            except confluent_kafka.KafkaException as error:
+                outcomes[letter.number] = _judged(error.args[0])
+                return None
+
+    def _on_error(self, error: Any) -> None:
+        self._fault = reason_of(error)
+
+
+def _judged(error: Any) -> Outcome:
+    reason = reason_of(f"{error.name()}: {error.str()}")
+    return Refused(reason) if error.name() in _REFUSALS else Unsure(reason)
+
+
+class _Consumer:
+    """A member of a consumer group."""
+
+    def __init__(self, place: Kafka, topic: str, group: str) -> None:
+        import confluent_kafka
+
+        own = {"group.id": group, "enable.auto.commit": False}
+        settings = {"auto.offset.reset": "earliest", **place.settings(**own)}
+        self._consumer = confluent_kafka.Consumer(settings)
+        self._consumer.subscribe([topic])
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        first = self._consumer.poll(max(0.0, deadline - time.monotonic()))
+        if first is None:
+            return []
+        return (
+            [self._message(one) for one in (first, *self._consumer.consume(limit - 1, 0.01))]
+            if limit > 1
+            else [self._message(first)]
+        )
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        import confluent_kafka
+
+        after: dict[tuple[str, int], int] = {}
+        for one in messages:
+            place: Any = one.tag
+            after[place[0], place[1]] = place[2] + 1
+        offsets = [confluent_kafka.TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
+        if offsets:
+            for done in self._consumer.commit(offsets=offsets, asynchronous=False) or ():
+                if done.error is not None:
+                    raise ConnectionError(f"the offset was not stored: {reason_of(done.error)}")
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._consumer.close()
+
+    def _message(self, one: Any) -> Message:
+        if (error := one.error()) is not None:
+            raise ConnectionError(reason_of(error))
+        headers = {name: value.decode(errors="backslashreplace") for name, value in one.headers() or () if value}
+        tag = one.topic(), one.partition(), one.offset()
+        return Message(
+            body=one.value() or b"",
+            headers=headers,
+            id="/".join(map(str, tag)),
+            type=one.topic(),
+            source=one.topic(),
+            tag=tag,
+        )

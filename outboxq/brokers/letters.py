@@ -1,0 +1,114 @@
+"""An event as a message of a broker: its body, its headers and its destination. And what all transports check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Outcome, Refused, Unsure
+
+Destination = str | Callable[[CloudEvent], str]
+"""The name of a place in the broker, in which ``{topic}`` stands for the topic of the event; or a function."""
+_PRIVATE = frozenset({"authorization", "baggage", "cookie"})
+"""Headers that are not for other programs."""
+_LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Letter:
+    """What a broker gets of an event."""
+
+    number: int
+    """The place of the event in its batch."""
+    event: CloudEvent
+    to: str
+    """The name of the destination in the broker."""
+    body: bytes
+    content_type: str
+    headers: dict[str, str]
+
+
+def letters_of(
+    events: Sequence[CloudEvent], to: Destination, body: Body | str, prefix: str, outcomes: list[Outcome | None]
+) -> list[Letter]:
+    """Return the letters of the events. An event without a destination is refused in `outcomes`, and has no letter.
+
+    `prefix` is the beginning of the names of the headers for the attributes of CloudEvents, which a letter has if its
+    body is only the payload.
+    """
+    is_event = Body(body) is Body.CLOUDEVENT
+    made = []
+    for number, event in enumerate(events):
+        try:
+            name = to(event) if callable(to) else to.replace("{topic}", event.type)
+            if not name or not isinstance(name, str):
+                raise ValueError(f"{name!r} is not the name of a destination")
+        except Exception as error:  # noqa: BLE001 - a function of the application may raise anything
+            outcomes[number] = Refused(f"the event has no destination: {reason_of(error)}")
+            continue
+        headers = {key: value for key, value in event.headers.items() if key.lower() not in _PRIVATE}
+        if not is_event:
+            own = {key: value for key, value in event.attributes.items() if key != "datacontenttype"}
+            headers |= {f"{prefix}{key}": value for key, value in own.items()}
+        made.append(
+            Letter(
+                number=number,
+                event=event,
+                to=name,
+                body=(event.as_json() if is_event else event.data).encode(),
+                content_type=f"application/{'cloudevents+' if is_event else ''}json",
+                headers=headers,
+            )
+        )
+    return made
+
+
+def settled(outcomes: Sequence[Outcome | None], reason: str) -> list[Outcome]:
+    """Return the outcomes, with `Unsure` for those that are missing."""
+    return [Unsure(reason) if one is None else one for one in outcomes]
+
+
+def reason_of(error: object) -> str:
+    """Return the error on one line, cut to a length that can be stored and shown."""
+    name = f"{type(error).__name__}: " if isinstance(error, BaseException) else ""
+    return " ".join(f"{name}{error}".split())[:_LONGEST_REASON].rstrip(": ")
+
+
+def check_client(module: str, extra: str, owner: str) -> None:
+    """Raise ConfigurationError if the client of the broker is not installed. It is imported when it is first used."""
+    if find_spec(module) is None:
+        raise ConfigurationError(f"{owner} needs {module}; run: pip install 'outboxq[{extra}]'")
+
+
+def check_body(body: object, owner: str) -> None:
+    """Raise ConfigurationError unless `body` is a Body."""
+    if body not in list(Body):
+        raise ConfigurationError(f"body of {owner} must be one of {', '.join(Body)}, not {body!r}")
+
+
+def check_destination(to: Any, name: str, owner: str) -> None:
+    """Raise ConfigurationError unless `to` is a Destination."""
+    if callable(to):
+        return
+    if not isinstance(to, str) or not to or set(re.findall(r"\{[^}]*\}?", to)) - {"{topic}"}:
+        raise ConfigurationError(
+            f"{name} of {owner} must be a name, in which {{topic}} stands for the topic, or a function of the event, not {to!r}"
+        )
+
+
+def checked_url(url: object, schemes: Sequence[str], example: str, owner: str) -> SplitResult:
+    """Return the parts of the URL. Raises ConfigurationError, without showing the URL, if it cannot be one of the broker."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is not None and parts.scheme in schemes and (parts.hostname or parts.path):
+            _ = parts.port  # raises ValueError if it is no port
+            return parts
+    except ValueError:
+        pass
+    raise ConfigurationError(f"{owner} needs a URL such as {example}")

@@ -1,0 +1,318 @@
+"""NATS JetStream: publish with message ids, and receive through a durable pull consumer."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from .letters import (
+    Destination,
+    Letter,
+    check_body,
+    check_client,
+    check_destination,
+    checked_url,
+    letters_of,
+    reason_of,
+    settled,
+)
+
+if TYPE_CHECKING:
+    import nats.aio.client
+    import nats.js
+
+R = TypeVar("R")
+
+_SCHEMES = ("nats", "tls", "ws", "wss")
+_ID = "Nats-Msg-Id"
+_MESSAGE_TOO_LARGE = 10054
+"""The code of JetStream for a message that is larger than its stream allows."""
+_CLOSE_TIMEOUT = 2.0
+_CONNECT_TIMEOUT = 10.0
+_SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
+"""Characters that would end a header."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class NatsJetStream:
+    """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.
+
+    Streams must exist. An event is confirmed when a stream has stored it. The id of the event is the id of the message,
+    so a stream drops a repetition within its duplicate window.
+    """
+
+    servers: str | Sequence[str] = field(repr=False)  # they may contain a password
+    """The URLs of servers of one cluster: ``nats://user:password@host:4222``."""
+    subject: Destination = "{topic}"
+    """The subject of an event: ``{topic}`` stands for its topic. Or a function of the event."""
+    stream: str | None = None
+    """The stream to receive from."""
+    durable: str | None = None
+    """The name of the durable consumer to receive with. It is created if it is missing, and begins with the oldest message."""
+    body: Body | str = Body.CLOUDEVENT
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
+    """More arguments of ``nats.connect``, such as ``{"user_credentials": PATH}``."""
+    _publisher: _Publisher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a configuration that cannot work, and if nats-py is not installed."""
+        check_client("nats", "nats", "NatsJetStream")
+        for url in self.urls or ("",):
+            checked_url(url, _SCHEMES, "nats://user:password@host:4222", "NatsJetStream")
+        check_destination(self.subject, "subject", str(self))
+        check_body(self.body, str(self))
+        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def __str__(self) -> str:
+        hosts = ", ".join(str(checked_url(url, _SCHEMES, "", "").hostname) for url in self.urls)
+        place = f"the stream {self.stream!r}" if self.stream else f"the subject {self.subject!r}"
+        return f"{place if isinstance(self.subject, str) else 'the subject of each event'} of NATS at {hosts}"
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of the servers."""
+        return [self.servers] if isinstance(self.servers, str) else list(self.servers)
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        """Publish the events, and wait until their streams have acknowledged them.
+
+        An event whose subject belongs to no stream is refused, and so is one that is too large.
+        """
+        return self._publisher.publish(events, deadline)
+
+    def close(self) -> None:
+        """Close the connection of `publish`."""
+        self._publisher.close()
+
+    def connect(self) -> SourceConnection:
+        """Return a new connection that receives from the stream."""
+        if self.stream is None or self.durable is None:
+            raise ConfigurationError(
+                f"{self} cannot be received from; write NatsJetStream(…, stream='NAME', durable='CONSUMER')"
+            )
+        return _Consumer(self, self.stream, self.durable)
+
+
+class _Link:
+    """A connection on an event loop in a thread, because nats-py has no other form."""
+
+    def __init__(self, place: NatsJetStream, deadline: float) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="outboxq-nats", daemon=True)
+        self._thread.start()
+        self._client: nats.aio.client.Client | None = None
+        self.fault = ""
+        """The last error of the connection."""
+        try:
+            self.client = self.do(self._connect(place, deadline), deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def is_usable(self) -> bool:
+        return self._client is not None and self._client.is_connected
+
+    def do(self, work: Coroutine[Any, Any, R], deadline: float) -> R:
+        """Run the coroutine in the thread, and return its result. Raises TimeoutError at the deadline."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            future.cancel()
+            raise TimeoutError(self.fault or "the server did not answer in time") from None
+
+    def close(self) -> None:
+        """Close the connection and end the thread."""
+        with suppress(Exception):
+            self.do(self._close(), time.monotonic() + _CLOSE_TIMEOUT)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_TIMEOUT)
+        if not self._thread.is_alive():
+            self._loop.close()
+
+    async def _connect(self, place: NatsJetStream, deadline: float) -> nats.aio.client.Client:
+        from nats.aio.client import Client
+
+        async def note(error: Exception) -> None:
+            self.fault = reason_of(error)
+
+        left = max(0.001, deadline - time.monotonic())
+        given = {
+            "name": "outboxq",
+            "allow_reconnect": False,
+            "error_cb": note,
+            "connect_timeout": left,
+            **place.options,
+        }
+        client = Client()
+        self._client = client
+        await client.connect(place.urls, **given)
+        return client
+
+    async def _close(self) -> None:
+        if self._client is not None:
+            with suppress(Exception):
+                await asyncio.wait_for(self._client.close(), _CLOSE_TIMEOUT / 2)
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+
+class _Publisher:
+    """The connection of a transport, which is opened when it is needed."""
+
+    def __init__(self, place: NatsJetStream) -> None:
+        self._place = place
+        self._link: _Link | None = None
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        place = self._place
+        outcomes: list[Outcome | None] = [None] * len(events)
+        letters = letters_of(events, place.subject, place.body, "ce-", outcomes)
+        for letter in letters:
+            if reason := _why_not(letter):
+                outcomes[letter.number] = Refused(reason)
+        letters = [letter for letter in letters if outcomes[letter.number] is None]
+        if not letters:
+            return settled(outcomes, "")
+        reason = "the server did not answer in time"
+        try:
+            if self._link is not None and not self._link.is_usable:
+                self.close()
+            if self._link is None:
+                self._link = _Link(place, deadline)
+            self._link.do(_publish(self._link.client, letters, outcomes), deadline)
+        except Exception as error:  # noqa: BLE001 - the client raises its own errors and asyncio's
+            reason = reason_of(error)
+        found = settled(list(outcomes), reason)
+        if any(isinstance(one, Unsure) for one in found):
+            self.close()
+        return found
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+async def _publish(client: nats.aio.client.Client, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
+    """Send the letters in their order, and note their answers."""
+    import nats.errors
+    import nats.js.errors
+
+    stream = client.jetstream(publish_async_max_pending=len(letters))
+    answers: list[tuple[Letter, asyncio.Future[Any]]] = []
+    for letter in letters:
+        headers = {**letter.headers, "content-type": letter.content_type, _ID: str(letter.event.id)}
+        try:
+            answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
+        except nats.errors.MaxPayloadError:
+            reason = f"it has {len(letter.body)} bytes, and the server accepts {client.max_payload} with the headers"
+            outcomes[letter.number] = Refused(reason)
+    for letter, answer in answers:
+        try:
+            await answer
+        except nats.js.errors.NoStreamResponseError:
+            outcomes[letter.number] = await _without_stream(stream, letter.to)
+        except nats.js.errors.APIError as error:
+            is_final = error.err_code == _MESSAGE_TOO_LARGE
+            outcomes[letter.number] = (Refused if is_final else Unsure)(reason_of(error.description))
+        else:
+            outcomes[letter.number] = Confirmed()
+
+
+async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
+    """Return the outcome of an event to which no stream has answered: it has none, or it has no leader at the moment."""
+    import nats.js.errors
+
+    try:
+        name = await stream.find_stream_name_by_subject(subject)
+    except nats.js.errors.NotFoundError:
+        return Refused(f"no stream has the subject {subject!r}")
+    except Exception as error:  # noqa: BLE001 - JetStream itself does not answer
+        return Unsure(reason_of(error))
+    return Unsure(f"the stream {name!r} does not answer at the moment")
+
+
+def _why_not(letter: Letter) -> str:
+    """Return the reason why the letter cannot be written in the protocol of NATS, or ""."""
+    if not _SUBJECT.fullmatch(letter.to):
+        return f"{letter.to!r} is not a subject that can be published to"
+    for name, value in letter.headers.items():
+        if _UNSENDABLE.search(f"{name}{value}") or ":" in name or not name.strip():
+            return f"the header {name!r} cannot be sent"
+    return ""
+
+
+class _Consumer:
+    """A connection that receives through a durable consumer."""
+
+    def __init__(self, place: NatsJetStream, stream: str, durable: str) -> None:
+        deadline = time.monotonic() + _CONNECT_TIMEOUT
+        self._link = _Link(place, deadline)
+        try:
+            self._subscription = self._link.do(self._subscribe(stream, durable), deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    async def _subscribe(self, stream: str, durable: str) -> nats.js.JetStreamContext.PullSubscription:
+        from nats.js.api import AckPolicy, ConsumerConfig
+        from nats.js.errors import NotFoundError
+
+        context = self._link.client.jetstream()
+        try:
+            await context.consumer_info(stream, durable)
+        except NotFoundError:
+            await context.add_consumer(stream, ConsumerConfig(durable_name=durable, ack_policy=AckPolicy.EXPLICIT))
+        return await context.pull_subscribe_bind(consumer=durable, stream=stream)
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        if not self._link.is_usable:
+            raise ConnectionError(self._link.fault or "the connection was lost")
+        return self._link.do(self._fetch(limit, deadline), deadline + _CLOSE_TIMEOUT)
+
+    async def _fetch(self, limit: int, deadline: float) -> list[Message]:
+        import nats.errors
+
+        try:
+            found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
+        except nats.errors.TimeoutError:
+            return []
+        return [_message(one) for one in found]
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        self._link.do(self._acknowledge([one.tag for one in messages]), time.monotonic() + _CONNECT_TIMEOUT)
+
+    async def _acknowledge(self, arrived: Sequence[Any]) -> None:
+        for one in arrived:
+            await one.ack()
+        await self._link.client.flush()
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def _message(one: Any) -> Message:
+    headers = {re.sub(r"^ce-", "ce_", name): value for name, value in (one.headers or {}).items() if name != _ID}
+    place = one.metadata
+    return Message(
+        body=one.data,
+        headers=headers,
+        id=(one.headers or {}).get(_ID) or f"{place.stream}/{place.sequence.stream}",
+        type=one.subject,
+        source=place.stream,
+        tag=one,
+    )

@@ -1,0 +1,388 @@
+"""RabbitMQ: publish with confirms in batches, and receive with manual acknowledgements."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from .letters import (
+    Destination,
+    Letter,
+    check_body,
+    check_client,
+    check_destination,
+    checked_url,
+    letters_of,
+    reason_of,
+    settled,
+)
+
+if TYPE_CHECKING:
+    import pika
+
+_PREFIX = "cloudEvents_"
+"""The beginning of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
+_CLOSE_TIMEOUT = 2.0
+"""Seconds that the broker has to answer when a connection is closed."""
+_TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RabbitMQ:
+    """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
+
+    Exchanges and queues must exist. An event is confirmed when the broker has confirmed it: a message in a durable
+    queue is then on disk, one in a quorum queue on most of its nodes.
+    """
+
+    url: str = field(repr=False)  # it contains the password
+    """``amqp://user:password@host/virtual-host``, or ``amqps://``, with pika's parameters in its query."""
+    exchange: str = ""
+    """The exchange to publish to. "": the default exchange, whose routing keys are names of queues."""
+    routing_key: Destination = "{topic}"
+    """The routing key of an event: ``{topic}`` stands for its topic. Or a function of the event."""
+    queue: str | None = None
+    """The queue to receive from."""
+    body: Body | str = Body.CLOUDEVENT
+    prefetch: int = 500
+    """The number of messages that the broker sends ahead of their acknowledgement."""
+    _publisher: _Publisher = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a configuration that cannot work, and if pika is not installed."""
+        check_client("pika", "rabbitmq", "RabbitMQ")
+        checked_url(self.url, ("amqp", "amqps"), "amqp://user:password@host/", "RabbitMQ")
+        check_destination(self.routing_key, "routing_key", str(self))
+        check_body(self.body, str(self))
+        if not 1 <= self.prefetch <= 65_535:
+            raise ConfigurationError(f"prefetch of {self} must be 1 to 65535, not {self.prefetch!r}")
+        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def __str__(self) -> str:
+        place = f"the queue {self.queue!r}" if self.queue else f"the exchange {self.exchange!r}"
+        return f"{place} of RabbitMQ at {checked_url(self.url, ('amqp', 'amqps'), '', '').hostname}"
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        """Publish the events as persistent, mandatory messages, and wait for the confirms.
+
+        An event that no queue gets is refused, and so is one that is too large.
+        """
+        return self._publisher.publish(events, deadline)
+
+    def close(self) -> None:
+        """Close the connection of `publish`."""
+        self._publisher.close()
+
+    def connect(self) -> SourceConnection:
+        """Return a new connection that receives from the queue."""
+        if self.queue is None:
+            raise ConfigurationError(f"{self} cannot be received from; write RabbitMQ(…, queue='NAME')")
+        return _Consumer(self)
+
+    @property
+    def parameters(self) -> pika.URLParameters:
+        """The parameters of a connection."""
+        import pika
+
+        parameters = pika.URLParameters(self.url)
+        parameters.client_properties = {"connection_name": "outboxq"}
+        return parameters
+
+
+class _Publisher:
+    """The connection of a transport, which is opened when it is needed."""
+
+    def __init__(self, place: RabbitMQ) -> None:
+        self._place = place
+        self._link: _Link | None = None
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        place = self._place
+        outcomes: list[Outcome | None] = [None] * len(events)
+        letters = letters_of(events, place.routing_key, place.body, _PREFIX, outcomes)
+        if not letters:
+            return settled(outcomes, "")
+        if self._link is None or self._link.fault is not None:
+            self._link = _Link(place.parameters)
+        link = self._link
+        batch = _Batch(outcomes, len(letters))
+        if link.ready.wait(deadline - time.monotonic()) and link.fault is None:
+            link.send(partial(link.publish, batch, letters, place.exchange), batch)
+            batch.answered.wait(deadline - time.monotonic())
+        with batch.lock:  # an answer that comes now is too late
+            batch.is_over = True
+            found = settled(outcomes, link.fault or link.blocked or "the broker did not answer in time")
+        if batch.left:
+            link.abort()
+            self._link = None
+        return found
+
+    def close(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+class _Batch:
+    """Letters that wait for their answers."""
+
+    def __init__(self, outcomes: list[Outcome | None], left: int) -> None:
+        self.outcomes = outcomes
+        self.left = left
+        """The number of answers that are missing."""
+        self.answered = threading.Event()
+        """Set when every answer has come, or none can come any more."""
+        self.lock = threading.Lock()
+        self.is_over = False
+
+    def settle(self, number: int, outcome: Outcome) -> None:
+        with self.lock:
+            if not self.is_over and self.outcomes[number] is None:
+                self.outcomes[number] = outcome
+                self.left -= 1
+        if not self.left:
+            self.answered.set()
+
+
+class _Link(threading.Thread):
+    """A connection with its event loop in a thread, which also answers the broker's heartbeats.
+
+    The blocking connection of pika waits for the confirm of each message before it sends the next one.
+    """
+
+    def __init__(self, parameters: pika.URLParameters) -> None:
+        import pika
+
+        super().__init__(name="outboxq-rabbitmq", daemon=True)
+        self.ready = threading.Event()
+        """Set when the connection can be used, or is lost."""
+        self.fault: str | None = None
+        """The reason why the connection is lost."""
+        self.blocked: str | None = None
+        """The reason why the broker does not accept messages at the moment."""
+        self._channel: Any = None
+        self._batch: _Batch | None = None
+        self._letters: dict[int, Letter] = {}
+        """The letters without an answer, by their delivery tags."""
+        self._sent = 0
+        self._returned: dict[str, str] = {}
+        """The reasons for which messages were returned, by the ids of the messages."""
+        self._closing = threading.Lock()
+        """Held while the loop is called from outside, so that it is not closed at that time."""
+        self._has_ended = False
+        self._connection = pika.SelectConnection(
+            parameters,
+            on_open_callback=self._opened,
+            on_open_error_callback=self._lost,
+            on_close_callback=self._lost,
+        )
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._connection.ioloop.start()
+        except Exception as error:  # noqa: BLE001 - whatever ends the loop ends the connection
+            self._end(_cause(error))
+        finally:
+            self._end("the connection was closed")
+            with self._closing:
+                self._has_ended = True
+                self._connection.ioloop.close()
+
+    def send(self, work: Any, batch: _Batch | None = None) -> None:
+        """Have the thread do the work. If the connection is lost, the batch has been told so or is told so now."""
+        with self._closing:
+            self._batch = batch or self._batch
+            if not self._has_ended:
+                self._connection.ioloop.add_callback_threadsafe(work)
+            if batch is not None and self.fault is not None:
+                batch.answered.set()
+
+    def publish(self, batch: _Batch, letters: Sequence[Letter], exchange: str) -> None:
+        """Send the letters. In the thread."""
+        import pika
+
+        for letter in letters if self.fault is None else ():
+            event = letter.event
+            properties = pika.BasicProperties(
+                content_type=letter.content_type,
+                headers=letter.headers,
+                delivery_mode=2,
+                message_id=str(event.id),
+                timestamp=int(event.time.timestamp()),
+                type=event.type,
+                app_id=event.source,
+            )
+            try:
+                self._channel.basic_publish(exchange, letter.to, letter.body, properties, mandatory=True)
+            except pika.exceptions.AMQPConnectionError:
+                return self._end("the connection was closed")
+            except pika.exceptions.AMQPChannelError:
+                return self._end("the channel was closed")
+            except Exception as error:  # noqa: BLE001 - it cannot be encoded, and nothing of it was sent
+                batch.settle(letter.number, Refused(f"the event cannot be sent: {reason_of(error)}"))
+            else:
+                self._sent += 1
+                self._letters[self._sent] = letter
+        return None
+
+    def close(self) -> None:
+        """Close the connection, or cut it if the broker does not answer."""
+        self.send(self._close)
+        self.join(_CLOSE_TIMEOUT)
+        self.abort()
+
+    def abort(self) -> None:
+        """Cut the connection, because `close` waits for an answer of the broker."""
+        self.send(partial(self._cut, ConnectionAbortedError("cut")))
+        self.join(_CLOSE_TIMEOUT)
+
+    def _close(self) -> None:
+        if self._connection.is_open:
+            self._connection.close()
+        else:
+            self._cut(ConnectionAbortedError("closed"))
+
+    def _cut(self, error: Exception) -> None:
+        if self._connection.is_closed:
+            self._connection.ioloop.stop()
+        else:  # calls `_lost`; pika offers only the orderly close in public
+            self._connection._terminate_stream(error)  # noqa: SLF001
+
+    def _opened(self, connection: Any) -> None:
+        connection.channel(on_open_callback=self._on_channel)
+
+    def _on_channel(self, channel: Any) -> None:
+        self._channel = channel
+        channel.add_on_close_callback(self._on_channel_closed)
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(self._on_confirm, callback=lambda _: self.ready.set())
+
+    def _on_return(self, _: Any, returned: Any, properties: Any, __: Any) -> None:
+        # It comes before the confirm of the same message.
+        self._returned[properties.message_id] = f"the broker returned it: {returned.reply_code} {returned.reply_text}"
+
+    def _on_confirm(self, frame: Any) -> None:
+        answer, batch = frame.method, self._batch
+        last, waiting = answer.delivery_tag, self._letters
+        tags = [tag for tag in waiting if tag <= last] if answer.multiple else [last]
+        for tag in tags:
+            letter = waiting.pop(tag, None)
+            if letter is None or batch is None:
+                continue
+            reason = self._returned.get(str(letter.event.id))
+            if answer.NAME == "Basic.Nack":
+                outcome: Outcome = Unsure("the broker could not store it (nack)")
+            else:
+                outcome = Confirmed() if reason is None else Refused(reason)
+            batch.settle(letter.number, outcome)
+        if not waiting:
+            self._returned.clear()
+
+    def _on_channel_closed(self, _: Any, error: BaseException) -> None:
+        if found := _TOO_LARGE.search(str(error)):
+            most = int(found[1])
+            for letter in self._letters.values():
+                if self._batch is not None and len(letter.body) > most:
+                    reason = f"it has {len(letter.body)} bytes, and the broker accepts {most}"
+                    self._batch.settle(letter.number, Refused(reason))
+        self._end(_cause(error))
+        self._close()
+
+    def _on_blocked(self, _: Any, frame: Any) -> None:
+        self.blocked = f"the broker does not accept messages at the moment: {frame.method.reason}"
+
+    def _on_unblocked(self, *_: Any) -> None:
+        self.blocked = None
+
+    def _lost(self, connection: Any, error: BaseException) -> None:
+        self._end(_cause(error))
+        connection.ioloop.stop()
+
+    def _end(self, reason: str) -> None:
+        with self._closing:
+            self.fault = self.fault or reason
+            batch = self._batch
+        self.ready.set()
+        if batch is not None:
+            batch.answered.set()
+
+
+def _cause(error: BaseException) -> str:
+    """Return the reason of an error. The error of a connection that was not opened contains the errors of its attempts."""
+    inner = next((one for one in error.args if isinstance(one, BaseException)), None)
+    attempts = getattr(inner, "exceptions", None) or getattr(error, "exceptions", None)
+    if attempts:
+        return _cause(attempts[-1])
+    inner = getattr(error, "exception", None) or inner
+    return reason_of(error) if inner is None else _cause(inner)
+
+
+class _Consumer:
+    """A connection that receives from a queue."""
+
+    def __init__(self, place: RabbitMQ) -> None:
+        import pika
+
+        assert place.queue is not None
+        self._arrived: list[Message] = []
+        self._is_cancelled = False
+        self._connection = pika.BlockingConnection(place.parameters)
+        try:
+            self._channel = self._connection.channel()
+            self._channel.basic_qos(prefetch_count=place.prefetch)
+            self._channel.add_on_cancel_callback(self._on_cancel)
+            self._channel.basic_consume(place.queue, self._on_message)
+        except BaseException:
+            self.close()
+            raise
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        self._connection.process_data_events(time_limit=0)
+        while not self._arrived and (left := deadline - time.monotonic()) > 0:
+            if self._is_cancelled:
+                raise ConnectionError("the queue was deleted or has moved")
+            self._connection.process_data_events(time_limit=left)
+        taken, self._arrived = self._arrived[:limit], self._arrived[limit:]
+        return taken
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        if messages:
+            last: Any = messages[-1].tag
+            self._channel.basic_ack(last, multiple=True)
+            self._connection.process_data_events(time_limit=0)
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._connection.close()
+
+    def _on_cancel(self, *_: Any) -> None:
+        self._is_cancelled = True
+
+    def _on_message(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
+        headers = {
+            re.sub(r"^cloudEvents[:_]", "ce_", str(name)): str(value)
+            for name, value in (properties.headers or {}).items()
+            if isinstance(value, str | int | float)
+        }
+        self._arrived.append(
+            Message(
+                body=body,
+                headers=headers,
+                id=properties.message_id,
+                type=properties.type or delivered.routing_key,
+                source=properties.app_id or delivered.exchange,
+                tag=delivered.delivery_tag,
+            )
+        )

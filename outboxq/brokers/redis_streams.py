@@ -1,0 +1,315 @@
+"""Redis Streams: publish in transactions of XADD, and receive through a consumer group."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from ..errors import ConfigurationError
+from ..model.cloud_events import Body, CloudEvent
+from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from .letters import (
+    Destination,
+    Letter,
+    check_body,
+    check_client,
+    check_destination,
+    checked_url,
+    letters_of,
+    reason_of,
+    settled,
+)
+
+if TYPE_CHECKING:
+    import redis
+
+_SCHEMES = ("redis", "rediss", "unix")
+_BODY = "body"
+"""The field of an entry that contains the body of the message."""
+_HEADER = "header:"
+"""The beginning of the names of the fields that contain the headers of the event."""
+_HAS_IDMP = (8, 6)
+"""The version of Redis that recognises an id which a producer sends again."""
+_SIZE = "proto-max-bulk-len"
+_MOST = 512 * 1024 * 1024
+"""The size of the largest string by default."""
+_LONGEST_BLOCK = 5.0
+_TIMEOUT = 15.0
+"""Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RedisStreams:
+    """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.
+
+    An event is confirmed when the server has added it to the stream. Whether it is then on disk or on a replica
+    depends on the server's settings.
+    """
+
+    url: str = field(repr=False)  # it may contain the password
+    """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
+    stream: Destination = "{topic}"
+    """The stream of an event: ``{topic}`` stands for its topic. Or a function of the event. Missing streams are created."""
+    max_length: int | None = None
+    """The length to which a publish trims the stream, approximately. It deletes the oldest messages even if nobody has
+    read them. None: nothing is deleted.
+    """
+    group: str | None = None
+    """The consumer group to receive with. It is created if it is missing, and begins with the oldest message."""
+    claim_after: timedelta = timedelta(minutes=1)
+    """The time after which a message that another consumer has received, but not acknowledged, is received here."""
+    body: Body | str = Body.CLOUDEVENT
+    _publisher: _Publisher = field(init=False, repr=False)
+    _names: dict[int, str] = field(init=False, repr=False, default_factory=dict)
+    """The name of the consumer in each process."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigurationError for a configuration that cannot work, and if redis-py is not installed."""
+        check_client("redis", "redis", "RedisStreams")
+        checked_url(self.url, _SCHEMES, "redis://:password@host:6379/0", "RedisStreams")
+        check_destination(self.stream, "stream", str(self))
+        check_body(self.body, str(self))
+        if self.max_length is not None and self.max_length < 1:
+            raise ConfigurationError(f"max_length of {self} must be at least 1, not {self.max_length!r}")
+        if self.claim_after <= timedelta(0):
+            raise ConfigurationError(f"claim_after of {self} must be greater than zero, not {self.claim_after!r}")
+        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def __str__(self) -> str:
+        parts = checked_url(self.url, _SCHEMES, "", "")
+        name = repr(self.stream) if isinstance(self.stream, str) else "of each event"
+        return f"the stream {name} of Redis at {parts.hostname or parts.path}"
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        """Add the events to their streams in one transaction of the server.
+
+        An event whose stream is a key of another type is refused, and so is one that is too large for the server.
+        """
+        return self._publisher.publish(events, deadline)
+
+    def close(self) -> None:
+        """Close the connection of `publish`."""
+        self._publisher.close()
+
+    def connect(self) -> SourceConnection:
+        """Return a new connection that receives from the stream."""
+        if self.group is None or not isinstance(self.stream, str) or "{topic}" in self.stream:
+            raise ConfigurationError(
+                f"{self} cannot be received from; write RedisStreams(…, stream='NAME', group='GROUP')"
+            )
+        name = self._names.setdefault(os.getpid(), f"outboxq-{uuid4()}")
+        return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
+
+    def client(self, seconds: float) -> redis.Redis:
+        """Return a client with one connection, which waits `seconds` for an answer and does not repeat a command."""
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        return redis.Redis.from_url(
+            self.url,
+            single_connection_client=True,
+            socket_timeout=seconds,
+            socket_connect_timeout=seconds,
+            retry=Retry(NoBackoff(), 0),
+            decode_responses=False,
+        )
+
+
+class _Publisher:
+    """The connection of a transport, which is opened when it is needed."""
+
+    def __init__(self, place: RedisStreams) -> None:
+        self._place = place
+        self._client: redis.Redis | None = None
+        self._has_idmp = False
+        self._most = _MOST
+        """The size of the largest body that the server accepts. It would close the connection at a larger one."""
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        import redis
+
+        place = self._place
+        outcomes: list[Outcome | None] = [None] * len(events)
+        letters = letters_of(events, place.stream, place.body, "ce_", outcomes)
+        if not letters:
+            return settled(outcomes, "")
+        try:
+            self._add(letters, outcomes, deadline)
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            return settled(outcomes, reason_of(error))
+        except BaseException:
+            self.close()
+            raise
+        return settled(outcomes, "the server did not add it")
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            with suppress(Exception):
+                client.close()
+
+    def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
+        """Add the letters in one transaction, so that an error between them leaves no gap in the order."""
+        import redis
+
+        connection: Any = self._connected(deadline).connection
+        small = [letter for letter in letters if len(letter.body) <= self._most]
+        for letter in letters if len(small) < len(letters) else ():
+            if len(letter.body) > self._most:
+                reason = f"it has {len(letter.body)} bytes, and the server accepts {self._most} (proto-max-bulk-len)"
+                outcomes[letter.number] = Refused(reason)
+        if not small:
+            return
+        commands: list[tuple[Any, ...]] = [("MULTI",), *map(self._command, small), ("EXEC",)]
+        _limit(connection, deadline)
+        connection.send_packed_command(connection.pack_commands(commands))
+        answers: list[Any] = []
+        for _ in commands:
+            _limit(connection, deadline)
+            try:
+                answers.append(connection.read_response())
+            except redis.ResponseError as error:
+                answers.append(error)
+        added = answers[-1]
+        if not isinstance(added, list):  # the first error has aborted the transaction
+            fault = next(one for one in answers if isinstance(one, redis.ResponseError))
+            for letter in small:
+                outcomes[letter.number] = Unsure(reason_of(fault))
+            return
+        for letter, answer in zip(small, added, strict=True):
+            if isinstance(answer, redis.ResponseError):
+                wrong = "WRONGTYPE" in str(answer)
+                outcomes[letter.number] = Refused(reason_of(answer)) if wrong else Unsure(reason_of(answer))
+            else:
+                outcomes[letter.number] = Confirmed()
+
+    def _command(self, letter: Letter) -> tuple[Any, ...]:
+        place, event = self._place, letter.event
+        once = ("IDMP", event.source, str(event.id)) if self._has_idmp else ()
+        trim = () if place.max_length is None else ("MAXLEN", "~", place.max_length)
+        own = letter.headers
+        fields: dict[str, Any] = {_BODY: letter.body}
+        for name, value in own.items():
+            fields[name if name not in event.headers else f"{_HEADER}{name}"] = value
+        return ("XADD", letter.to, *once, *trim, "*", *(part for pair in fields.items() for part in pair))
+
+    def _connected(self, deadline: float) -> redis.Redis:
+        """Return the client. Its connection is opened again if it is lost."""
+        import redis
+
+        if self._client is None:
+            client = self._place.client(max(0.001, deadline - time.monotonic()))
+            self._client = client
+            version = client.info("server").get("redis_version", "0")
+            self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
+            with suppress(redis.ResponseError):  # managed servers do not tell
+                self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
+        return self._client
+
+
+def _limit(connection: Any, deadline: float) -> None:
+    """Make the next read or write fail at the deadline. redis-py has only a fixed timeout for each read."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the server did not answer in time")
+    if connection._sock is not None:  # noqa: SLF001
+        connection._sock.settimeout(left)  # noqa: SLF001
+
+
+class _Consumer:
+    """A connection that receives from a stream, as one consumer of a group."""
+
+    def __init__(self, client: redis.Redis, stream: str, group: str, name: str, claim_after: timedelta) -> None:
+        import redis
+
+        self._client, self._stream, self._group, self._name = client, stream, group, name
+        self._claim_after = claim_after.total_seconds()
+        self._claim_at = 0.0
+        self._claim_from: Any = "0-0"
+        self._own_from: Any = "0"
+        """The last of the messages that an earlier connection received and did not acknowledge; None after the last one."""
+        try:
+            client.xgroup_create(stream, group, id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                self.close()
+                raise
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        if self._own_from is not None:
+            found = self._read(self._own_from, limit)
+            self._own_from = found[-1].tag if found else None
+            if found:
+                return found
+        if time.monotonic() >= self._claim_at and (claimed := self._claim(limit)):
+            return claimed
+        while True:
+            left = min(_LONGEST_BLOCK, self._claim_after, deadline - time.monotonic())
+            if (found := self._read(">", limit, max(1, int(left * 1000)))) or time.monotonic() >= deadline:
+                return found
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        if messages:
+            self._client.xack(self._stream, self._group, *(one.tag for one in messages))
+
+    def close(self) -> None:
+        with suppress(Exception):
+            self._forget_consumer()
+        with suppress(Exception):
+            self._client.close()
+
+    def _read(self, after: Any, limit: int, block: int | None = None) -> list[Message]:
+        found: Any = self._client.xreadgroup(self._group, self._name, {self._stream: after}, count=limit, block=block)
+        pairs = found.items() if isinstance(found, dict) else found or ()
+        return self._messages(entry for _, entries in pairs for entry in _flat(entries))
+
+    def _claim(self, limit: int) -> list[Message]:
+        """Take over messages that a dead consumer has not acknowledged. Looks again after a quarter of the time."""
+        least, start = int(self._claim_after * 1000), self._claim_from
+        answer: Any = self._client.xautoclaim(self._stream, self._group, self._name, least, start, count=limit)
+        self._claim_from = answer[0]
+        if self._claim_from in {b"0-0", "0-0"}:
+            self._claim_at = time.monotonic() + self._claim_after / 4
+        return self._messages(entry for entry in answer[1] if entry[0] is not None)
+
+    def _messages(self, entries: Any) -> list[Message]:
+        return [self._message(key, values) for key, values in entries if values]
+
+    def _message(self, key: bytes, values: Any) -> Message:
+        fields = dict(values) if isinstance(values, Mapping) else dict(zip(values[::2], values[1::2], strict=True))
+        named = {_text(name): value for name, value in fields.items()}
+        body = named.pop(_BODY, None)
+        texts = {name.removeprefix(_HEADER): _text(value) for name, value in named.items()}
+        return Message(
+            body=json.dumps(texts).encode() if body is None else body,
+            headers={} if body is None else texts,
+            id=_text(key),
+            type=self._stream,
+            source=self._stream,
+            tag=key,
+        )
+
+    def _forget_consumer(self) -> None:
+        """Remove the consumer from the group, unless messages wait for its acknowledgement."""
+        waiting: Any = self._client.xpending_range(self._stream, self._group, "-", "+", 1, consumername=self._name)
+        if not waiting:
+            self._client.xgroup_delconsumer(self._stream, self._group, self._name)
+
+
+def _flat(entries: Any) -> Any:
+    """Return the entries. With RESP3, redis-py puts them in one more list."""
+    return entries[0] if entries and isinstance(entries[0], list) else entries
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)

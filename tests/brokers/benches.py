@@ -1,0 +1,326 @@
+"""What the tests of transports need of each broker: a place, a transport to it, and what has arrived there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import boto3
+import nats
+import pika
+import redis
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sqs
+from outboxq.model.cloud_events import CloudEvent
+from outboxq.model.transports import Source, Transport
+from tests.brokers.servers import SECRET, AwsServer, KafkaServer, NatsServer, RabbitMQServer, RedisServer, Server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrived:
+    """A message as a client of the broker itself receives it."""
+
+    body: str
+    id: str | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Bench(ABC):
+    """A place of its own in a broker, for one test."""
+
+    server_type: ClassVar[type[Server]]
+    wrong_secret_is_refused = True
+    destination: ClassVar[str]
+    """The argument that takes a function of the event."""
+    prefix = "ce_"
+    count = 300
+    """The number of events that the tests call many."""
+
+    def __init__(self, server: Any) -> None:
+        self.server = server
+        self.cable = server.cable
+        self.place = f"orders-{uuid4().hex[:12]}"
+        """Both the topic of the events and the name of the place."""
+        self._ends = contextlib.ExitStack()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the place."""
+
+    @abstractmethod
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        """A transport to the place, through the cable."""
+
+    def source(self) -> Source:
+        """The place as a source, through the cable."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def arrived(self) -> list[Arrived]:
+        """Everything that the place has."""
+
+    @abstractmethod
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        """Put a message of another program there."""
+
+    @abstractmethod
+    def unsendable(self) -> CloudEvent:
+        """An event that the broker will never accept."""
+
+    @abstractmethod
+    def too_large(self) -> CloudEvent: ...
+
+    def address(self, topic: str) -> str:
+        """The name of the place for the topic, which another place has."""
+        return topic
+
+    def event(self, data: str = "null", **fields: Any) -> CloudEvent:
+        fields = {"id": uuid4(), "source": "shop", "type": self.place, "time": datetime.now(UTC), **fields}
+        return CloudEvent(data=data, **fields)
+
+    def events(self, count: int) -> list[CloudEvent]:
+        return [self.event(str(number), partition_key=f"key{number % 7}") for number in range(count)]
+
+    def close(self) -> None:
+        self._ends.close()
+
+
+class RabbitMQBench(Bench):
+    server_type = RabbitMQServer
+    destination, prefix = "routing_key", "cloudEvents_"
+
+    def prepare(self) -> None:
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.direct))
+        self._ends.callback(connection.close)
+        self._channel = connection.channel()
+        self._channel.queue_declare(self.place, durable=True)
+
+    def _url(self, secret: str = SECRET) -> str:
+        return f"amqp://outboxq:{secret}@127.0.0.1:{self.cable.port}/?heartbeat=30"
+
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        return RabbitMQ(url=self._url(secret), **options)
+
+    def source(self) -> Source:
+        return RabbitMQ(url=self._url(), queue=self.place)
+
+    def arrived(self) -> list[Arrived]:
+        found = []
+        while True:
+            got, properties, body = self._channel.basic_get(self.place, auto_ack=True)
+            if got is None:
+                return found
+            assert properties.delivery_mode == 2
+            found.append(Arrived(body=body.decode(), id=properties.message_id, headers=properties.headers))
+
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        self._channel.basic_publish("", self.place, body.encode(), pika.BasicProperties(message_id=message_id))
+
+    def unsendable(self) -> CloudEvent:
+        return self.event(type="a-queue-that-is-missing")
+
+    def too_large(self) -> CloudEvent:
+        return self.event('"' + "x" * self.server.max_message_size + '"')
+
+
+class RedisBench(Bench):
+    server_type = RedisServer
+    destination = "stream"
+
+    def prepare(self) -> None:
+        self._client = redis.Redis.from_url(self.server.direct)
+        self._ends.callback(self._client.close)
+
+    def _url(self, secret: str = SECRET) -> str:
+        return f"redis://:{secret}@127.0.0.1:{self.cable.port}/0"
+
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        return RedisStreams(url=self._url(secret), **options)
+
+    def source(self) -> Source:
+        return RedisStreams(url=self._url(), stream=self.place, group="billing")
+
+    def arrived(self) -> list[Arrived]:
+        found = []
+        for _, fields in self._client.xrange(self.place):
+            texts = {name.decode(): value.decode() for name, value in fields.items()}
+            headers = {name.removeprefix("header:"): value for name, value in texts.items() if name != "body"}
+            found.append(Arrived(body=texts["body"], id=None, headers=headers))
+        return found
+
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        self._client.xadd(self.place, {"body": body})
+
+    def unsendable(self) -> CloudEvent:
+        self._client.set("a-key-that-is-not-a-stream", "")
+        return self.event(type="a-key-that-is-not-a-stream")
+
+    def too_large(self) -> CloudEvent:
+        return self.event('"' + "x" * (8 << 20) + '"')
+
+
+class KafkaBench(Bench):
+    server_type = KafkaServer
+    destination = "topic"
+    wrong_secret_is_refused = False
+
+    def prepare(self) -> None:
+        self._address = f"127.0.0.1:{self.cable.port}"
+        admin = AdminClient({"bootstrap.servers": self._address})
+        for made in admin.create_topics([NewTopic(self.place, 1, 1)]).values():
+            made.result(60)
+
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        # Tansu does not know the password: the setting is there to be kept secret.
+        return Kafka(servers=self._address, **{"options": {"ssl.key.password": secret, **QUICK}, **options})
+
+    def source(self) -> Source:
+        return Kafka(servers=self._address, topic=self.place, group="billing", options=QUICK)
+
+    def arrived(self) -> list[Arrived]:
+        settings = {"bootstrap.servers": self._address, "group.id": uuid4().hex, "enable.auto.commit": False}
+        consumer = Consumer({**settings, "enable.partition.eof": True})
+        consumer.assign([TopicPartition(self.place, 0, 0)])
+        found: list[Arrived] = []
+        while (one := consumer.poll(60)) is not None and (error := one.error()) is None:
+            headers = {name: value.decode() for name, value in one.headers() or ()}
+            found.append(Arrived(body=one.value().decode(), id=None, headers=headers))
+        assert one is not None
+        assert error.name() == "_PARTITION_EOF", error
+        consumer.close()
+        return found
+
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        producer = Producer({"bootstrap.servers": self._address})
+        producer.produce(self.place, body.encode())
+        assert producer.flush(60) == 0
+
+    def unsendable(self) -> CloudEvent:
+        return self.event(type="not a topic")
+
+    def too_large(self) -> CloudEvent:
+        return self.event('"' + "x" * 1_000_000 + '"')
+
+
+QUICK = {"reconnect.backoff.max.ms": 100, "socket.connection.setup.timeout.ms": 5000}
+"""Settings of librdkafka with which it does not wait long before it tries again."""
+
+
+class NatsBench(Bench):
+    server_type = NatsServer
+    destination, prefix = "subject", "ce-"
+
+    def prepare(self) -> None:
+        self._run(lambda context: context.add_stream(name=self.place, subjects=[self.place]))
+
+    def _run(self, work: Any) -> Any:
+        async def run() -> Any:
+            client = await nats.connect(self.server.direct)
+            try:
+                return await work(client.jetstream())
+            finally:
+                await client.close()
+
+        return asyncio.run(run())
+
+    def _url(self, secret: str = SECRET) -> str:
+        return f"nats://outboxq:{secret}@127.0.0.1:{self.cable.port}"
+
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        return NatsJetStream(servers=self._url(secret), **options)
+
+    def source(self) -> Source:
+        return NatsJetStream(servers=self._url(), stream=self.place, durable="billing")
+
+    def arrived(self) -> list[Arrived]:
+        async def read(context: Any) -> list[Arrived]:
+            count = (await context.stream_info(self.place)).state.messages
+            subscription = await context.subscribe(self.place, ordered_consumer=True)
+            found = [await subscription.next_msg(60) for _ in range(count)]
+            return [
+                Arrived(body=one.data.decode(), id=one.headers["Nats-Msg-Id"], headers=one.headers) for one in found
+            ]
+
+        return self._run(read)
+
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        headers = None if message_id is None else {"Nats-Msg-Id": message_id}
+        self._run(lambda context: context.publish(self.place, body.encode(), headers=headers))
+
+    def unsendable(self) -> CloudEvent:
+        return self.event(type="a-subject-without-a-stream")
+
+    def too_large(self) -> CloudEvent:
+        return self.event('"' + "x" * self.server.max_payload + '"')
+
+
+class SqsBench(Bench):
+    server_type = AwsServer
+    destination = "queue_url"
+    wrong_secret_is_refused = False
+    count = 50
+
+    def prepare(self) -> None:
+        self._client = boto3.client("sqs", **self._options(self.server.port))
+        self._ends.callback(self._client.close)
+        self._url = self._client.create_queue(QueueName=f"{self.place}.fifo", Attributes={"FifoQueue": "true"})[
+            "QueueUrl"
+        ]
+
+    def _options(self, port: int, secret: str = SECRET) -> dict[str, str]:
+        address = f"http://127.0.0.1:{port}"
+        keys = {"aws_access_key_id": "outboxq", "aws_secret_access_key": secret}
+        return {"region_name": "eu-central-1", "endpoint_url": address, **keys}
+
+    def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
+        return Sqs(
+            **{
+                "queue_url": lambda event: self.address(event.type),
+                "options": self._options(self.cable.port, secret),
+                **options,
+            }
+        )
+
+    def source(self) -> Source:
+        return Sqs(queue_url=self._url, options=self._options(self.cable.port))
+
+    def arrived(self) -> list[Arrived]:
+        found: list[Arrived] = []
+        wanted = {"QueueUrl": self._url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        while messages := self._client.receive_message(**wanted).get("Messages", ()):
+            for one in messages:
+                headers = {name: value["StringValue"] for name, value in one.get("MessageAttributes", {}).items()}
+                found.append(Arrived(body=one["Body"], id=None, headers=headers))
+                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
+        return found
+
+    def send(self, body: str, *, message_id: str | None = None) -> None:
+        self._client.send_message(
+            QueueUrl=self._url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=message_id or uuid4().hex
+        )
+
+    def address(self, topic: str) -> str:
+        return self._url.replace(self.place, topic)
+
+    def unsendable(self) -> CloudEvent:
+        return self.event(type="a-queue-that-is-missing-too")
+
+    def too_large(self) -> CloudEvent:
+        return self.event('"' + "x" * (2 << 20) + '"')
+
+
+BENCHES: Mapping[str, type[Bench]] = {
+    "rabbitmq": RabbitMQBench,
+    "redis": RedisBench,
+    "kafka": KafkaBench,
+    "nats": NatsBench,
+    "sqs": SqsBench,
+}

