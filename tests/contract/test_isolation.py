@@ -109,7 +109,7 @@ def test_a_transactional_task_commits_with_its_completion_or_not_at_all(outbox, 
 
 
 def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
-    @outbox.task(name="wait", lease=1)
+    @outbox.task(name="wait")
     def wait(ctx: TaskContext, number: int) -> str:
         (tmp_path / f"began-{number}").touch()
         first = ctx.deadline
@@ -118,7 +118,7 @@ def test_the_handler_learns_what_the_worker_learns(outbox, tmp_path):
         return "not reached"
 
     cancelled, released = wait.using(outbox).enqueue(1), wait.using(outbox).enqueue(2)
-    with working(outbox):
+    with working(outbox, heartbeat=0.1):
         until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
         outbox.store.cancel(cancelled.id)
         assert ended(outbox, cancelled).status is TaskStatus.CANCELLED
