@@ -348,7 +348,7 @@ def test_no_process_is_left_when_the_worker_has_stopped_or_could_not_start(outbo
 def test_a_worker_that_could_not_start_starts_later_and_enforces_timeouts(outbox, monkeypatch, isolation):
     @outbox.task(name="late", timeout=0.2, timeout_action="raise", retry=RetryPolicy.never())
     def late() -> None:
-        until(lambda: False, seconds=5)
+        until(lambda: False)
 
     with monkeypatch.context() as patch:
         patch.setattr(type(outbox.store), "ensure_current", lambda _: 1 / 0)
