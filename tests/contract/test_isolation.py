@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -309,6 +309,15 @@ def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
     assert (found.status, found.last_error) == ("Ready", None)  # no attempt has failed
 
 
+def pipes_and_sockets():
+    """How many this process has open. A connection to SQLite has three files besides, and one may come late."""
+    found = 0
+    for one in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the one that lists them
+            found += str(one.readlink()).startswith(("pipe:", "socket:"))
+    return found
+
+
 def test_children_are_replaced_after_their_share_of_tasks(outbox):
     @outbox.task(name="pid")
     def pid() -> int:
@@ -317,9 +326,9 @@ def test_children_are_replaced_after_their_share_of_tasks(outbox):
     handles = pid.using(outbox).enqueue_many([()] * 9)
     with working(outbox, concurrency=1, tasks_per_child=3):
         pids = [ended(outbox, handle).result for handle in handles]
-        descriptors = len(list(Path("/proc/self/fd").iterdir()))
+        descriptors = pipes_and_sockets()
         more = [ended(outbox, handle) for handle in pid.using(outbox).enqueue_many([()] * 9)]
-        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors + 2
+        assert pipes_and_sockets() <= descriptors + 2
         until(lambda: not any(is_alive(int(one)) for one in pids))
     assert [pids.count(one) for one in dict.fromkeys(pids)] == [3, 3, 3]
     assert len(more) == 9
