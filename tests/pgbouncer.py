@@ -77,7 +77,7 @@ class PgBouncer:
             return True
 
         try:
-            until(answers, seconds=20)
+            until(answers)
         except BaseException:
             self.__exit__()
             raise

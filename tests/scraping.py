@@ -16,7 +16,7 @@ def free_ports(number: int) -> int:
     They lie below those that systems give to clients: one of those may be some connection's before the test listens on it.
     """
     while True:
-        first = random.randint(15_000, 30_000)
+        first = random.SystemRandom().randint(15_000, 30_000)  # whatever a test has seeded
         with suppress(OSError):
             for port in range(first, first + number):
                 socket.create_server(("127.0.0.1", port)).close()

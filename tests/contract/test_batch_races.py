@@ -133,20 +133,25 @@ def test_many_batches_end_in_many_sessions(database: Database) -> None:
     assert [state(database, batch) for batch in batches] == [(12, 12, 0, 0, True)] * 5
 
 
+def index_entries_read(connection):
+    """By this session, which may not yet have reported those of its earlier transactions either."""
+    return connection.exec_driver_sql(
+        "SELECT pg_stat_get_xact_tuples_returned('ix_task_batch_changes_xact_id'::regclass)"
+    ).scalar_one()
+
+
 def test_a_transaction_with_many_changes_reads_each_of_them_once(postgresql: Database) -> None:
     """The trigger that counts runs once for each change, and the first time deletes all: later ones are not to read those again."""
     number = 100
     with transaction(postgresql) as connection:
+        before = index_entries_read(connection)
         batch = NewBatch(id=new_batch_id())
         postgresql.store.batches.create(batch, using=connection)
         for _ in range(number):
             postgresql.store.enqueue(new_task(pipeline_execution_id=batch.id), using=connection)
         postgresql.store.batches.close(batch.id, using=connection)
         connection.exec_driver_sql("SET CONSTRAINTS task_batch_changes_count IMMEDIATE")
-        read = connection.exec_driver_sql(
-            "SELECT pg_stat_get_xact_tuples_returned('ix_task_batch_changes_xact_id'::regclass)"
-        ).scalar_one()
-        assert read <= 2 * number
+        assert index_entries_read(connection) - before <= 2 * number
         assert postgresql.store.batches.get(batch.id, using=connection).size == number
         connection.rollback()
 

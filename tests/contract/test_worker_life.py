@@ -290,6 +290,7 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
     gate, found = threading.Event(), []
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
     monkeypatch.setattr("outboxq.worker.worker.end_process_after", lambda _: None)
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
     monkeypatch.setattr("outboxq.worker.worker.os._exit", lambda _: found.append(outbox.store.get(handle.id).status))
     worker = work()
     until(lambda: worker.running == 1)
@@ -300,7 +301,10 @@ def test_told_to_stop_at_once_twice_it_ends_only_when_its_tasks_are_given_back(o
 
 
 @on_postgresql
-def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_locked(outbox, work, database, exits):
+def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_locked(
+    outbox, work, database, exits, monkeypatch
+):
+    monkeypatch.setattr("outboxq.worker.worker._GIVE_BACK_TIMEOUT", 30.0)  # this machine may be slow
     gate = threading.Event()
     handle = outbox.task(name="slow")(lambda: gate.wait(60) and None).using(outbox).enqueue()
     with transaction(database) as heartbeat:

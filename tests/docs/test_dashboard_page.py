@@ -150,10 +150,7 @@ def test_the_dashboard_in_fastapi(shop):
 @contextmanager
 def gunicorn(line: str, **variables: str):
     """Run the page's command on a free port; yields it."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    program, *arguments = shlex.split(line.replace("127.0.0.1:8080", f"127.0.0.1:{port}"))
+    program, *arguments = shlex.split(line.replace("127.0.0.1:8080", "127.0.0.1:0"))
     process = subprocess.Popen(
         [sys.executable, "-m", program, *arguments],
         env={**os.environ, **variables},
@@ -162,10 +159,10 @@ def gunicorn(line: str, **variables: str):
     )
     try:
         seen: list[str] = []
-        while not re.search(r"Listening at", "".join(seen)):
+        while not (listening := re.search(r"Listening at: http://127\.0\.0\.1:(\d+) ", "".join(seen))):
             seen.append(process.stderr.readline())
             assert seen[-1], "".join(seen)
-        yield port
+        yield int(listening[1])
     finally:
         process.terminate()
         process.communicate(timeout=60)

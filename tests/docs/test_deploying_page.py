@@ -153,13 +153,16 @@ def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(clu
     """On PostgreSQL, where connections are what a server has few of."""
     url = cluster.create_database()
     outbox, go = Outbox(url), threading.Event()
+    begun: list[str] = []
 
     @outbox.task(name="plain")
     def plain() -> None:
+        begun.append("plain")
         go.wait(60)
 
     @outbox.task(name="transactional", transactional=True)
     def transactional(ctx: TaskContext) -> None:
+        begun.append("transactional")
         go.wait(60)
 
     def connections() -> int:
@@ -171,7 +174,7 @@ def test_a_worker_takes_four_connections_and_one_for_each_transactional_task(clu
 
     def most_with(task: Any, worker: Worker) -> int:
         task.using(outbox).enqueue_many([()] * threads)
-        until(lambda: worker.running == threads)
+        until(lambda: begun.count(task.name) == threads)  # each has the connection of its transaction
         return connections()
 
     outbox.upgrade()

@@ -429,16 +429,16 @@ def test_the_history_of_a_task_links_to_its_worker_after_that_has_ended(database
 
 
 def nightly(database, **fields):
-    values = {"name": "nightly", "task_name": "tests.work", "rule": "30 2 * * *", "tz": "Europe/Berlin", **fields}
+    values = {"name": "nightly", "task_name": "tests.work", "rule": "30 4 * * *", "tz": "Europe/Berlin", **fields}
     return database.store.schedules.put(NewSchedule(**values))
 
 
 def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, reader, onlooker):
     nightly(database)
     words = reader.words("/schedules")
-    assert "nightly active At 02:30 every day (Europe/Berlin)" in words
-    assert "At 02:30 every day (Europe/Berlin)" in reader.words("/schedule", name="nightly")
-    assert reader.page.text.count("02:30:00 C") == 5, "the next five ticks, in its own zone"
+    assert "nightly active At 04:30 every day (Europe/Berlin)" in words
+    assert "At 04:30 every day (Europe/Berlin)" in reader.words("/schedule", name="nightly")
+    assert reader.page.text.count("04:30:00 C") == 5, "the next five ticks, in its own zone"
     assert "is paused" in reader.press("/schedule/pause")
     assert database.store.schedules.get("nightly").pause_reason == "in the dashboard"
     assert "Paused since" in onlooker.words("/schedule", name="nightly")

@@ -516,7 +516,7 @@ class Schedules(Case):
         self.log_in("view_taskschedule", "change_taskschedule")
 
     def put(self, name="nightly", **fields):
-        given = {"task_name": "shop.report", "rule": "30 2 * * *", "tz": "Europe/Berlin", **fields}
+        given = {"task_name": "shop.report", "rule": "30 4 * * *", "tz": "Europe/Berlin", **fields}
         return self.store.schedules.put(NewSchedule(name=name, **given), using="default")
 
     def get(self, name="nightly"):
@@ -533,8 +533,8 @@ class Schedules(Case):
             cursor.execute("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'odd'")
         with override_settings(TIME_ZONE="America/New_York"):
             body = self.client.get(SCHEDULES).content.decode()
-        assert body.count("At 02:30 every day (Europe/Berlin)") == 1
-        assert re.search(r"20:30:00 E[SD]T|21:30:00 E[SD]T", body), "the next tick, in Django's time zone"
+        assert body.count("At 04:30 every day (Europe/Berlin)") == 1
+        assert re.search(r"22:30:00 E[SD]T|23:30:00 E[SD]T", body), "the next tick, in Django's time zone"
         assert "cannot be read here" in body
         assert "paused since" in body
         with connection.cursor() as cursor:
@@ -564,7 +564,7 @@ class Schedules(Case):
     def test_the_page_shows_the_rule_and_not_the_arguments(self):
         self.put(grace=timedelta(minutes=90), args='{"iban": "DE02"}')
         body = self.page("nightly", SCHEDULES)
-        for words in ("At 02:30 every day (Europe/Berlin)", "30 2 * * *", "5400.0", "open", "shop.report"):
+        for words in ("At 04:30 every day (Europe/Berlin)", "30 4 * * *", "5400.0", "open", "shop.report"):
             assert words in body, words
         assert re.search(r"next tick:.*?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d C[SD]T", body, re.DOTALL | re.IGNORECASE)
         assert "iban" not in body
@@ -631,7 +631,7 @@ class Schedules(Case):
     def test_a_user_who_may_view_schedules_changes_none(self):
         self.put()
         self.log_in("view_taskschedule")
-        assert "At 02:30 every day" in self.page("nightly", SCHEDULES)
+        assert "At 04:30 every day" in self.page("nightly", SCHEDULES)
         for action in ("pause", "resume", "trigger"):
             self.client.post(SCHEDULES, {"action": action, "index": 0, "_selected_action": ["nightly"]})
         assert (self.get().paused_at, self.store.tasks(using="default")) == (None, [])
