@@ -951,6 +951,18 @@ MUTANTS = (
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
+        "an action is carried out for a viewer without a permission, if the form is sent all the same",
+        "outboxq/web/pages/actions.py",
+        (("if not may(request, verb, target):", "if False:"),),
+        ("tests/integrations/dashboard/test_permissions.py",),
+    ),
+    Mutant(
+        "what handlers wrote is shown without asking the function that removes what is private",
+        "outboxq/web/rendering.py",
+        (('"" if value is None else redact(str(value))', '"" if value is None else str(value)'),),
+        ("tests/integrations/dashboard/test_redacting.py",),
+    ),
+    Mutant(
         "values of secret names are hidden at the top level only",
         "outboxq/model/display.py",
         (("return _written(value, hidden, newline)", "return _written(value, None, newline)"),),

@@ -4,6 +4,7 @@ many.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import islice
@@ -18,6 +19,7 @@ from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
 from ..model.wording import grouped, plain, plural
+from ..operating.reading import read_argument
 from ..operating.states import STATES, read_state, state_of
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
 from .changes import (
@@ -38,7 +40,17 @@ from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option, stacked
+from .parameters import (
+    OF_DEAD_LETTERS,
+    OF_TASKS,
+    TASK_ID,
+    Read,
+    check_choice,
+    filtered,
+    in_words,
+    number_option,
+    stacked,
+)
 from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
@@ -55,6 +67,13 @@ def task() -> None:
 @click.option("--status", type=click.Choice(list(STATES), case_sensitive=False), help="Only tasks in this state.")
 @click.option("--worker", type=click.UUID, help="Only tasks that this worker claimed last.")
 @click.option("--batch", type=click.UUID, help="Only tasks of this batch or chain, including the tasks that follow it.")
+@click.option("--exception", help="Only tasks whose last error is this exception, as module.Class or Class.")
+@click.option("--idempotency-key", help="Only the task that holds this idempotency key. Needs --task.")
+@click.option(
+    "--argument",
+    type=Read("name=value", read_argument),
+    help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
+)
 @click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
@@ -67,6 +86,9 @@ def list_(
     status: str | None,
     worker: UUID | None,
     batch: UUID | None,
+    exception: str | None,
+    idempotency_key: str | None,
+    argument: tuple[str, object] | None,
     before: str | None,
     after: str | None,
     limit: int,
@@ -75,10 +97,11 @@ def list_(
 
     A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
-    most 10,000 tasks. If there may be more, it prints the command for the next page on stderr.
+    most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
-    given = {"status": chosen, "waiting": waiting, "worker": worker, "batch": batch}
+    given = {"status": chosen, "waiting": waiting, "worker": worker, "batch": batch, "exception": exception}
+    given |= {"idempotency_key": idempotency_key, "argument": argument}
     wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     page, found = _listed(store, wanted, place, limit)
@@ -122,7 +145,10 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     cut = f"only {grouped(page.looked_at)} tasks were read; " if page.is_cut else ""
     if (waiting := wanted.get("waiting")) is not None:  # its word includes the status
         wanted = {**{name: value for name, value in wanted.items() if name != "waiting"}, "status": waiting}
-    options = [f"--{name}={as_json(value)}" for name, value in {**wanted, option[2:]: following}.items()]
+    if (argument := wanted.get("argument")) is not None:
+        wanted = {**wanted, "argument": f"{argument[0]}={json.dumps(argument[1], ensure_ascii=False)}"}
+    given = {**wanted, option[2:]: following}
+    options = [f"--{name.replace('_', '-')}={as_json(value)}" for name, value in given.items()]
     command = front_end("task list").typed(("task", "list", *options))
     click.echo(plain(f"{cut}{'newer' if upward else 'older'} ones: {command}"), err=True)
 

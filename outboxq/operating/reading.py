@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST, LONGEST
@@ -108,6 +110,21 @@ def read_priority(text: str) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,3}", text) or not -100 <= int(text) <= 100:
         raise InvalidArgument(f"write a whole number from -100 to 100, not {text[:40]!r}")
     return int(text)
+
+
+def read_argument(text: str) -> tuple[str, Any]:
+    """Return the name and the value of an argument: order_id=17, mail=ann@example.org, code="17". The value is JSON, or
+    otherwise a string.
+    """
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise InvalidArgument(f"write it like order_id=17, not {text[:40]!r}")
+    try:
+        found = json.loads(value)
+        json.dumps(found, allow_nan=False)
+    except (ValueError, RecursionError):
+        return name, value
+    return name, found
 
 
 def read_order(text: str) -> bool:

@@ -28,7 +28,7 @@ from .browser import Browser, Client, Refresh, check_form, own_path, quoted, wit
 from .freshness import Freshness, TooSlow, etag
 from .pages import ROUTES, Route
 from .rendering import NAVIGATION, StaticFiles, Templates
-from .request import PAYLOAD, PageRequest, Redirect, View
+from .request import PAYLOAD, PRIVATE, PageRequest, Redact, Redirect, View
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -51,9 +51,9 @@ class Visit:
 class Answers:
     """Turns pages into responses."""
 
-    def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness) -> None:
-        self._outbox, self._static, self._freshness = outbox, static, freshness
-        self._templates = Templates()
+    def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness, redact: Redact = str) -> None:
+        self._outbox, self._static, self._freshness, self._redact = outbox, static, freshness, redact
+        self._templates = Templates(redact)
         self._release = version("outboxq")
         self._navigation = [(name, words) for name, words in NAVIGATION if name in {one.name for one in ROUTES}]
 
@@ -81,7 +81,8 @@ class Answers:
         def make() -> tuple[str | None, int]:
             view = _view(route, visit.asked)
             data = view.data
-            return None if data is None else document(data, may_see_arguments=viewer.may_see_arguments), view.status
+            text = None if data is None else document(data, viewer.may_see_arguments, self._redact)
+            return text, view.status
 
         mark = self._freshness.mark()
         tag = etag(self._release, mark, shown)
@@ -194,15 +195,18 @@ def path_of(page: str) -> str:
     return f"{PREFIX}{page.strip('/') or 'overview'}.json"
 
 
-def document(data: object, *, may_see_arguments: bool) -> str:
-    """Return a page's data as JSON. Arguments, results and headers are null if the viewer may not see them.
+def document(data: object, may_see_arguments: bool, redact: Redact = str) -> str:
+    """Return a page's data as JSON. Arguments, results and headers are null if the viewer may not see them. `redact` is
+    applied to them, and to what handlers wrote.
 
     All non-ASCII characters are escaped, and large numbers keep their digits.
     """
 
     def shown(value: Any, name: str = "") -> Any:
         if name in PAYLOAD:
-            return redacted(value) if may_see_arguments and isinstance(value, str) else None
+            return redact(redacted(value)) if may_see_arguments and isinstance(value, str) else None
+        if name in PRIVATE and isinstance(value, str):
+            return redact(value)
         if isinstance(value, Mapping):
             return {key: shown(one, key) for key, one in value.items()}
         return [shown(one) for one in value] if isinstance(value, list) else value

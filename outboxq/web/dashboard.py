@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +28,7 @@ from .freshness import Freshness
 from .pages import ROUTES, Route
 from .rendering import PREFIX as STATIC
 from .rendering import StaticFiles
-from .request import Redirect
+from .request import Redact, Redirect
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -66,6 +66,7 @@ def application(
     trust_header: str | None = None,
     trusted_proxies: Sequence[str] = (),
     trusted_hosts: Sequence[str] | None = None,
+    redact: Callable[[str], str] | None = None,
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
@@ -83,6 +84,9 @@ def application(
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
         name is accepted if people have to log in.
+        redact: A function that returns a text without what people must not see. Pages and their JSON pass it the
+        arguments, results and headers that they show, and everything that handlers wrote: messages, tracebacks, logs,
+        notes.
 
     Raises ConfigurationError if these options contradict each other or the token is too short.
     """
@@ -95,20 +99,20 @@ def application(
         trusted_proxies=trusted_proxies,
         trusted_hosts=trusted_hosts,
     )
-    return Dashboard(outbox, access)
+    return Dashboard(outbox, access, redact or str)
 
 
 class Dashboard:
     """The WSGI callable."""
 
-    def __init__(self, outbox: Outbox, access: Access) -> None:
+    def __init__(self, outbox: Outbox, access: Access, redact: Redact = str) -> None:
         self._access = access
         self._static = StaticFiles()
         self._problems = Problems()
         self._outbox = outbox
         self._freshness = Freshness(self._mark)
         self._probes = Probes(outbox, self._freshness)
-        self._answers = Answers(outbox, self._static, self._freshness)
+        self._answers = Answers(outbox, self._static, self._freshness, redact)
         self._login = None if access.sessions is None else Login(access.sessions, self._answers)
         self._routes = {route.name: route for route in ROUTES}
         self._urls = _urls(tuple(ROUTES), has_login=self._login is not None)

@@ -19,6 +19,7 @@ from werkzeug.wrappers import Request, Response
 
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
 from .browser import Notice, hidden_field
+from .request import Redact
 
 NAVIGATION: Final = (
     ("overview", "Overview"),
@@ -50,9 +51,9 @@ class Templates:
     filled in afterwards.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, redact: Redact = str) -> None:
         self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
-        self._environment = environment()
+        self._environment = environment(redact)
         self._environment.globals["csrf_field"] = hidden_field(self._marks.form_token)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
@@ -67,8 +68,8 @@ class Templates:
         return text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
 
 
-def environment() -> Environment:
-    """Return the environment for the templates.
+def environment(redact: Redact = str) -> Environment:
+    """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "".
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -82,6 +83,7 @@ def environment() -> Environment:
         finalize=_shown,
     )
     found.filters.update(FILTERS)
+    found.filters["private"] = lambda value: "" if value is None else redact(str(value))
     return found
 
 

@@ -114,8 +114,12 @@ class Redirect:
     """The URL of the action that undoes what was done; "" if there is none."""
 
 
+Redact = Callable[[str], str]
+"""A function that returns a text without what people must not see."""
 PAYLOAD: Final = ("args", "headers", "result")
 """The fields of a task that contain the application's JSON."""
+PRIVATE: Final = frozenset({"last_error", "error", "message", "traceback", "text", "note", "reason", "sentence"})
+"""The other fields that can contain what a handler wrote."""
 
 
 def without(record: object, *names: str) -> dict[str, Any]:

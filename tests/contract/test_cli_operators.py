@@ -327,3 +327,23 @@ def test_a_setting_that_makes_no_sense_is_a_wrong_usage(sqlite, words):
 
 def test_an_empty_name_is_refused(sqlite):
     assert "must not be empty" in outboxq(sqlite, "queue", "pause", "", exit_code=1).stderr
+
+
+def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch):
+    wanted = failed(database, queue="mail", args='{"order_id":17,"to":"ann"}')
+    keyed = database.add(database.store, queue="mail", task_name="tests.send", idempotency_key="a b").id
+    for words, found in (
+        (("--exception", "ValueError"), wanted),
+        (("--task", "tests.send", "--idempotency-key", "a b"), keyed),
+        (("-q", "mail", "--argument", "order_id=17"), wanted),
+        (("-q", "mail", "--argument", "to=ann", "--status", "failed"), wanted),
+    ):
+        assert ids(outboxq(database, "task", "list", *words), 0) == [str(found)]
+    assert "write it like order_id=17" in outboxq(database, "task", "list", "--argument", "x", exit_code=2).stderr
+    monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 1)
+    database.add(database.store, queue="mail")
+    said = outboxq(database, "task", "list", "-q", "mail", "--argument", 'to="ann"', "--limit", 1).stderr
+    command = said.partition("older ones: ")[2]
+    assert "only 1 tasks were read" in said
+    following = outboxq(database, *shlex.split(command)[1:])
+    assert ids(following, 0) == [str(wanted)] or "older ones" in following.stderr

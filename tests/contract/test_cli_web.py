@@ -138,6 +138,14 @@ def test_it_refuses_what_cannot_work(sqlite, tmp_path):
     assert "no database is given" in refused(OUTBOXQ_DATABASE_URL="")
 
 
+def test_a_function_to_redact_with_must_exist(sqlite):
+    assert "--redact nothing:redact cannot be imported: No module named 'nothing'" in refused(
+        "--url", sqlite.url, "--redact", "nothing:redact"
+    )
+    assert "--redact os:sep is a str, not a function" in refused("--url", sqlite.url, "--redact", "os:sep")
+    assert "write it like shop.privacy:redact" in refused("--url", sqlite.url, "--redact", "no name")
+
+
 def test_a_port_in_use_is_one_sentence(sqlite):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -226,3 +226,84 @@ def test_only_ready_tasks_are_due_delayed_or_retrying(database):
             database.frozen.task_page(status=status, waiting=Waiting.RETRYING)
     with pytest.raises(InvalidArgument, match="waiting takes a Waiting, not 'due'"):
         database.frozen.task_page(status=TaskStatus.READY, waiting="due")
+
+
+def test_tasks_are_found_by_the_exception_of_their_last_error(database):
+    store, ids = database.frozen, {}
+    for error in (
+        "ValueError: no",
+        "ValueErrors: no",
+        "Outer.ValueError: no",
+        "ValueError",
+        "KeyError: 'ValueError: x'",
+    ):
+        ids[error] = database.add().id
+        store.fail(database.claim()[0], error)
+    for exception in ("ValueError", "builtins.ValueError"):
+        found = {one.id for one in store.tasks(exception=exception)}
+        assert found == {ids["ValueError: no"], ids["ValueError"]}
+        assert {one.id for one in store.tasks(status=FAILED, exception=exception)} == found
+    assert ids["Outer.ValueError: no"] in {one.id for one in store.tasks(exception="Outer.ValueError")}
+    assert store.tasks(exception="Value%") == []
+
+
+def test_the_task_that_holds_an_idempotency_key_is_found(database):
+    store = database.frozen
+    first = database.add(idempotency_key="order-1", task_name="tests.send").id
+    database.add(idempotency_key="order-1", task_name="tests.other")
+    database.add()
+    assert [one.id for one in store.tasks(task="tests.send", idempotency_key="order-1")] == [first]
+    assert store.tasks(task="tests.send", idempotency_key="order-2") == []
+    assert store.tasks(task="tests.send", idempotency_key="order-1", before=first) == []
+    page = store.task_page(task="tests.send", idempotency_key="order-1", status=READY)
+    assert ([one.id for one in page.tasks], page.older, page.is_cut) == ([first], None, False)
+    with pytest.raises(InvalidArgument, match="idempotency_key needs the name of the task"):
+        store.tasks(idempotency_key="order-1")
+
+
+def test_tasks_of_a_queue_are_found_by_an_argument(database):
+    store, ids = database.frozen, {}
+    for args in (
+        '{"order_id":17,"note":"first"}',
+        '{"note":"last","order_id":17}',
+        '{"order": {"order_id": 17}}',
+        '{"order_id":170}',
+        '{"order_id":"17"}',
+        '{"no_order_id":17}',
+        '{"note":"a b"}',
+    ):
+        ids[args] = database.add(queue="mail", args=args).id
+    database.add(queue="other", args='{"order_id":17}')
+    wanted = list(ids.values())[:3]
+
+    def found(name, value, **more):
+        return sorted(one.id for one in store.tasks(queue="mail", argument=(name, value), **more))
+
+    for status in (None, READY):
+        assert found("order_id", 17, status=status) == wanted
+    claims = {claim.id: claim for claim in store.claim_ready_task(9, worker_id=database.worker, queues=["mail"])}
+    assert found("order_id", 17, status=RUNNING) == wanted
+    store.fail(claims[wanted[0]], "no")
+    assert found("order_id", 17, status=FAILED) == wanted[:1]
+    assert found("order_id", "17") == [ids['{"order_id":"17"}']]
+    assert found("note", "a b") == [ids['{"note":"a b"}']]
+    assert found("order", {"order_id": 17}) == [wanted[2]]
+    with pytest.raises(InvalidArgument, match="argument needs a queue"):
+        store.tasks(argument=("order_id", 17))
+    with pytest.raises(InvalidArgument, match="a name and a value that JSON can contain"):
+        found("order_id", float("nan"))
+
+
+@pytest.mark.parametrize("status", [None, READY])
+def test_a_search_for_an_argument_is_bounded_and_says_where_it_stopped(database, monkeypatch, status):
+    monkeypatch.setattr(task_pages, "SCAN_ARGUMENTS", 3)
+    wanted = database.add(queue="mail", args='{"order_id":17}').id
+    for number in range(7):
+        database.add(queue="mail", args=f'{{"order_id":{number}}}')
+    look, pages = {"queue": "mail", "argument": ("order_id", 17), "status": status, "limit": 2}, 0
+    page = database.frozen.task_page(**look)
+    while page.is_cut:
+        assert (page.tasks, page.looked_at) == ([], 3)
+        pages += 1
+        page = database.frozen.task_page(**look, before=page.older)
+    assert ([one.id for one in page.tasks], pages) == ([wanted], 2)

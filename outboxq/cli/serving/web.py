@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,6 +38,11 @@ _LARGEST_REQUEST = 2**20
 @number_option("--port", help="Port to serve on. 0: any free port; it is printed.", least=0, most=65535, default=8080)
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
+@click.option(
+    "--redact",
+    metavar="MODULE:FUNCTION",
+    help="Function that returns a text without what people must not see. It gets arguments, messages and tracebacks.",
+)
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -75,6 +83,7 @@ def web(context: click.Context, /, **options: Any) -> None:
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
         cure = f"set a token (--token-file FILE, or {TOKEN}), or name a proxy that identifies people (--trust-header with --from)"
         fail(f"everyone who can reach {host or 'this machine'} could open the dashboard; {cure}", EXIT_USAGE)
+    redact = None if options["redact"] is None else _function(options["redact"])
     found = given(context, options)
     is_over = False
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
@@ -91,6 +100,7 @@ def web(context: click.Context, /, **options: Any) -> None:
                 trust_header=options["trust_header"],
                 trusted_proxies=options["proxies"],
                 trusted_hosts=[*options["hosts"], *_own_names(host)],
+                redact=redact,
             )
         except ConfigurationError as error:
             fail(str(error), EXIT_USAGE)
@@ -103,6 +113,19 @@ def web(context: click.Context, /, **options: Any) -> None:
             server.run()  # until a signal arrives
             server.close()
         is_over = True
+
+
+def _function(name: str) -> Callable[[str], str]:
+    """Return the function with this name. Exit if there is none."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        found = resolve_name(name)
+    except (AttributeError, ImportError, ValueError) as error:
+        fail(f"--redact {name} cannot be imported: {error}; write it like shop.privacy:redact", EXIT_USAGE)
+    if not callable(found):
+        fail(f"--redact {name} is a {type(found).__name__}, not a function", EXIT_USAGE)
+    return found  # type: ignore[no-any-return]
 
 
 def _token(file: Path | None) -> str | None:

@@ -143,6 +143,8 @@ class OutboxAdmin(admin.ModelAdmin):
     verbs: ClassVar[tuple[Verb, ...]]
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
+    redact: ClassVar[Callable[[str], str] | None] = None
+    """A function that returns a text without what users must not see. It is applied to arguments, results and errors."""
 
     sortable_by = ()
     list_per_page = 100
@@ -171,6 +173,11 @@ class OutboxAdmin(admin.ModelAdmin):
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
         address = self._in_dashboard(request, self.dashboard_page)
         return super().changelist_view(request, {"dashboard": address, **(extra_context or {})})
+
+    def private(self, text: str | None) -> str:
+        """Return a text as users may see it; "" for None."""
+        redact = type(self).redact  # self.redact would be a method
+        return plain_text(redact(text) if redact is not None and text else text or "")
 
     def render_change_form(self, request: Any, context: Any, *args: Any, obj: Any = None, **options: Any) -> Any:
         if obj is not None:
@@ -262,7 +269,7 @@ class TaskExecutionAdmin(NewestAdmin):
     """Pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values are
     shown.
 
-    Exception messages are shown unchanged.
+    Exception messages are shown unchanged, unless there is a `redact`.
     """
 
     ordering = ("-id",)
@@ -271,7 +278,7 @@ class TaskExecutionAdmin(NewestAdmin):
     fields = (
         *_columns("id", "task_name", "status"),
         "now",
-        *_columns("last_error"),
+        "error",
         "arguments",
         "returned",
         *_columns("queue", "priority", "attempt", "max_attempts", "recovery_attempts", "topic", "partition_key"),
@@ -284,15 +291,19 @@ class TaskExecutionAdmin(NewestAdmin):
     def now(self, task: Any) -> str:
         """Return why the task is not running, or what it is doing."""
         with suppress(TaskNotFound), present_transaction(self.alias, mode="DEFERRED") as using:
-            return plain_text(outboxes[self.alias].store.explain(task.pk, using=using).sentence)
+            return self.private(outboxes[self.alias].store.explain(task.pk, using=using).sentence)
         return ""
 
+    @admin.display(description="last error", empty_value="")
+    def error(self, task: Any) -> str:
+        return self.private(task.last_error)
+
     def arguments(self, task: Any) -> Any:
-        return _written(redacted(task.args, self.hidden))
+        return _written(self.private(redacted(task.args, self.hidden)))
 
     @admin.display(description="result")
     def returned(self, task: Any) -> Any:
-        return _written(redacted(task.result, self.hidden))
+        return _written(self.private(redacted(task.result, self.hidden)))
 
     def get_queryset(self, request: Any) -> Any:
         """Return the tasks without the long columns, which a list does not show."""
@@ -323,15 +334,21 @@ class DeadLetterAdmin(NewestAdmin):
     ordering = ("-failed_at", "-task_execution_id")
     list_display = (*_columns("task_name"), "first_line", *_columns("queue", "failed_at", "task_execution_id"))
     list_filter = (QueueFilter, TaskFilter)
-    fields = _columns(
-        "task_execution_id", "task_name", "exception", "error", "failed_at", "queue", "topic", "partition_key"
+    fields = (
+        *_columns("task_execution_id", "task_name", "exception"),
+        "message",
+        *_columns("failed_at", "queue", "topic", "partition_key"),
     )
     verbs = _verbs(Noun.TASK, State(status=TaskStatus.FAILED))
     actions = tuple(map(_action, verbs))
 
+    @admin.display(description="error", empty_value="")
+    def message(self, dead_letter: Any) -> str:
+        return self.private(dead_letter.error)
+
     @admin.display(description="error")
     def first_line(self, dead_letter: Any) -> str:
-        return plain_text((dead_letter.error or "").partition("\n")[0][:100])
+        return self.private(dead_letter.error).partition("\n")[0][:100]
 
     def get_queryset(self, request: Any) -> Any:
         """Return the dead letters, each with the beginning of its error."""
@@ -407,12 +424,10 @@ def local_time(moment: datetime | None) -> str:
 
 
 def _written(text: str) -> Any:
-    """Return JSON with its line breaks and indentation. If a Content-Security-Policy forbids the style, long lines are
+    """Return plain JSON with its line breaks and indentation. If a Content-Security-Policy forbids the style, long lines are
     not wrapped.
     """
-    return text and format_html(
-        '<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', plain_text(text)
-    )
+    return text and format_html('<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', text)
 
 
 def _since(column: str, rows: Any) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from ...operating.verbs import VERBS, Noun, Verb
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from django.http import HttpRequest
     from django.urls import URLPattern
 
@@ -29,7 +31,11 @@ _NAME: Final = "outboxq_dashboard_{}"
 
 
 def dashboard_urls(
-    using: str = DEFAULT_DB_ALIAS, *, allow_actions: bool = False, show_arguments: bool = False
+    using: str = DEFAULT_DB_ALIAS,
+    *,
+    allow_actions: bool = False,
+    show_arguments: bool = False,
+    redact: Callable[[str], str] | None = None,
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
@@ -41,6 +47,7 @@ def dashboard_urls(
         using: Alias of the outbox's database.
         allow_actions: True: users can make the changes that they have the permissions for.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
+        redact: A function that returns a text without what users must not see; see `outboxq.web.application`.
     """
     from ...web import (
         Permission,
@@ -53,6 +60,7 @@ def dashboard_urls(
         allow_actions=allow_actions,
         show_arguments=show_arguments,
         authorize=lambda environ: environ.get(_VIEWER),
+        redact=redact,
     )
 
     @csrf_exempt  # the dashboard checks a token of its own

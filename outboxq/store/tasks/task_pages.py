@@ -10,6 +10,7 @@ reads all of its tasks.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,7 +22,14 @@ import sqlalchemy as sa
 
 from ...database.dialects import Begin
 from ...database.grammar import Builder, Grammar, limit, sql_literal, text_literal
-from ...database.tables import dead_letters, execution_events, task_executions, task_leases, task_outbox
+from ...database.tables import (
+    dead_letters,
+    execution_events,
+    idempotency_keys,
+    task_executions,
+    task_leases,
+    task_outbox,
+)
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus, Waiting
@@ -34,6 +42,8 @@ from .tasks import execution_of, with_lease
 
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
+SCAN_ARGUMENTS = 1_000
+"""The same for a search for an argument, because arguments can be long."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
@@ -83,6 +93,14 @@ class PageFilters(TaskFilters, total=False):
     """The batch or chain that the task belongs to or follows."""
     waiting: Waiting | None
     """The state of a Ready task: due, delayed, or waiting for its retry. Other tasks do not match."""
+    exception: str | None
+    """Class of the exception of the last error: its full dotted name, or the last part of it."""
+    idempotency_key: str | None
+    """Idempotency key that the task holds; needs `task`."""
+    argument: tuple[str, object] | None
+    """Name and value of an argument, or of a member of one, at any depth; needs `queue`. Only the next 1,000 tasks are
+    searched.
+    """
 
 
 def tasks(
@@ -101,8 +119,8 @@ def tasks(
 
     The call reads a bounded number of rows, regardless of the size of the tables. It finds all Running and Failed
     tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
-    entries, or the same number of entries in the queue; for a batch, all of its tasks. `task_page` says where the call
-    stopped. Raises InvalidArgument.
+    entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
+    it reads a tenth of that. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
@@ -144,7 +162,14 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     if (waiting := wanted.get("waiting")) is not None and not isinstance(waiting, Waiting):
         raise InvalidArgument(f"waiting takes a Waiting, not {waiting!r}")
+    exception = storable(wanted.get("exception"), "exception")
+    if (key := storable(wanted.get("idempotency_key"), "idempotency_key")) is not None and wanted.get("task") is None:
+        raise InvalidArgument("idempotency_key needs the name of the task, because each task has keys of its own")
     return {
+        "exception": exception,
+        "exception_end": exception and exception.rpartition(".")[2],
+        "idempotency_key": key,
+        **_written(wanted.get("argument"), wanted.get("queue")),
         "queue": storable(wanted.get("queue"), "queue"),
         "task_name": storable(wanted.get("task"), "task"),
         "partition_key": storable(wanted.get("key"), "key"),
@@ -155,6 +180,20 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "batch": None if batch is None else _batch_id(batch),
         "waiting": waiting,
     }
+
+
+def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
+    """Return the two strings of which one is part of the stored arguments, without spaces: with what follows a value."""
+    if argument is None:
+        return {"argument_first": None, "argument_last": None}
+    if queue is None:
+        raise InvalidArgument("argument needs a queue, whose tasks are then searched")
+    try:
+        name, value = (json.dumps(one, ensure_ascii=False, allow_nan=False) for one in argument)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"argument takes a name and a value that JSON can contain, not {argument!r}") from None
+    text = f"{name}:{value}".replace(" ", "")
+    return {"argument_first": storable(f"{text},", "argument"), "argument_last": storable(f"{text}}}", "argument")}
 
 
 def _batch_id(given: AnyId) -> UUID:
@@ -194,7 +233,7 @@ def ending(target: Target, source: str, given: dict[str, Any], *, up: bool) -> U
 
 def _is_filtered(status: TaskStatus | None, given: Mapping[str, Any]) -> bool:
     """Return whether a search may exclude rows."""
-    named = ("queue", "task_name", "partition_key", "topic", "worker", "waiting")
+    named = ("queue", "task_name", "partition_key", "topic", "worker", "waiting", "exception", "argument_first")
     return status in {TaskStatus.COMPLETED, TaskStatus.CANCELLED} or any(given[name] is not None for name in named)
 
 
@@ -212,7 +251,11 @@ def _page(
         raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
     if values["waiting"] is not None and status is not TaskStatus.READY:
         raise InvalidArgument(f"only Ready tasks are {values['waiting']}; use status=TaskStatus.READY with it")
-    given = {**values, "status": status, "scan": max(limit, SCAN), "limit": limit + 1}
+    scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS
+    given = {**values, "status": status, "scan": max(limit, scan), "limit": limit + 1}
+    if given["idempotency_key"] is not None:
+        holder = next((row["id"] for row in target.run(holder_of_key, given)), LAST)
+        given["from_id"], given["to_id"] = max(given["from_id"], holder), min(given["to_id"], next_id(holder))
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))
     if after is not None:
@@ -249,12 +292,18 @@ _from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
 """The smallest id, and the smallest id that is too large."""
 _worker, _batch = parameters(sa.Uuid, "worker", "batch")
 _waiting = sa.bindparam("waiting", type_=sa.Text, required=True)
+_exception, _exception_end, _argument_first, _argument_last, _idempotency_key = parameters(
+    sa.Text, "exception", "exception_end", "argument_first", "argument_last", "idempotency_key"
+)
 _SAME = {
     name: sa.bindparam(name, type_=sa.Text, required=True)
     for name in ("status", "queue", "task_name", "partition_key", "topic")
 }
 """Filters: columns of a task and their values. NULL matches any value."""
 
+_TEXTS = ("last_error", "args")
+"""The long columns of a task that filters read."""
+_ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
     "entries": task_outbox,
@@ -262,6 +311,14 @@ _TABLES: Mapping[str, sa.Table] = {
     "letters": dead_letters,
 }
 _execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution_events.c, task_leases.c
+
+
+def holder_of_key(_: Grammar) -> sa.Select[Any]:
+    """Select the task that holds :idempotency_key of :task_name."""
+    key = idempotency_keys.c
+    return sa.select(key.task_execution_id.label("id")).where(
+        key.scope == _SAME["task_name"], key.key == _idempotency_key
+    )
 
 
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
@@ -310,7 +367,7 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
     condition.
     """
     rows, ids, counts = _source(source)
-    columns = [rows.c[name].label(name) for name in (*_SAME, "available_at") if name in rows.c]
+    columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # The limit makes this a look-up per task instead of one read of all tasks of the worker.
     worked = (
@@ -337,6 +394,29 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
     )
 
 
+def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that an error begins with the class of the exception; NULL matches any error. A class may be
+    given with its module, which an error does not contain.
+    """
+
+    def begins_with(name: Any) -> sa.ColumnElement[bool]:
+        beginning = sa.func.substr(error.concat(_COLON), _ONE, sa.func.length(name) + _ONE, type_=sa.Text)
+        return beginning == name.concat(_COLON)
+
+    return sa.or_(_exception.is_(None), begins_with(_exception), begins_with(_exception_end))
+
+
+def _has_argument(args: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
+    """Return the condition that arguments contain the argument; NULL matches any arguments. This compares strings,
+    because a JSON function would raise an error for arguments that are not valid JSON.
+    """
+    text = sa.func.replace(args, text_literal(" "), text_literal(""), type_=sa.Text)
+    without: Any = text
+    for one in (_argument_first, _argument_last):
+        without = sa.func.replace(without, one, text_literal(""), type_=sa.Text)
+    return sa.or_(_argument_first.is_(None), without != text)
+
+
 def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
     """Return a column of the task from the source, or otherwise from the execution, which is looked up."""
     if name in looked.c:
@@ -348,7 +428,12 @@ def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
 
 def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the tasks, newest first, in whichever direction the search goes."""
-    (found,) = _ids(source, up=up, besides=partial(_waits, g, source)).cte("page").prefix_with("MATERIALIZED").c
+
+    def besides(looked: sa.FromClause) -> sa.ColumnElement[bool]:
+        error, args = _column(looked, "last_error"), _column(looked, "args")
+        return sa.and_(_waits(g, source, looked), _has_failed_with(error), _has_argument(args))
+
+    (found,) = _ids(source, up=up, besides=besides).cte("page").prefix_with("MATERIALIZED").c
     return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
 
 

@@ -225,9 +225,22 @@ _FILTERS: Final = {
     "-q": "queue",
     "--status": "state",
     "--state": "state",
+    "--idempotency-key": "idempotency_key",
     **{
         f"--{name}": name
-        for name in ("queue", "task", "key", "topic", "exception", "group", "worker", "batch", "since", "until")
+        for name in (
+            "queue",
+            "task",
+            "key",
+            "topic",
+            "exception",
+            "group",
+            "worker",
+            "batch",
+            "since",
+            "until",
+            "argument",
+        )
     },
 }
 """The options of the commands that list tasks and dead letters, and the filters of the pages in their place."""

@@ -9,8 +9,9 @@ from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import TaskExecution
+from ...model.display import HIDDEN
 from ...model.wording import sentence
-from ...operating.reading import read_since
+from ...operating.reading import read_argument, read_since
 from ...operating.states import read_state, state_of
 from ...operating.verbs import CANCEL
 from ...store import Reason, TaskPage
@@ -23,8 +24,10 @@ _ROWS: Final = 50
 _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", "cancelled")
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that do not add anything to the state."""
-_NAMES: Final = ("queue", "task", "key", "topic")
+_NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key", "argument")
 """The filters that compare names. A name may begin and end with spaces."""
+_FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
+"""The filters that a bulk change does not have."""
 _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
 
 
@@ -62,7 +65,7 @@ def page(request: PageRequest) -> View:
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any.
     may_cancel = request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
-    may_cancel = may_cancel and not (filters["worker"] or filters["batch"])
+    may_cancel = may_cancel and not any(map(filters.get, _FINE))
     may_cancel = (
         may_cancel
         and bool(given)
@@ -103,7 +106,9 @@ def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskP
     beside = {name: request.query[name] for name in ("before", "after") if request.query.get(name)}
     wanted: dict[str, Any] = {**given, **beside}
     for name, text in wanted.items():
-        if name in _MOMENTS:
+        if name == "argument":
+            wanted[name] = _argument(request, text)
+        elif name in _MOMENTS:
             wanted[name] = read_since(text, name, request.store.now())
         elif name not in _NAMES:
             try:
@@ -111,6 +116,14 @@ def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskP
             except ValueError:
                 raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
     return request.store.task_page(status=status, waiting=waiting, **wanted, limit=_ROWS)
+
+
+def _argument(request: PageRequest, text: str) -> tuple[str, object]:
+    """Return the argument to search for. What a viewer may not see, a viewer may not guess either."""
+    name, value = read_argument(text)
+    if not request.viewer.may_see_arguments or HIDDEN.search(name):
+        raise InvalidArgument(f"the argument {name!r} is hidden in this dashboard, so it cannot be searched for")
+    return name, value
 
 
 def _counts(request: PageRequest, given: Mapping[str, str]) -> dict[str, str]:

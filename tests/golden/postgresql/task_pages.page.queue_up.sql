@@ -53,6 +53,55 @@ WITH
                         ELSE 'retrying'
                     END = %(waiting)s::VARCHAR
             )
+            AND (
+                %(exception)s::VARCHAR IS NULL
+                    OR substr(
+                        (
+                            SELECT execution.last_error
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) || ':',
+                        1,
+                        length(%(exception)s::VARCHAR) + 1
+                    ) = (%(exception)s::VARCHAR || ':')
+                    OR substr(
+                        (
+                            SELECT execution.last_error
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) || ':',
+                        1,
+                        length(%(exception_end)s::VARCHAR) + 1
+                    ) = (%(exception_end)s::VARCHAR || ':')
+            )
+            AND (
+                %(argument_first)s::VARCHAR IS NULL
+                    OR replace(
+                        replace(
+                            replace(
+                                (
+                                    SELECT execution.args
+                                    FROM task_executions AS execution
+                                    WHERE execution.id = looked.id
+                                ),
+                                ' ',
+                                ''
+                            ),
+                            %(argument_first)s::VARCHAR,
+                            ''
+                        ),
+                        %(argument_last)s::VARCHAR,
+                        ''
+                    ) != replace(
+                        (
+                            SELECT execution.args
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ),
+                        ' ',
+                        ''
+                    )
+            )
         ORDER BY looked.id
         LIMIT %(limit)s::BIGINT
     )

@@ -49,6 +49,55 @@ WITH page AS MATERIALIZED (
                     ELSE 'retrying'
                 END = :waiting
         )
+        AND (
+            :exception IS NULL
+                OR substr(
+                    (
+                        SELECT execution.last_error
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ) || ':',
+                    1,
+                    length(:exception) + 1
+                ) = (:exception || ':')
+                OR substr(
+                    (
+                        SELECT execution.last_error
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ) || ':',
+                    1,
+                    length(:exception_end) + 1
+                ) = (:exception_end || ':')
+        )
+        AND (
+            :argument_first IS NULL
+                OR replace(
+                    replace(
+                        replace(
+                            (
+                                SELECT execution.args
+                                FROM task_executions AS execution
+                                WHERE execution.id = looked.id
+                            ),
+                            ' ',
+                            ''
+                        ),
+                        :argument_first,
+                        ''
+                    ),
+                    :argument_last,
+                    ''
+                ) != replace(
+                    (
+                        SELECT execution.args
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ),
+                    ' ',
+                    ''
+                )
+        )
     ORDER BY looked.id
     LIMIT :limit
     OFFSET :param_2

@@ -7,7 +7,9 @@ WITH page AS MATERIALIZED (
             task_executions.queue AS queue,
             task_executions.task_name AS task_name,
             task_executions.partition_key AS partition_key,
-            task_executions.topic AS topic
+            task_executions.topic AS topic,
+            task_executions.last_error AS last_error,
+            task_executions.args AS args
         FROM task_executions
         WHERE task_executions.id >= :from_id AND task_executions.id < :to_id
     ) AS looked
@@ -29,6 +31,19 @@ WITH page AS MATERIALIZED (
                     LIMIT 1
                     OFFSET :param_1
                 ) IS NOT NULL
+        )
+        AND (
+            :exception IS NULL
+                OR substr(looked.last_error || ':', 1, length(:exception) + 1) = (:exception || ':')
+                OR substr(looked.last_error || ':', 1, length(:exception_end) + 1) = (:exception_end || ':')
+        )
+        AND (
+            :argument_first IS NULL
+                OR replace(replace(replace(looked.args, ' ', ''), :argument_first, ''), :argument_last, '') != replace(
+                    looked.args,
+                    ' ',
+                    ''
+                )
         )
     ORDER BY looked.id DESC
     LIMIT :limit

@@ -141,3 +141,15 @@ def test_permissions_are_values_and_mistakes_are_refused():
         Permission(queues="mail")
     assert not Viewer(permissions=[Permission()]).may("queue pause")
     assert ANN.may("batch cancel")
+
+
+def test_an_argument_is_searched_for_by_those_who_may_see_it(database):
+    task = database.add(database.store, queue="mail", args='{"order_id":17,"password":"x"}')
+    outbox, path = Outbox(database.engine), "/tasks?queue=mail&argument=order_id%3D17"
+    shown = Visitor(application(outbox, show_arguments=True, allow_actions=True)).go(path)
+    assert f"/tasks/{task.id}" in [href for _, href in shown.page.links]
+    assert "Cancel all that match …" not in [words for words, _ in shown.page.links]
+    hidden = Visitor(application(outbox)).go(path)
+    assert "The argument 'order_id' is hidden in this dashboard, so it cannot be searched for." in hidden.text
+    secret = Visitor(application(outbox, show_arguments=True)).go("/tasks?queue=mail&argument=password%3Dx")
+    assert "The argument 'password' is hidden in this dashboard" in secret.text

@@ -3,6 +3,7 @@
 import json
 import re
 from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -622,6 +623,20 @@ class Schedules(Case):
         assert self.get().paused_at is not None
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
+
+    def test_what_a_function_removes_is_shown_nowhere(self):
+        self.log_in(*VIEWS)
+        task_id = self.failed(args='{"note": "no"}')
+        for page in (LETTERS, page_of(task_id), page_of(task_id, LETTERS)):
+            assert "ValueError: no" in self.client.get(page).content.decode(), page
+        with (
+            mock.patch.object(ours.TaskExecutionAdmin, "redact", lambda text: text.replace("no", "(removed)")),
+            mock.patch.object(ours.DeadLetterAdmin, "redact", lambda text: text.replace("no", "(removed)")),
+        ):
+            for page in (LETTERS, page_of(task_id), page_of(task_id, LETTERS)):
+                body = self.client.get(page).content.decode()
+                assert ("ValueError: no" in body, "ValueError: (removed)" in body) == (False, True), page
+            assert '"(removed)te": "(removed)"' in unescape(self.client.get(page_of(task_id)).content.decode())
 
     def test_each_verb_needs_a_permission_that_exists(self):
         for verb in VERBS:

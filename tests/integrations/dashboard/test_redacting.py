@@ -1,0 +1,91 @@
+"""The function `redact` is applied wherever the dashboard shows what a handler was given or wrote."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from werkzeug.test import Client
+
+from outboxq.store import Problem, Rule
+from outboxq.store.numbers import overview
+from outboxq.web import application
+from tests.integrations.dashboard.pages import PAGES, Local, address
+
+SECRET, SHOWN = "swordfish", "(removed)"
+WRITTEN = {"error", "traceback", "reason", "note", "text"}
+"""The members of the data of events that a handler can have written."""
+PRIVATE = {
+    *("overview", "queue", "tasks", "tasks failed", "failures", "failure_group", "bulk redrive", "worker"),
+    *("task retried", "task dead_letter", "task retry_later", "task running"),
+    *("overview as JSON", "tasks as JSON", "failures as JSON", "task dead_letter as JSON", "worker as JSON"),
+}
+"""The pages that show some of it."""
+
+
+def poisoned(value, name=""):
+    """The data of an event, in which a handler has written a secret."""
+    match value:
+        case dict():
+            return {key: poisoned(one, key) for key, one in value.items()}
+        case list():
+            return [poisoned(one, name) for one in value]
+        case str() if name in WRITTEN:
+            return f"{SECRET} {value}"
+    return value
+
+
+@pytest.fixture
+def poison(filling, sqlite):
+    """Write the secret wherever a handler can have written it."""
+    sqlite.corrupted = True  # the errors of tasks and of their events are no longer compared
+    sqlite.run(f"UPDATE task_executions SET last_error = '{SECRET} ' || last_error")
+    for table, column in (("task_executions", "args"), ("task_executions", "result"), ("task_executions", "headers")):
+        sqlite.run(f"""UPDATE {table} SET {column} = '{{"a": "{SECRET}"}}' WHERE {column} IS NOT NULL""")
+    sqlite.run(f"""UPDATE task_steps SET result = '"{SECRET}"' WHERE result IS NOT NULL""")
+    sqlite.run(f"UPDATE task_leases SET progress_note = '{SECRET} ' || progress_note")
+    for number, data in sqlite.rows(
+        "SELECT sequence_num, event_data FROM execution_events WHERE event_data IS NOT NULL"
+    ):
+        written = json.dumps(poisoned(json.loads(data))).replace("'", "''")
+        sqlite.run(f"UPDATE execution_events SET event_data = '{written}' WHERE sequence_num = {number}")
+    return filling
+
+
+def texts(filling, redact) -> dict[str, str]:
+    """Each page and its JSON."""
+    client: Client = Local(application(filling.outbox, allow_actions=True, show_arguments=True, redact=redact))
+    found = {}
+    for page in PAGES:
+        path = address(page, filling)
+        place, _, query = path.partition("?")
+        for name, url in ((page, path), (f"{page} as JSON", f"/api/{place.strip('/') or 'overview'}.json?{query}")):
+            answer = client.get(url)
+            assert answer.status_code == 200, url
+            found[name] = answer.text
+    return found
+
+
+def test_what_handlers_wrote_is_redacted_on_every_page(poison):
+    assert [
+        name for name, text in texts(poison, lambda text: text.replace(SECRET, SHOWN)).items() if SECRET in text
+    ] == []
+    plain = texts(poison, None)
+    assert {name for name, text in plain.items() if SECRET in text} >= PRIVATE
+
+
+def test_a_message_in_a_problem_is_redacted(filling, monkeypatch):
+    problem = Problem(rule=Rule.FAILED, subjects=("mail",), sentence=f"password={SECRET}")
+    monkeypatch.setattr(overview, "problems", lambda *_: [problem])
+    client = Local(application(filling.outbox, redact=lambda text: text.replace(SECRET, SHOWN)))
+    for path in ("/", "/queue?name=ledger", "/api/overview.json", "/api/queue.json?name=ledger"):
+        text = client.get(path).text
+        assert (SECRET in text, SHOWN in text) == (False, True), path
+
+
+def test_a_function_that_fails_shows_nothing(poison, caplog):
+    def fail(text):
+        raise LookupError("no rules")
+
+    answer = Local(application(poison.outbox, redact=fail)).get("/failures")
+    assert (answer.status_code, SECRET in answer.text) == (500, False)
