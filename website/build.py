@@ -27,7 +27,8 @@ def build(target: Path) -> None:
     with TemporaryDirectory() as folder:
         source = Path(folder).resolve()
         stage(source / "docs")
-        shutil.copyfile(HERE / "site.css", source / "docs" / "site.css")
+        for name in ("site.css", "site.js"):
+            shutil.copyfile(HERE / name, source / "docs" / name)
         shutil.copytree(HERE / "overrides", source / "overrides")
         head, table, rest = (HERE / "zensical.toml").read_text().partition("[project]\n")
         (source / "zensical.toml").write_text(f"{head}{table}{navigation(iter(order), titles)}\n{rest}")
