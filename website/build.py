@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from .links import broken
 from .navigation import sections
-from .stage import ROOT, navigation, pages, place, stage
+from .stage import ROOT, navigation, pages, place, stage, tabbed
 
 HERE = Path(__file__).parent
 SUMMARY = (
@@ -27,6 +27,9 @@ def build(target: Path) -> None:
     with TemporaryDirectory() as folder:
         source = Path(folder).resolve()
         stage(source / "docs")
+        texts = {place(page): (source / "docs" / place(page)).read_text() for page in titles}
+        for path, text in texts.items():
+            (source / "docs" / path).write_text(tabbed(text))
         for name in ("site.css", "site.js"):
             shutil.copyfile(HERE / name, source / "docs" / name)
         shutil.copytree(HERE / "overrides", source / "overrides")
@@ -35,8 +38,8 @@ def build(target: Path) -> None:
         _run_zensical(source)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source / "site", target)
-        for page in titles:
-            shutil.copyfile(source / "docs" / place(page), target / place(page))
+        for path, text in texts.items():
+            (target / path).write_text(text)
     (target / "llms.txt").write_text(llms_txt(order, titles))
     if complaints := list(broken(target.resolve())):
         raise SystemExit("\n".join(complaints))
