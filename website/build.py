@@ -15,6 +15,8 @@ from .navigation import sections
 from .stage import ROOT, navigation, pages, place, stage, tabbed
 
 HERE = Path(__file__).parent
+EMPTY_HEADING = re.compile(r"<th(?: [^>]*)?></th>")
+"""A heading without a text, of a column with remarks. A screen reader would announce it."""
 SUMMARY = (
     "outboxq is a transactional outbox and task queue for synchronous Python. Tasks are stored in your own database."
 )
@@ -40,6 +42,8 @@ def build(target: Path) -> None:
         shutil.copytree(source / "site", target)
         for path, text in texts.items():
             (target / path).write_text(text)
+    for path in target.rglob("*.html"):
+        path.write_text(EMPTY_HEADING.sub("<td></td>", path.read_text()))
     (target / "llms.txt").write_text(llms_txt(order, titles))
     if complaints := list(broken(target.resolve())):
         raise SystemExit("\n".join(complaints))
