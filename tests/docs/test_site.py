@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from sqlalchemy import create_engine
 
+from outboxq import Outbox
+from outboxq.contrib.flask import Outboxq
+from outboxq.task.schedules import RETENTION
 from tests.docs.test_readme import DOCS
 from website import links, stage, terminal
 from website.build import build
@@ -79,6 +85,24 @@ def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
         executed = "".join((stage.ROOT / "docs" / f"{page}.md").read_text() for page in pages[label])
         known = {line.strip() for line in executed.splitlines()}
         assert [line for line in code.splitlines() if line.strip() not in known] == []
+
+
+def test_a_tab_about_retention_sets_it(tmp_path):
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / "operate" / "retention.md").read_text())
+    given = {
+        "timedelta": timedelta,
+        "Outbox": Outbox,
+        "Outboxq": Outboxq,
+        "engine": create_engine(f"sqlite:///{tmp_path}/shop.db"),
+    }
+    for label, code in re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL):
+        names: dict[str, Any] = {**given}
+        exec(code, names)
+        if label == "Django":
+            settings = (stage.ROOT / "outboxq" / "contrib" / "django" / "django_outbox.py").read_text()
+            assert [key for key in names["OUTBOXQ"] if f'    "{key}": ' not in settings] == []
+        else:
+            assert [one.name for one in names["outbox"].tasks.schedules] == [RETENTION], label
 
 
 @pytest.mark.parametrize(
