@@ -38,7 +38,7 @@ class RetryPolicy:
     ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is tried
     again forever. ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of
     the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the
-    first attempt, not counting the time that the task spends in ``ctx.sleep``. ``retry`` specifies the errors after
+    first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the errors after
     which the task is tried again; None means after any error. It is always tried again after ``tenacity.TryAgain``,
     within the limits. The policy is only consulted about errors. A returned value is the task's result, so
     ``retry_if_result`` alone never causes a retry.

@@ -2471,6 +2471,18 @@ MUTANTS = (
         ("tests/docs/test_deploying_page.py",),
     ),
     Mutant(
+        "a script is told the id of an error, in a second line",
+        "outboxq/cli/console.py",
+        (("if error is not None and sys.stderr.isatty():", "if error is not None:"),),
+        ("tests/docs/test_troubleshooting_pages.py",),
+    ),
+    Mutant(
+        "an error has other words than its page",
+        "outboxq/task/registry.py",
+        (("import the module that declares it", "import its module"),),
+        ("tests/docs/test_troubleshooting_pages.py",),
+    ),
+    Mutant(
         "an option of a task is not in the reference",
         "outboxq/outbox.py",
         (("            priority: -100 to 100. Tasks with a higher priority start first.\n", ""),),

@@ -12,9 +12,11 @@ from tempfile import TemporaryDirectory
 
 from .links import broken
 from .navigation import sections
-from .stage import ROOT, navigation, pages, place, stage
+from .stage import ROOT, navigation, pages, place, stage, tabbed
 
 HERE = Path(__file__).parent
+EMPTY_HEADING = re.compile(r"<th(?: [^>]*)?></th>")
+"""A heading without a text, of a column with remarks. A screen reader would announce it."""
 SUMMARY = (
     "outboxq is a transactional outbox and task queue for synchronous Python. Tasks are stored in your own database."
 )
@@ -27,15 +29,21 @@ def build(target: Path) -> None:
     with TemporaryDirectory() as folder:
         source = Path(folder).resolve()
         stage(source / "docs")
-        shutil.copyfile(HERE / "site.css", source / "docs" / "site.css")
+        texts = {place(page): (source / "docs" / place(page)).read_text() for page in titles}
+        for path, text in texts.items():
+            (source / "docs" / path).write_text(tabbed(text))
+        for name in ("site.css", "site.js"):
+            shutil.copyfile(HERE / name, source / "docs" / name)
         shutil.copytree(HERE / "overrides", source / "overrides")
         head, table, rest = (HERE / "zensical.toml").read_text().partition("[project]\n")
         (source / "zensical.toml").write_text(f"{head}{table}{navigation(iter(order), titles)}\n{rest}")
         _run_zensical(source)
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(source / "site", target)
-        for page in titles:
-            shutil.copyfile(source / "docs" / place(page), target / place(page))
+        for path, text in texts.items():
+            (target / path).write_text(text)
+    for path in target.rglob("*.html"):
+        path.write_text(EMPTY_HEADING.sub("<td></td>", path.read_text()))
     (target / "llms.txt").write_text(llms_txt(order, titles))
     if complaints := list(broken(target.resolve())):
         raise SystemExit("\n".join(complaints))

@@ -7,9 +7,12 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from textwrap import indent
 
 ROOT = Path(__file__).parents[1]
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
+TABS = re.compile(r"(?:^\*\*(?:Django|Flask|FastAPI|SQLAlchemy)\*\*\n\n```.*?^```\n\n?){2,}", re.DOTALL | re.MULTILINE)
+"""Blocks of code that follow each other, each below the name of a framework."""
 LINK = re.compile(r"\]\((?!\w+:|#)([^)\s#]*)(#[^)\s]*)?\)")
 PLACES = {
     "README.md": "index.md",
@@ -65,6 +68,16 @@ def relinked(text: str, page: PurePosixPath, name: Callable[[PurePosixPath], obj
     parts = FENCED.split(text)
     parts[::2] = [LINK.sub(lambda found: _moved(found, page, name), part) for part in parts[::2]]
     return "".join(parts)
+
+
+def tabbed(text: str) -> str:
+    """Return the text with a tab for each framework. The pages themselves have plain labels, which any reader shows."""
+    return TABS.sub(lambda found: _tabs(found[0]), text)
+
+
+def _tabs(blocks: str) -> str:
+    parts = re.findall(r"^\*\*(\w+)\*\*\n\n(```.*?^```\n)", blocks, re.DOTALL | re.MULTILINE)
+    return "".join(f'=== "{label}"\n\n{indent(code, "    ")}\n' for label, code in parts)
 
 
 def _moved(found: re.Match[str], page: PurePosixPath, name: Callable[[PurePosixPath], object]) -> str:

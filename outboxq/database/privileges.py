@@ -41,7 +41,7 @@ class Feature(StrEnum):
     BATCHES = "batches"
     """Creates batches and chains, and adds tasks to batches."""
     INBOX = "inbox"
-    """Accepts messages of other programs."""
+    """Accepts messages from other programs."""
 
 
 class Privilege(StrEnum):

@@ -103,8 +103,8 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
     """Return the queues behind `after` that have entries without a key, and among them all that have a limit.
 
-    It hops to the next queue with a limit, and from there to the next queue with entries. So it takes two probes for each queue
-    of the kind that is rarer.
+    It hops to the next queue with a limit, and from there to the next queue with entries. It therefore takes two probes for each
+    limited queue, or for each queue with entries, whichever are fewer.
     """
 
     def following(queue: sa.ColumnElement[str]) -> sa.Select[Any]:

@@ -138,7 +138,7 @@ FOR_APPLICATIONS = frozenset(
 
 
 class Store(Answering, Claiming):
-    """All operations on the tables of outboxq, for any synchronous code.
+    """All operations on outboxq's tables, for any synchronous code.
 
     Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
     ``dead_letters.list()``.

@@ -410,9 +410,12 @@ class RunningBatch:
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 
-    name, size, completed, failed, cancelled, pending = (
-        property(attrgetter(f"record.{one}")) for one in ("name", "size", "completed", "failed", "cancelled", "pending")
-    )
+    name = property(attrgetter("record.name"), doc="The name that the batch was given, or None.")
+    size = property(attrgetter("record.size"), doc="The number of tasks in the batch, as in `Batch.size`.")
+    completed = property(attrgetter("record.completed"), doc="The number of its Completed tasks.")
+    failed = property(attrgetter("record.failed"), doc="The number of its dead letters.")
+    cancelled = property(attrgetter("record.cancelled"), doc="The number of its Cancelled tasks.")
+    pending = property(attrgetter("record.pending"), doc="The number of tasks to wait for, as in `Batch.pending`.")
 
     def results(self) -> Iterator[BatchResult]:
         completed, found = self.record.completed, 0

@@ -35,7 +35,7 @@ _LINES_UNTIL_RAISED = 1000
 should be enough.
 """
 _NOT_YET = 0.01
-"""Seconds until the next look at a handler that is about to begin."""
+"""Seconds until the next check of a handler that is about to begin."""
 
 RaiseIn = Callable[[int, type[BaseException]], None]
 """A function that makes a thread raise an exception of this class at its next line of Python."""

@@ -19,6 +19,8 @@ VALUE = "…"
 
 NAMES = tuple(kind.__name__ for kind in tree(errors.OutboxqError))
 """The exceptions, each of which has a section of the page with its name: the name is the id of its messages."""
+COMMANDS = "fail"
+"""The function with which a command reports an error of its own. The last section of the page has its messages."""
 
 
 def part(name: str) -> str:
@@ -55,7 +57,7 @@ def raised(module: ast.Module) -> Iterator[tuple[str, str]]:
         if isinstance(name, ast.Name) and isinstance(statement.value.value, str)
     }
     for call in ast.walk(module):
-        if isinstance(call, ast.Call) and (name := name_of(call.func)) in NAMES and call.args:
+        if isinstance(call, ast.Call) and (name := name_of(call.func)) in (*NAMES, COMMANDS) and call.args:
             message = re.sub(rf"{VALUE}{VALUE}+", VALUE, " ".join(written(call.args[0], constants).split()))
             if len(re.findall(r"\w+", message)) > 1:  # otherwise the sentence is composed elsewhere
                 yield name, message
@@ -80,7 +82,7 @@ def written(text: ast.expr, constants: Mapping[str, str]) -> str:
 
 
 def write() -> None:
-    for name in NAMES:
+    for name in (*NAMES, COMMANDS):
         put_between(PAGE, name, part(name))
 
 

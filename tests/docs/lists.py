@@ -83,6 +83,7 @@ def exceptions() -> str:
         lines += [f"## {kind.__name__}", "", f"{origin} {markdown(inspect.getdoc(kind) or '')}", ""]
         if raising := raisers(kind.__name__):
             lines += [f"Raised by {', '.join(raising)}.", ""]
+        lines += [f"[Causes, cures and messages](../troubleshooting/errors.md#{kind.__name__.lower()})", ""]
     return "\n".join(lines)
 
 

@@ -282,7 +282,7 @@ HEAD = """
     # Reference
 
     Each option, attribute, exception, variable and exit code in a sentence. `python -m tests.docs.reference` writes this page from
-    the code. [The guides](README.md) say how to use them.
+    the code. [The guides](README.md) explain how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
     task_options, using_options, schedule_options, context, raised, exceptions, environment, exit_codes,

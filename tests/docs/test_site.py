@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path, PurePosixPath
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from sqlalchemy import create_engine
 
+from outboxq import Outbox
+from outboxq.contrib.flask import Outboxq
+from outboxq.task.schedules import RETENTION
 from tests.docs.test_readme import DOCS
 from website import links, stage, terminal
 from website.build import build
@@ -24,6 +30,9 @@ def test_the_site_is_built_strictly_with_a_text_beside_each_page(tmp_path):
     assert [text for text in texts if not (site / text.with_suffix(".html")).is_file()] == []
     listed = re.findall(r"^- \[.+\]\((.+)\)$", (site / "llms.txt").read_text(), re.MULTILINE)
     assert {Path(text) for text in listed} == texts
+    run = Path("operate") / "run-a-worker"
+    assert ">FastAPI</label>" in (site / run.with_suffix(".html")).read_text()
+    assert "===" not in (site / run.with_suffix(".md")).read_text()
     assert 'href="./leases.md"' in (site / "explanation" / "leases.html").read_text()
     assert "lease" in (site / "search.json").read_text()
 
@@ -50,6 +59,50 @@ def test_links_follow_their_pages_and_code_is_left_alone():
     assert moved == "[x](files/pyproject.toml.txt)"
     with pytest.raises(LookupError, match="is not a file"):
         stage.relinked("[x](nowhere.md)", page, named.append)
+
+
+def test_blocks_below_the_names_of_frameworks_become_tabs():
+    block = "```console\n$ run\n```\n"
+    text = f"Before.\n\n**Django**\n\n{block}\n**Flask**\n\n{block}\nAfter.\n"
+    code = "    ```console\n    $ run\n    ```\n"
+    assert stage.tabbed(text) == f'Before.\n\n=== "Django"\n\n{code}\n=== "Flask"\n\n{code}\nAfter.\n'
+    alone = f"**Django**\n\n{block}\n**Others**\n\n{block}"
+    assert stage.tabbed(alone) == alone
+
+
+def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
+    """Each framework's own pages are executed by their tests."""
+    pages = {
+        "Django": ["tutorials/django"],
+        "Flask": ["tutorials/flask"],
+        "FastAPI": ["tutorials/fastapi"],
+        "SQLAlchemy": ["sqlalchemy"],
+    }
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / "index.md").read_text())
+    tabs = re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL)
+    assert [label for label, _ in tabs] == [*pages]
+    for label, code in tabs:
+        executed = "".join((stage.ROOT / "docs" / f"{page}.md").read_text() for page in pages[label])
+        known = {line.strip() for line in executed.splitlines()}
+        assert [line for line in code.splitlines() if line.strip() not in known] == []
+
+
+def test_a_tab_about_retention_sets_it(tmp_path):
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / "operate" / "retention.md").read_text())
+    given = {
+        "timedelta": timedelta,
+        "Outbox": Outbox,
+        "Outboxq": Outboxq,
+        "engine": create_engine(f"sqlite:///{tmp_path}/shop.db"),
+    }
+    for label, code in re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL):
+        names: dict[str, Any] = {**given}
+        exec(code, names)
+        if label == "Django":
+            settings = (stage.ROOT / "outboxq" / "contrib" / "django" / "django_outbox.py").read_text()
+            assert [key for key in names["OUTBOXQ"] if f'    "{key}": ' not in settings] == []
+        else:
+            assert [one.name for one in names["outbox"].tasks.schedules] == [RETENTION], label
 
 
 @pytest.mark.parametrize(

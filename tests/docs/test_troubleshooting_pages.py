@@ -12,12 +12,12 @@ import pytest
 from outboxq import Outbox, UnknownTask
 from tests import forked
 from tests.docs import error_messages
-from tests.docs.error_messages import NAMES, PAGE, VALUE, messages, quoted, raised
+from tests.docs.error_messages import COMMANDS, NAMES, PAGE, VALUE, messages, quoted, raised
 from tests.docs.tables import between
 from tests.terminal import shown
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, COMMANDS])
 def test_the_messages_of_an_error_are_those_of_the_code(name):
     assert between(PAGE, name) == error_messages.part(name), "run: python -m tests.docs.error_messages"
 

@@ -316,7 +316,7 @@ CONSTANT_COLUMNS = frozenset(END) - {"id", "lease_token", "result", "partition_k
 results.
 """
 _BY_HANDLER = ENDS_CLAIM - {EventType.RESET, EventType.RELEASED}
-"""The ends of claims that the handler decides."""
+"""The ends of claims that a handler can choose."""
 _MANUAL = (EventType.RETRY_SCHEDULED, EventType.REQUEUED, EventType.REPLACED)
 """Events that start a task again without a claim."""
 

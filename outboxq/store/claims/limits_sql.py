@@ -140,7 +140,7 @@ def entries(g: Grammar) -> Transition:
 
 
 def take(g: Grammar) -> Transition:
-    """Claim these entries of concurrency keys."""
+    """Claim these entries, which have concurrency keys."""
     return claim(g, lambda r: _take(g, r["given"]), given={"entry_id": sa.BigInteger()})
 
 

@@ -12,8 +12,8 @@ The scan reads a limited number of keys. Behind many keys that cannot be claimed
 entries have been due the longest, and `acquire_recent` the keys that changed last. A later scan finds the keys that
 both miss.
 
-The head of a key is its first entry by priority, then by position. Only for the head is it checked that it is due and
-that this worker runs its topic. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
+The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
+worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
 is deleted in the transaction that ends the attempt, or is kept as held after a failure that blocks the key
 (`task_rows.py`).
 """

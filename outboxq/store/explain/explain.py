@@ -171,9 +171,7 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
 
 
 def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:
-    """Return the progress of those of these tasks that are running and have reported it, as of their last
-    heartbeats.
-    """
+    """Return the progress that the running tasks among these have reported, as of their last heartbeats."""
     wanted = {identifier(one) for one in task_ids}
     if not wanted:
         return {}

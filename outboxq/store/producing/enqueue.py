@@ -119,7 +119,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 def _enqueue_plain(
     store: Transactions, tasks: Sequence[NewTask], columns: Mapping[str, Any], *, using: object
 ) -> list[Handle]:
-    """Write the only one of `tasks`, which is plain and has these columns."""
+    """Write the only task in `tasks`, which is plain and has these columns."""
     [task] = tasks
 
     def work(target: Target) -> list[Handle]:

@@ -21,10 +21,10 @@ class Call:
 
 
 class Calls:
-    """The calls heard between two looks of the worker, without those that another worker has answered.
+    """The calls received between two searches by the worker, without those that another worker has answered.
 
     They are in the order of their commits, which is the same for all workers. The listener's thread changes them. The worker's
-    thread reads them, and begins with none when it looks.
+    thread reads them, and clears them when it searches for tasks.
     """
 
     def __init__(self) -> None:
