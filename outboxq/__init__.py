@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         DuplicateTask as DuplicateTask,
         EndpointGone as EndpointGone,
         EndpointRefused as EndpointRefused,
+        EventRefused as EventRefused,  # the error of a dead letter, not raised by a call
         FileUnusable as FileUnusable,
         InvalidArgument as InvalidArgument,
         InvalidCall as InvalidCall,
@@ -28,7 +29,9 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         OutboxqError as OutboxqError,
         PayloadError as PayloadError,
         ProcessDied as ProcessDied,  # the error of an attempt, not raised by a call
+        PublishFailed as PublishFailed,  # the error of an attempt, not raised by a call
         ReadOnly as ReadOnly,
+        RelayNotFound as RelayNotFound,
         QueueNotFound as QueueNotFound,
         ScheduleNotFound as ScheduleNotFound,
         SchemaOutOfDate as SchemaOutOfDate,
@@ -67,6 +70,16 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .model.cloud_events import (
         CloudEvent as CloudEvent,  # argument of the send() of an endpoint of one's own
+    )
+    from .model.relays import (
+        OnRefused as OnRefused,  # for on_refused=, if a string is not enough
+        Relay as Relay,  # returned by Store.relays.list()
+    )
+    from .model.transports import (
+        Confirmed as Confirmed,  # the outcomes of a transport of one's own
+        Refused as Refused,
+        Transport as Transport,
+        Unsure as Unsure,
     )
     from .model.batches import (
         Batch as Batch,  # returned by Store.batches.get()
@@ -125,8 +138,9 @@ _NAMES = {
     "worker.distributor": "PostgresDistributor SqliteDistributor WorkDistributor create_work_distributor",
     "database.engine": "configure_sqlite",
     "errors": (
-        "BatchClosed BatchNotFound ConfigurationError DuplicateTask EndpointGone EndpointRefused FileUnusable InvalidArgument InvalidCall InvalidTarget "
-        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied QueueNotFound ReadOnly ScheduleNotFound SchemaOutOfDate StepRefused "
+        "BatchClosed BatchNotFound ConfigurationError DuplicateTask EndpointGone EndpointRefused EventRefused FileUnusable InvalidArgument InvalidCall "
+        "InvalidTarget "
+        "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied PublishFailed QueueNotFound ReadOnly RelayNotFound ScheduleNotFound SchemaOutOfDate StepRefused "
         "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused WebhookFailed WebhookInvalid"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
@@ -140,6 +154,8 @@ _NAMES = {
     "retry": "RetryPolicy",
     "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
     "model.cloud_events": "CloudEvent",
+    "model.relays": "OnRefused Relay",
+    "model.transports": "Confirmed Refused Transport Unsure",
     "model.batches": "Batch BatchCounts BatchStatus OnFailed",
     "model.subscriptions": "Emitted Subscription",
     "task": "BoundTask ContextTask Task",

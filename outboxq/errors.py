@@ -150,6 +150,10 @@ class ScheduleNotFound(OutboxqError, LookupError):
     """No schedule has this name."""
 
 
+class RelayNotFound(OutboxqError, LookupError):
+    """No relay to a broker has this name."""
+
+
 class QueueNotFound(OutboxqError, LookupError):
     """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
 
@@ -211,6 +215,14 @@ class EndpointGone(WebhookFailed):
 
 class EndpointRefused(WebhookFailed):
     """An endpoint has an address that is not public, so nothing was sent to it."""
+
+
+class PublishFailed(OutboxqError):
+    """A broker did not confirm an event that was redriven, so it may not have it."""
+
+
+class EventRefused(PublishFailed):
+    """A broker will never accept this event: it is too large, it cannot be routed, or it is malformed."""
 
 
 class WebhookInvalid(OutboxqError, ValueError):

@@ -45,7 +45,7 @@ from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
 from .task.inbox import Inbox
-from .task.relays import Relays
+from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
 from .task.waiting import WaiterOfProcess
@@ -332,14 +332,14 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Relays):
         return [one for task in self.tasks for one in task.subscriptions]
 
     def sync_subscriptions(self) -> None:
-        """Store the subscriptions of this process's tasks in the database, and delete those that the tasks no longer
-        declare.
+        """Store the relays to brokers and the subscriptions of this process's tasks in the database, and delete
+        subscriptions that the tasks no longer declare.
 
         Subscriptions of tasks that this process does not know are left alone. Every worker calls this when it starts.
         `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
         not missed.
         """
-        self.store.subscriptions.replace(self.subscriptions, tasks=[task.name for task in self.tasks])
+        sync(self.store, self.tasks)
 
     def upgrade(self) -> None:
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""

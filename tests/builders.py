@@ -12,7 +12,9 @@ from outboxq import database, store
 from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
 from outboxq.store.claims import due, sleeping_workers
+from outboxq.store.messages import relays_sql
 from outboxq.store.numbers import live, metrics
+from outboxq.store.producing import fanout
 from outboxq.store.tasks import task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
@@ -69,6 +71,11 @@ def all_builders() -> Mapping[str, Builder]:
         "live.waiting": live.WAITING[False],
         "live.waiting_by_task": live.WAITING[True],
     }
+    for has in (False, True):
+        messages, held = "_and_messages" * has, "_unheld" * has
+        found |= {f"fanout.insert_for_subscribers{messages}": fanout.INSERT_FOR_SUBSCRIBERS[has]}
+        found |= {f"fanout.emit_keyed{messages}": fanout.EMIT_KEYED[has]}
+        found |= {f"relays.following{held}": relays_sql.FOLLOWING[has]}
     for given in (False, True):
         asked = "_given" * given
         found |= {f"{name}{asked}": several[given] for name, several in singles.items()}

@@ -78,6 +78,12 @@ CHECKS = {
     },
     "task_steps": {"names": "name <> ''", "number": "number BETWEEN 1 AND 1000"},
     "inbox_messages": {"names": "consumer <> '' AND message_id <> ''"},
+    "relays": {
+        "names": "name <> ''",
+        "shards": "shards BETWEEN 1 AND 64 AND failures >= 0",
+        "on_refused": "on_refused = 'hold' OR on_refused = 'skip'",
+    },
+    "relay_messages": {"slot": "slot BETWEEN 0 AND 255"},
     "task_batches": {
         "kind": "kind = 'batch' OR kind = 'chain'",
         "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
@@ -152,6 +158,19 @@ SQLITE_CHECKS = {
         **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
     },
     "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
+    "relays": {
+        **_sqlite_texts("name"),
+        **_sqlite_instants("paused_at", "failing_since", "next_try_at", "created_at"),
+    },
+    "relay_shards": {
+        **_sqlite_instants("lease_expires_at"),
+        **_sqlite_numbers(">= 0", "1000000000000000000", "lease_token"),
+    },
+    "relay_messages": {
+        **_sqlite_ids("event_id"),
+        **_sqlite_texts("relay", "topic", "partition_key", "headers", "payload"),
+        **_sqlite_instants("created_at"),
+    },
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),
@@ -205,9 +224,13 @@ TABLES = (
     "task_batch_changes",
     "operator_actions",
     "inbox_messages",
+    "relays",
+    "relay_shards",
+    "relay_messages",
 )
 FUNCTIONS = (
     "outboxq_notify",
+    "outboxq_notify_relay",
     "outboxq_enqueue",
     "outboxq_backlog",
     "outboxq_note_end",
@@ -235,8 +258,10 @@ def upgrade() -> None:
     _batches()
     _operators()
     _messages()
+    _relays()
     if _is_postgresql():
         _trigger()
+        _relay_trigger()
         _enqueue_function()
         _backlog_function()
 
@@ -411,7 +436,7 @@ def _helpers() -> None:
         "task_subscriptions",
         sa.Column("topic", sa.Text(), nullable=False),
         sa.Column("task_name", sa.Text(), nullable=False),
-        sa.Column("parameter", sa.Text(), nullable=False),
+        sa.Column("parameter", sa.Text()),
         sa.Column("queue", sa.Text(), nullable=False),
         sa.Column("priority", sa.SmallInteger(), nullable=False),
         sa.Column("max_attempts", attempts),
@@ -665,6 +690,91 @@ def _messages() -> None:
         *_checks("inbox_messages"),
     )
     op.create_index("ix_inbox_messages_expires_at", "inbox_messages", ["expires_at"])
+
+
+def _relays() -> None:
+    op.create_table(
+        "relays",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("shards", sa.Integer(), nullable=False),
+        sa.Column("on_refused", sa.Text(), nullable=False),
+        sa.Column("paused_at", instant),
+        sa.Column("pause_reason", sa.Text()),
+        sa.Column("failing_since", instant),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("next_try_at", instant),
+        sa.Column("last_error", sa.Text()),
+        sa.Column("created_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("name", name="pk_relays"),
+        *_checks("relays"),
+    )
+    op.create_table(
+        "relay_shards",
+        sa.Column("relay", sa.Text(), nullable=False),
+        sa.Column("shard", sa.Integer(), nullable=False),
+        sa.Column("lease_token", number, nullable=False),
+        sa.Column("worker_id", sa.Uuid()),
+        sa.Column("lease_expires_at", instant),
+        sa.Column("sleeps_until", moment),
+        sa.PrimaryKeyConstraint("relay", "shard", name="pk_relay_shards"),
+        *_checks("relay_shards"),
+    )
+    _store("relay_shards", {"fillfactor": 50, **RESTLESS})
+    op.create_table(
+        "relay_messages",
+        sa.Column("id", big_id, sa.Identity(), nullable=False),
+        sa.Column("relay", sa.Text(), nullable=False),
+        sa.Column("slot", sa.SmallInteger(), nullable=False),
+        sa.Column("event_id", sa.Uuid(), nullable=False),
+        sa.Column("topic", sa.Text(), nullable=False),
+        sa.Column("partition_key", sa.Text()),
+        sa.Column("headers", sa.Text()),
+        sa.Column("payload", sa.Text(), nullable=False),
+        sa.Column("created_at", instant, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_relay_messages"),
+        *_checks("relay_messages"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_relay_messages_relay", "relay_messages", ["relay", "id"])
+    _store("relay_messages", RESTLESS)
+
+
+def _relay_trigger() -> None:
+    """Notify the sleeping senders of a relay of each new message, and nobody if none of them sleeps.
+
+    An emit without a relay writes no row, so it does not call the function. `> <relay>` calls every sender of the relay. The
+    function is VOLATILE, so that it reads the sleepers after the insert; `store/messages/relays.py` has the proof that no wake-up is
+    lost. It runs as its owner, so that a producer needs no right on the shards. The setting `outboxq.notify` means the same as for
+    tasks.
+    """
+    op.execute(
+        """
+        DO $do$ BEGIN EXECUTE format($create$
+        CREATE FUNCTION outboxq_notify_relay() RETURNS trigger LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+        SET search_path = pg_catalog, pg_temp AS $$
+        DECLARE
+            notify text := current_setting('outboxq.notify', true);
+        BEGIN
+            IF notify = 'off' THEN
+                RETURN NULL;
+            ELSIF notify = 'always' OR current_setting('transaction_isolation') <> 'read committed' OR EXISTS (
+                SELECT FROM %1$I.relay_shards AS shard
+                WHERE shard.relay = NEW.relay AND shard.sleeps_until > clock_timestamp()
+            ) THEN
+                PERFORM pg_notify(CASE WHEN TG_TABLE_SCHEMA = 'public' THEN 'task_ready'
+                    ELSE concat('task_ready_', TG_TABLE_SCHEMA)::name END, concat('> ', NEW.relay));
+            END IF;
+            RETURN NULL;
+        END
+        $$
+        $create$, current_schema()); END $do$
+        """
+    )
+    op.execute("REVOKE ALL ON FUNCTION outboxq_notify_relay() FROM PUBLIC")
+    op.execute(
+        "CREATE TRIGGER relay_messages_notify AFTER INSERT ON relay_messages "
+        "FOR EACH ROW EXECUTE FUNCTION outboxq_notify_relay()"
+    )
 
 
 def _trigger() -> None:

@@ -66,6 +66,12 @@ _CHECKS = {
         "catch_up": "catch_up_limit >= 1 AND (catch_up = 'none' OR catch_up = 'latest' OR catch_up = 'all')",
     },
     "inbox_messages": {"names": "consumer <> '' AND message_id <> ''"},
+    "relays": {
+        "names": "name <> ''",
+        "shards": "shards BETWEEN 1 AND 64 AND failures >= 0",
+        "on_refused": "on_refused = 'hold' OR on_refused = 'skip'",
+    },
+    "relay_messages": {"slot": "slot BETWEEN 0 AND 255"},
     "task_batches": {
         "kind": "kind = 'batch' OR kind = 'chain'",
         "on_failed": "on_failed = 'continue' OR on_failed = 'wait' OR on_failed = 'cancel'",
@@ -115,6 +121,19 @@ _SQLITE_CHECKS = {
     "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
     "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
     "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
+    "relays": {
+        **_sqlite_texts("name"),
+        **_sqlite_instants("paused_at", "failing_since", "next_try_at", "created_at"),
+    },
+    "relay_shards": {
+        **_sqlite_instants("lease_expires_at"),
+        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
+    },
+    "relay_messages": {
+        **_sqlite_ids("event_id"),
+        **_sqlite_texts("relay", "topic", "partition_key", "headers", "payload"),
+        **_sqlite_instants("created_at"),
+    },
     "task_batches": {
         **_sqlite_ids("id"),
         **_sqlite_texts("name", "then_tasks"),

@@ -184,11 +184,12 @@ class Grammar(Protocol):
         """Return the id of the task at this place (1 to 65535) after a batch, like `model.batches.BatchLink.task_id`."""
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
-        """Return `rows`, a query that does not read a table, changed so that it runs after the transaction has got its
-        id.
+        """Return `rows`, a query for new rows, changed so that none of their values is computed before the transaction
+        has got its id.
 
-        Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`. Only a
-        transition that does not write any other rows before its events needs this.
+        Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and senders
+        of relays on the same rule for the ids of messages. Only a transition that does not write any other rows before
+        them needs this.
         """
 
     @property

@@ -122,6 +122,9 @@ _TABLES = (
     "partition_claims",
     "queue_samples",
     "queue_settings",
+    "relay_messages",
+    "relay_shards",
+    "relays",
     "schedule_ticks",
     "sleeping_workers",
     "task_batch_changes",
@@ -159,6 +162,9 @@ _ROLES = {
         *_on("partition_claims", _EVERYTHING),
         *_on("queue_samples", "SELECT; INSERT; DELETE"),
         *_on("queue_settings", _EVERYTHING),  # it pauses the queue of a relay whose endpoint is gone
+        *_on("relay_messages", "SELECT; DELETE"),
+        *_on("relay_shards", _EVERYTHING),
+        *_on("relays", "SELECT; INSERT; UPDATE"),
         *_on("schedule_ticks", "SELECT; INSERT; DELETE"),
         *_on("sleeping_workers", _EVERYTHING),
         *_on("task_batches", "SELECT"),
@@ -188,6 +194,7 @@ _EVENT = (
 _FEATURES = {
     Feature.EMIT: (
         *_on("task_subscriptions", "SELECT"),
+        *_on("relay_messages", "INSERT; SELECT (event_id)"),
         *_on("task_executions", "SELECT (pipeline_execution_id, task_name)"),
     ),
     Feature.IDEMPOTENCY: (
@@ -222,6 +229,7 @@ _FEATURES = {
     Feature.INBOX: _on("inbox_messages", "INSERT"),
 }
 _TOGETHER = {
+    frozenset({Feature.EMIT, Feature.IDEMPOTENCY}): _on("inbox_messages", "INSERT; SELECT (consumer)"),
     frozenset({Feature.RESULTS, Feature.BATCHES}): (  # to wait for the task that follows a batch, without its arguments
         *_on(
             "task_batches",

@@ -25,8 +25,10 @@ class Subscription(TaskOptions):
     topic: str
     """An exact topic, or a pattern such as `order.*`, or `*` for all topics."""
     task_name: str
-    parameter: str
-    """The name of the parameter that receives the payload."""
+    parameter: str | None
+    """The name of the parameter that receives the payload. None: the task belongs to a relay to a broker, and a message
+    for the broker is written instead of a task.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +65,8 @@ class Emitted:
     pipeline_execution_id: UUID
     """The id of the event, shared by every task that was enqueued for it."""
     handles: Mapping[str, Handle]
-    """Maps each task's name to the handle of the subscriber's task. It is empty if there are no subscribers, which is
-    recorded as `event_unrouted`.
+    """Maps each task's name to the handle of the subscriber's task. It is empty if no task subscribes. If there is no
+    relay to a broker either, that is recorded as `event_unrouted`.
 
     `created` is False if the idempotency key already belonged to a task; `id` is then the id of that task.
     """

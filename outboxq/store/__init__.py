@@ -31,6 +31,9 @@ from .explain.reasons import Cure as Cure
 from .explain.reasons import Explanation as Explanation
 from .explain.reasons import Reason as Reason
 from .messages.inbox import InboxMessages
+from .messages.relays import RelayFailure as RelayFailure
+from .messages.relays import RelayLook as RelayLook
+from .messages.relays import Relays
 from .numbers import dead_rows, statistics
 from .numbers import overview as overviews
 from .numbers import system as systems
@@ -127,6 +130,7 @@ FOR_APPLICATIONS = frozenset(
         "log",
         "metrics",
         "queues",
+        "relays",
         "samples",
         "schedules",
         "steps",
@@ -241,6 +245,7 @@ class Store(Answering, Claiming):
     samples = cached_property(Samples)
     maintenance_jobs = cached_property(MaintenanceJobs)
     inbox = cached_property(InboxMessages)
+    relays = cached_property(Relays)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]

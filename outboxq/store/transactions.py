@@ -73,6 +73,8 @@ class Transactions:
     """The time for which the separate transaction of an enqueue or an emit is retried. Outside handlers, a request may
     be waiting for it.
     """
+    emits_to_relays = False
+    """True once an emit has found a relay to a broker. Emits then include the steps that write its messages."""
     on_retry: Callable[[], object] | None = None
     """Called before a failed transaction is tried again, because the connection may have been lost."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ConfigurationError, UnknownTask
 from ..model.schedules import NewSchedule
+from .broker_relay import BrokerRelay
 from .task import Task
 
 
@@ -19,6 +20,8 @@ class TaskRegistry:
         """The version of the code that declares the tasks; "": it does not have one."""
         self.built_in: dict[str, Task[..., Any]] = {}
         """outboxq's own tasks, by name. Every worker knows them."""
+        self.relays: dict[str, BrokerRelay] = {}
+        """The relays to brokers, by name."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, tuple[object, NewSchedule]] = {}
 

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 import tenacity
 
 from ..context import TaskContext
-from ..errors import ConfigurationError, EndpointGone
-from ..model import OnDeadLetter, TaskOptions
+from ..errors import ConfigurationError, EndpointGone, EventRefused, InvalidArgument
+from ..model import OnDeadLetter, TaskOptions, duration
 from ..model.cloud_events import CloudEvent
 from ..model.options import bad_name, check_options, choice, is_name
+from ..model.relays import RELAY_PREFIX, NewRelay, OnRefused, check_relay, task_of
+from ..model.subscriptions import Subscription, patterns_of
+from ..model.transports import Transport
 from ..retry import RetryPolicy
+from ..store import Store
+from .broker_relay import BrokerRelay
 from .registry import TaskRegistry
 from .results import AwaitedResults
 from .task import ContextTask, Task
 
 log = logging.getLogger("outboxq.worker")
 
-PREFIX = "relay."
-"""The beginning of the name of each relay's task."""
+PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
 """The attempts of an event by default: they take about a day, because an endpoint may be down for a night."""
+_AGAIN = RetryPolicy(
+    max_attempts=20,
+    wait=tenacity.wait_random_exponential(multiplier=1, max=60),
+    retry=tenacity.retry_if_not_exception_type(EventRefused),
+)
+"""The attempts of an event that the broker refused once, and that was redriven."""
+PUBLISH_TIMEOUT = timedelta(seconds=10)
+"""The time in which a broker has to confirm a batch by default."""
+_LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
 """The snooze of an event whose queue has been paused: the shortest one, because the pause keeps the event back."""
 
@@ -49,29 +63,43 @@ class Relays(AwaitedResults):
         topics: str | Sequence[str],
         /,
         *,
-        to: Endpoint,
+        to: Endpoint | Transport,
         name: str,
         queue: str | None = None,
         retry: RetryPolicy | tenacity.BaseRetrying | None = None,
-        on_dead_letter: OnDeadLetter | str = OnDeadLetter.RELEASE,
+        on_dead_letter: OnDeadLetter | str | None = None,
+        shards: int = 1,
+        on_refused: OnRefused | str = OnRefused.HOLD,
+        timeout: timedelta | float = PUBLISH_TIMEOUT,
     ) -> Task[..., Any]:
-        """Declare that events of these topics are sent to another program, each in a task of its own.
+        """Declare that events of these topics are sent to another program.
 
-        `emit` writes the task in the transaction of the caller, so the events of a rolled-back transaction are never
-        sent. Each event is delivered at least once. The events of one partition key are sent one at a time and in
-        order. Returns the task, which is called `relay.NAME`.
+        `emit` writes the event in the transaction of the caller, so the events of a rolled-back transaction are never
+        sent. Each event is delivered at least once, and those of one partition key in order. Returns the task, which is
+        called `relay.NAME`.
+
+        If `to` has a method `send(event)`, as a `Webhook` has, each event is a task of its own. If `to` has a method
+        `publish(events, deadline)`, it is a `Transport` to a message broker. The events are then rows of their own, which
+        a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which is
+        published again when it is redriven.
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
-            to: The receiver, such as a `Webhook`, or any object with a method `send(event)`.
+            to: The receiver: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
-            queue: The queue of its tasks, which can be limited and paused. None: a queue with the name of the task.
-            retry: When an event is sent again after a failure. None: 20 attempts in about a day.
-            on_dead_letter: What happens to a partition key whose event was given up. "release": its next event is sent.
-            "hold": the key waits until the dead letter is redriven or discarded.
+            queue: For `send`: the queue of its tasks, which can be limited and paused. None: a queue with the name of the
+                task.
+            retry: For `send`: when an event is sent again after a failure. None: 20 attempts in about a day.
+            on_dead_letter: For `send`: what happens to a partition key whose event was given up. None or "release": its next
+                event is sent. "hold": the key waits until the dead letter is redriven or discarded.
+            shards: For a broker: the number of parts, 1 to 64, that different workers can send at the same time. The
+                events of a partition key are all in one part.
+            on_refused: For a broker: what happens to a partition key whose event was refused. "hold": its later events
+                wait until the dead letter is redriven or discarded. "skip": they are published.
+            timeout: For a broker: the time in which it has to confirm a batch, as a timedelta or seconds.
 
-        Raises ConfigurationError if the outbox has no `source` or the name is already taken, and InvalidArgument for an
-        option that is out of range.
+        Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to
+        this kind of receiver, and InvalidArgument for an option that is out of range.
         """
         if not is_name(name):
             raise bad_name("name", f"relay {str(name)[:40]!r}")
@@ -79,21 +107,40 @@ class Relays(AwaitedResults):
             raise ConfigurationError(
                 f"relay {name!r} needs a name for this application in its events: write Outbox(source='shop')"
             )
+        if callable(getattr(to, "publish", None)):
+            if not (queue is None and retry is None and on_dead_letter is None):
+                raise ConfigurationError(
+                    f"queue=, retry= and on_dead_letter= of relay {name!r} are for receivers with send(); for a broker, write "
+                    "shards=, on_refused= and timeout="
+                )
+            return self._relay_to_broker(
+                to,  # type: ignore[arg-type]
+                _declared(name, topics, shards, on_refused),
+                timeout=timeout,
+            )
+        if (shards, on_refused, timeout) != (1, OnRefused.HOLD, PUBLISH_TIMEOUT):
+            raise ConfigurationError(
+                f"shards=, on_refused= and timeout= of relay {name!r} are for brokers; for a receiver with send(), write queue=, "
+                "retry= and on_dead_letter="
+            )
         if not callable(getattr(to, "send", None)):
-            raise ConfigurationError(f"to= of relay {name!r} takes a Webhook or an object with send(), not {to!r}")
-        task_name = f"{PREFIX}{name}"
+            raise ConfigurationError(
+                f"to= of relay {name!r} takes a Webhook, a Transport, or an object with send() or publish(), not {to!r}"
+            )
+        task_name = task_of(name)
         options = TaskOptions(
             queue=task_name if queue is None else queue,
-            on_dead_letter=choice(OnDeadLetter, on_dead_letter, "on_dead_letter"),
+            on_dead_letter=choice(OnDeadLetter, on_dead_letter or OnDeadLetter.RELEASE, "on_dead_letter"),
         )
         check_options(options, f"relay {name!r}")
+        endpoint: Endpoint = to  # type: ignore[assignment]
 
         def send(ctx: TaskContext, payload: object) -> None:
             del payload  # the stored text is sent, so that its numbers are not parsed and printed again
             source = self.source
             assert source is not None
             try:
-                to.send(event_of(ctx, source))
+                endpoint.send(event_of(ctx, source))
             except EndpointGone as error:
                 if ctx.queue != task_name:  # other tasks use this queue too, so this event fails alone
                     raise
@@ -112,6 +159,48 @@ class Relays(AwaitedResults):
         self.tasks.add(task)
         return task
 
+    def _relay_to_broker(self, to: Transport, declared: NewRelay, *, timeout: timedelta | float) -> Task[..., Any]:
+        assert self.source is not None
+        name, limit = declared.name, duration(timeout, "timeout")
+        if not timedelta(0) < limit <= _LONGEST:
+            raise InvalidArgument(
+                f"timeout of relay {name!r} must be greater than zero and at most a minute, not {timeout!r}"
+            )
+        holds = OnDeadLetter.HOLD if declared.on_refused is OnRefused.HOLD else OnDeadLetter.RELEASE
+        options = TaskOptions(queue=task_of(name), on_dead_letter=holds)
+        relay = BrokerRelay(declared=declared, transport=to, source=self.source, timeout=limit, options=options)
+
+        def publish_again(ctx: TaskContext, emitted_at: datetime, payload: object) -> None:
+            del payload  # the stored text is published, so that its numbers are not parsed and printed again
+            relay.publish_again(refused_event_of(ctx, relay.source, emitted_at))
+
+        task: Task[..., Any] = ContextTask(
+            publish_again, name=task_of(name), options=options, retry=_AGAIN, outbox=self
+        )
+        task.subscriptions = tuple(
+            Subscription(topic=topic, task_name=task.name, parameter=None, **vars(options)) for topic in declared.topics
+        )
+        self.tasks.add(task)
+        self.tasks.relays[name] = relay
+        return task
+
+
+def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: OnRefused | str) -> NewRelay:
+    chosen = choice(OnRefused, on_refused, "on_refused")
+    declared = NewRelay(name=name, topics=patterns_of(topics), shards=shards, on_refused=chosen)
+    check_relay(declared)
+    return declared
+
+
+def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
+    """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
+
+    The relays come first, because an emit writes messages as soon as there are subscriptions.
+    """
+    store.relays.declare([one.declared for one in tasks.relays.values()], using=using)
+    names = [task.name for task in tasks]
+    store.subscriptions.replace([one for task in tasks for one in task.subscriptions], tasks=names, using=using)
+
 
 def event_of(ctx: TaskContext, source: str) -> CloudEvent:
     """Return the event that a relay's task is about."""
@@ -126,3 +215,10 @@ def event_of(ctx: TaskContext, source: str) -> CloudEvent:
         partition_key=None if ctx.concurrency_key is not None else claim.partition_key,
         headers=ctx.headers,
     )
+
+
+def refused_event_of(ctx: TaskContext, source: str, emitted_at: datetime) -> CloudEvent:
+    """Return the event that the dead letter of a relay to a broker is about."""
+    _, _, stored = ctx.claim.args.partition('"payload":')
+    event = event_of(ctx, source)
+    return replace(event, time=emitted_at, data=stored.rpartition("}")[0].strip())

@@ -366,7 +366,7 @@ class Problems:
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
                 return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
-            case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound():
+            case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound() | errors.RelayNotFound():
                 return _problem(404, str(error))
             case errors.OutboxqError():
                 return _problem(400, str(error))

@@ -27,6 +27,7 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
+from .relays import Senders
 from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
@@ -196,6 +197,21 @@ class Parts:
             thread("metrics", metrics, on_stop=metrics.end),
             thread("statistics", StatisticsUpkeep(own.claims, stopping)),
         )
+        relays = list(tasks.relays.values()) if settings.relay else []
+        self.senders = (
+            Senders(
+                store,
+                relays,
+                worker_id=info.id,
+                notifications=settings.notifications,
+                listen_url=settings.listen_url,
+                commits_of=store.engine,
+                on_thread_failure=on_thread_failure,
+            )
+            if relays
+            else None
+        )
+        """The senders of relays to brokers; None if there are none."""
         self.hooks = WorkerHooks(application.hooks, info)
 
 

@@ -41,6 +41,7 @@ class WorkerOptions(TypedDict, total=False):
     poll: timedelta | float | None
     notifications: bool
     listen_url: str | None
+    relay: bool
     drain_timeout: timedelta | float
     timeout_grace: timedelta | float
     isolation: Isolation | str
@@ -120,6 +121,8 @@ class WorkerSettings:
     """Listen for notifications about new tasks in addition to polling. False means only poll."""
     listen_url: str | None = None
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
+    relay: bool = True
+    """Publish the events of the relays to brokers that the code declares. False: `outboxq relay run` or other workers do."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time that running tasks have to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})

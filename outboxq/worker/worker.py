@@ -23,6 +23,7 @@ from ..model.records import fields_of
 from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
+from ..task.relays import sync
 from .assembly import Parts
 from .distributor import Health
 from .distributor.base import Wakeup
@@ -263,8 +264,7 @@ class Worker:
         self._application.ensure_current()
         self._application.ensure_primary()
         self._application.compile_ends()
-        subscriptions = [one for task in self._tasks for one in task.subscriptions]
-        self._application.subscriptions.replace(subscriptions, tasks=[task.name for task in self._tasks])
+        sync(self._application, self._tasks)
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker can be started only once; create a new one")
@@ -304,6 +304,8 @@ class Worker:
         parts.pool.start()
         for thread in (parts.completer, *parts.services, parts.claim_loop):
             thread.start()
+        if parts.senders is not None:
+            parts.senders.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
         """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and give back the rest.
@@ -321,6 +323,8 @@ class Worker:
         if self._pid != os.getpid():  # forked: the threads are the parent's
             return True
         parts.distributor.close()
+        if parts.senders is not None:
+            parts.senders.request_stop()
         with self._starting:  # another thread may be about to start it
             has_begun = self._has_begun
         if not has_begun:
@@ -332,6 +336,7 @@ class Worker:
         self._write_outcomes(deadline)
         unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         self._stop_services()
+        self._stop_senders(deadline)
         self._end_handlers()
         parts.hooks.stopped()
         self._disconnect()
@@ -366,6 +371,11 @@ class Worker:
             service.stop()
         for service in parts.services:
             join(service, _GIVE_BACK_TIMEOUT / 4)
+
+    def _stop_senders(self, deadline: float) -> None:
+        """Wait for the senders of relays, which finish the batch that they are publishing."""
+        if (senders := self._parts.senders) is not None:
+            senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self) -> None:
         """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""

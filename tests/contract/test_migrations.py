@@ -387,6 +387,8 @@ def test_everything_lies_inside_the_schema(postgresql_empty):
         "task_executions_batch",
         "outboxq_enqueue",
         "outboxq_notify",
+        "outboxq_notify_relay",
+        "relay_messages_notify",
         "task_outbox_notify",
     }
     assert ("relation", "task_position", "S", "None", "") in inside

@@ -18,7 +18,10 @@ from tests.contract.test_migrations import postgresql_empty
 __all__ = ["postgresql_empty"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "upgrading.md"
-FUNCTIONS = ["outboxq_advance_batch", "outboxq_backlog", "outboxq_count_ends", "outboxq_enqueue", "outboxq_note_end"]
+FUNCTIONS = [
+    *("outboxq_advance_batch", "outboxq_backlog", "outboxq_count_ends", "outboxq_enqueue", "outboxq_note_end"),
+    "outboxq_notify_relay",
+]
 SOURCE = "SELECT prosrc FROM pg_proc WHERE proname = 'outboxq_notify'"
 
 

@@ -52,6 +52,9 @@ OTHERS = {
     "operator_actions",
     "queue_samples",
     "queue_settings",
+    "relay_messages",
+    "relay_shards",
+    "relays",
     "schedule_ticks",
     "sleeping_workers",
     "task_batch_changes",
@@ -112,6 +115,7 @@ def test_every_constraint_and_index_has_the_name_the_metadata_gives_it(database)
             counted = database.name == "sqlite" and table in {
                 "task_outbox",
                 "execution_events",
+                "relay_messages",
             }  # AUTOINCREMENT takes no name
             assert found.get_pk_constraint(table)["name"] == (None if counted else f"pk_{table}")
             declared = metadata.tables[table]
@@ -329,7 +333,7 @@ def test_sqlite_has_the_triggers_of_batches_only_and_counts_its_ids_upwards(sqli
     triggers = sqlite.rows("SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger' ORDER BY tbl_name")
     assert triggers == [("task_batch_changes",), ("task_batches",), ("task_executions",)]
     tables = sqlite.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE '%AUTOINCREMENT%'")
-    assert sorted(tables) == [("execution_events",), ("task_outbox",)]
+    assert sorted(tables) == [("execution_events",), ("relay_messages",), ("task_outbox",)]
 
 
 def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
@@ -346,7 +350,7 @@ def test_postgresql_has_the_types_that_keep_their_meaning(postgresql):
     for (table, column), (kind, _) in types.items():
         if column.endswith("_at"):
             assert kind == "timestamptz", (table, column)
-        if (column == "id" and table not in {"task_outbox", "task_batch_changes"}) or column in {
+        if (column == "id" and table not in {"task_outbox", "task_batch_changes", "relay_messages"}) or column in {
             "task_execution_id",
             "worker_id",
         }:

@@ -129,6 +129,11 @@ _worker_options = stacked(
         show_envvar=True,
         help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
     ),
+    click.option(
+        "--relay/--no-relay",
+        default=DEFAULTS.relay,
+        help="Publish the events of relays to brokers, or leave that to `outboxq relay run`.",
+    ),
     span_option(
         "--drain-timeout",
         help="Time that running tasks get to finish when the worker stops.",

@@ -61,6 +61,7 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
     """Store the subscriptions and schedules, so that they exist before the first worker starts. In tests this is
     repeated after each flush.
     """
+    from ...task.relays import sync
     from ...task.schedules import declare_schedules
     from .django_outbox import outboxes
     from .operations import has_tables
@@ -70,9 +71,9 @@ def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
         return
     autodiscover_modules("tasks")
     outbox = outboxes[using]
-    if names := [task.name for task in outbox.tasks]:
+    if list(outbox.tasks):
         with transaction.atomic(using=using):
-            outbox.store.subscriptions.replace(outbox.subscriptions, tasks=names, using=using)
+            sync(outbox.store, outbox.tasks, using=using)
     if "taskschedule" in apps.all_models["outboxq"]:
         with transaction.atomic(using=using):
             declare_schedules(outbox.store, outbox.tasks, using=using)

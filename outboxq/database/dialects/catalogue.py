@@ -27,9 +27,13 @@ OF_BATCHES = {
     tables.task_batches.name: "task_batches_advance",
 }
 """The triggers that count the ends of batches, by their tables."""
+OF_RELAYS = {tables.relay_messages.name: "relay_messages_notify"}
+"""The trigger that wakes the senders of relays (PostgreSQL), by its table."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
-_NAMED = (tables.task_outbox.name, tables.task_batches.name, tables.task_batch_changes.name)
+_NAMED = tuple(
+    one.name for one in (tables.task_outbox, tables.task_batches, tables.task_batch_changes, tables.relay_shards)
+)
 """The tables. Each function names one of them with its schema."""
 
 _COUNTER = text_literal(tables.task_outbox.name)
@@ -130,7 +134,7 @@ def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
             sa.select(text_literal(name)).where(
                 oid(tables.task_batches.name).is_not(None), ~fires(oid(of_table), name).exists()
             )
-            for of_table, name in OF_BATCHES.items()
+            for of_table, name in (OF_BATCHES | OF_RELAYS).items()
         ),
     )
     return sa.select(missing.subquery("missing"))
@@ -155,7 +159,10 @@ def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
         .subquery("ours")
     )
     triggers = sa.union_all(
-        *(sa.select(oid(one).label("oid"), text_literal(name).label("name")) for one, name in OF_BATCHES.items())
+        *(
+            sa.select(oid(one).label("oid"), text_literal(name).label("name"))
+            for one, name in (OF_BATCHES | OF_RELAYS).items()
+        )
     ).subquery("triggers")
     fired = sa.select(pg_trigger.c.tgfoid).where(
         pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name

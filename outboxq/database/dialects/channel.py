@@ -30,6 +30,9 @@ ALL = sa.literal_column("''", sa.Text)
 EVERYBODY, ANSWERED, AT = "*", "-", "@"
 """The beginning of a notification to every worker, of one that reports an answered call, and of a time."""
 
+RELAYED = ">"
+"""The beginning of a notification to the senders of a relay, which its name follows."""
+
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
 

@@ -32,6 +32,8 @@ class PostgresGrammar(Grammar):
         injected = sa.bindparam("now", None, type_=Instant)
         moment = sa.select(sa.func.coalesce(injected, sa.func.clock_timestamp(), type_=Instant).label("now"))
         self.clock = moment.cte("clock").prefix_with("MATERIALIZED")
+        assigned = sa.select(sa.func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
+        self._assigned = assigned.prefix_with("MATERIALIZED")
 
     @property
     def now(self) -> sa.ColumnElement[datetime]:
@@ -167,9 +169,8 @@ class PostgresGrammar(Grammar):
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
         # The SELECT reads from it, so the id exists before any value of the row is computed, including its default.
-        assigned = sa.select(sa.func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
-        assigned = assigned.prefix_with("MATERIALIZED")
-        return rows.select_from(assigned).where(assigned.c.xact_id.is_not(None))
+        # It is one CTE, because several steps of a statement may need it.
+        return rows.select_from(self._assigned).where(self._assigned.c.xact_id.is_not(None))
 
     @property
     def oldest_open(self) -> sa.ColumnElement[int]:

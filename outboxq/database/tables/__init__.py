@@ -5,6 +5,9 @@ Statements name them without a schema, which is added when a statement is compil
 
 # `as` makes a name public to type checkers.
 from .messages import inbox_messages as inbox_messages
+from .messages import relay_messages as relay_messages
+from .messages import relay_shards as relay_shards
+from .messages import relays as relays
 from .operators import operator_actions as operator_actions
 from .statistics import maintenance_jobs as maintenance_jobs
 from .statistics import queue_samples as queue_samples

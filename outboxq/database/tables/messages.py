@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, Text
+from sqlalchemy import Column, Identity, Index, Integer, SmallInteger, Text, Uuid
 
 from .. import bounds
-from ..column_types import BoundedInstant
+from ..column_types import BigId, BoundedInstant, Instant, Number
 from ..typed_table import TypedColumns, typed_table
-from .tasks import metadata
+from .tasks import AGGRESSIVE_VACUUM, metadata
 
 
 class InboxMessagesColumns(TypedColumns):
@@ -25,4 +25,68 @@ inbox_messages = typed_table(
     InboxMessagesColumns,
     Index("ix_inbox_messages_expires_at", "expires_at"),
     *bounds.of("inbox_messages"),
+)
+
+
+class RelaysColumns(TypedColumns):
+    """A row for each relay to a broker. Its topics are subscriptions of the task `relay.NAME`."""
+
+    name = Column(Text, primary_key=True)
+    shards = Column(Integer, nullable=False)
+    on_refused = Column(Text, nullable=False)
+    paused_at = Column(BoundedInstant)
+    pause_reason = Column(Text)
+    failing_since = Column(BoundedInstant)  # the first of the failures since events were last confirmed; NULL: none
+    failures = Column(Integer, nullable=False)  # the number of pauses since then, which makes them longer
+    next_try_at = Column(BoundedInstant)  # no event is published before this time
+    last_error = Column(Text)  # the reason of the last failure, also after events are confirmed again
+    created_at = Column(BoundedInstant, nullable=False)
+
+
+relays = typed_table("relays", metadata, RelaysColumns, *bounds.of("relays"))
+
+
+class RelayShardsColumns(TypedColumns):
+    """A row for each shard of a relay, with the lease of the worker that sends its messages."""
+
+    relay = Column(Text, primary_key=True)
+    shard = Column(Integer, primary_key=True)
+    lease_token = Column(Number, nullable=False)  # rises with each lease
+    worker_id = Column(Uuid)  # NULL: nobody sends
+    lease_expires_at = Column(BoundedInstant)  # nobody may take the shard before this time
+    # The latest time at which its sender wakes by itself. In the past or NULL: it is awake, or nobody sends.
+    sleeps_until = Column(Instant)
+
+
+relay_shards = typed_table(
+    "relay_shards",
+    metadata,
+    RelayShardsColumns,
+    *bounds.of("relay_shards"),
+    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
+)
+
+
+class RelayMessagesColumns(TypedColumns):
+    """A row for each event that a relay has to publish. It is deleted when the broker has confirmed the event."""
+
+    id = Column(BigId, Identity(), primary_key=True)
+    relay = Column(Text, nullable=False)
+    slot = Column(SmallInteger, nullable=False)  # of the partition key; a shard sends the slots that have its remainder
+    event_id = Column(Uuid, nullable=False)
+    topic = Column(Text, nullable=False)
+    partition_key = Column(Text)
+    headers = Column(Text)
+    payload = Column(Text, nullable=False)
+    created_at = Column(BoundedInstant, nullable=False)
+
+
+relay_messages = typed_table(
+    "relay_messages",
+    metadata,
+    RelayMessagesColumns,
+    Index("ix_relay_messages_relay", "relay", "id"),
+    *bounds.of("relay_messages"),
+    sqlite_autoincrement=True,
+    storage=AGGRESSIVE_VACUUM,
 )

@@ -284,7 +284,9 @@ partition_claims = typed_table(
 class TaskSubscriptionsColumns(OptionColumns):
     topic = Column(Text, primary_key=True)  # an exact topic, or a pattern such as order.*
     task_name = Column(Text, primary_key=True)
-    parameter = Column(Text, nullable=False)  # the parameter of the task that takes the payload
+    # The parameter of the task that takes the payload. NULL: the task belongs to a relay to a broker, which gets a message
+    # instead of a task.
+    parameter = Column(Text)
 
 
 task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)

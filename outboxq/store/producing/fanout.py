@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -13,15 +14,23 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
-from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, joined, sql_literal
+from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, joined, number, sql_literal
 from ...database.privileges import Feature
 from ...database.queue_order import matches
-from ...database.tables import execution_events, idempotency_keys, task_executions, task_subscriptions
+from ...database.tables import (
+    execution_events,
+    idempotency_keys,
+    inbox_messages,
+    relay_messages,
+    task_executions,
+    task_subscriptions,
+)
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, Handle, NewTask, OnDeadLetter, TaskOptions
 from ...model.options import OPTION_COLUMNS, bad_name, check_options, is_name, stored_options
 from ...model.records import stored_key
+from ...model.relays import RELAY_PREFIX, REMEMBERED, slot_of
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
 from ...model.uuid7 import FAMILY
 from .. import task_rows
@@ -38,7 +47,8 @@ MOST_SUBSCRIBERS = FAMILY
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
-    """Write a task for each subscriber of the event's topic in one statement: all tasks or none of them.
+    """Write a task for each subscriber of the event's topic, and a message for each relay to a broker, in one statement:
+    all of them or none.
 
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
@@ -110,15 +120,24 @@ class Subscriptions:
 
 def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
     values = store.values(target, **_values(event))
-    emit = insert_for_subscribers if event.idempotency_key is None else emit_keyed
+    is_plain = event.idempotency_key is None
+    emits = INSERT_FOR_SUBSCRIBERS if is_plain else EMIT_KEYED
     with target.atomic():
-        rows = target.run(emit, values)
+        has_written = store.emits_to_relays
+        rows = target.run(emits[has_written], values)
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
                 f"{len(rows)} tasks subscribe to {event.topic!r}, but one event can have at most {MOST_SUBSCRIBERS} subscribers, "
                 "so nothing was written; divide them among several topics, or remove the subscriptions of "
                 "tasks that no longer exist"
             )
+        if any(row["parameter"] is None for row in rows):
+            # The steps that write messages are left out until an emit finds a relay, because they would make each emit of a
+            # program without relays 5 % slower.
+            if not has_written:
+                target.run(write_messages if is_plain else write_keyed_messages, values)
+                store.emits_to_relays = True
+            rows = [row for row in rows if row["parameter"] is not None]
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
         # These are subscribers whose key was taken. The key may be free again by now; otherwise, its task is returned.
@@ -132,7 +151,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
     """Return the result of an earlier attempt, which wrote either everything or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
-    if not handles and not target.run(unrouted, values):
+    if not handles and not target.run(unrouted, values) and not target.run(unsent, values):
         return None
     if handles and event.idempotency_key is not None:
         held = target.run(held_for_event, values)
@@ -144,7 +163,7 @@ def check_subscription(subscription: Subscription) -> None:
     """Raise InvalidArgument for a subscription that cannot be stored or that would make an emit fail."""
     check_pattern(subscription.topic)
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
-    if not str(subscription.parameter).isidentifier():
+    if subscription.parameter is not None and not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
     for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
         if not is_name(value):
@@ -167,6 +186,8 @@ def _values(event: NewEvent) -> dict[str, Any]:
     return {
         **_shared(event),
         "partition_key": stored_key(event.partition_key, event.concurrency_key),
+        "relay_key": event.partition_key,
+        "slot": slot_of(event.partition_key, event.id),
         "pipeline_execution_id": event.id,
         "quoted_topic": json.dumps(event.topic, ensure_ascii=False),
         "payload": event.payload,
@@ -226,42 +247,67 @@ _topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = pa
 _pipeline = sa.bindparam("pipeline_execution_id", type_=sa.Uuid, required=True)
 _available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
 _delay, _expires_in = parameters(sa.Double, "delay_seconds", "expires_seconds")
+(_relay_key,) = parameters(sa.Text, "relay_key")
+(_slot,) = parameters(sa.SmallInteger, "slot")
 _most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
 
 
-def insert_for_subscribers(g: Grammar) -> Transition:
-    """Write a task for each subscriber of the event, or record that there are no subscribers.
+def _insert_for_subscribers(g: Grammar, *, messages: bool) -> Transition:
+    """Write a task for each subscriber of the event, and with `messages` a message for each relay, or record that there
+    are no subscribers.
 
-    Returns the subscribers, each with its new task. It does not write anything if there are more than
-    :most_subscribers.
+    Returns the subscribers, each with its new task. Relays have no `parameter`. It does not write anything if there are
+    more than :most_subscribers.
     """
-    return _emission(g, {"entry": lambda r: _entry(g, r, r["subscriber"], _fits_family(r))})
+    entry = {"entry": lambda r: _entry(g, r, r["subscriber"], _is_task(r), _fits_family(r))}
+    message = {"message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r))}
+    return _emission(g, entry | message if messages else entry)
 
 
-def emit_keyed(g: Grammar) -> Transition:
+def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
     """Write the tasks for the subscribers that have no task with this key. The others are returned without a position.
 
     ON CONFLICT DO NOTHING waits for a concurrent holder of the key to commit or roll back. All transactions insert keys
-    in the order of the task names, so two emits cannot wait for each other.
+    in the order of the task names, so two emits cannot wait for each other. With `messages`, also write the messages of
+    the relays that have had no event with this key.
     """
 
     def key(r: Relations) -> Statement:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
         keys = sa.select(subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now).where(
-            _fits_family(r)  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
+            _is_task(r),
+            _fits_family(r),  # SQLite reads ON CONFLICT after a query without WHERE as the ON of a join
         )
         new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
         return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
-    entry = {"entry": lambda r: _entry(g, r, joined(r["subscriber"], r["key"]))}
-    return _emission(g, {"key": key, **entry}, idempotency_key=_idempotency_key)
+    steps = {"key": key, "entry": lambda r: _entry(g, r, joined(r["subscriber"], r["key"]))}
+    if messages:
+        steps |= _keyed_messages(g)
+    return _emission(g, steps, idempotency_key=_idempotency_key)
+
+
+def write_messages(g: Grammar) -> Transition:
+    """Write only the messages of `INSERT_FOR_SUBSCRIBERS`."""
+    return Transition(
+        steps={
+            "subscriber": lambda _: _subscribers(g),
+            "message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r)),
+        }
+    )
+
+
+def write_keyed_messages(g: Grammar) -> Transition:
+    """Write only the messages of `EMIT_KEYED`."""
+    return Transition(steps={"subscriber": lambda _: _subscribers(g), **_keyed_messages(g)})
 
 
 def held_for_event(g: Grammar) -> sa.Select[Any]:
     """Select the tasks of the subscribers that have this key."""
     held, subscription = idempotency_keys.c, task_subscriptions.c
-    names = sa.select(subscription.task_name).where(matches(_topic, subscription.topic)).subquery("subscriber")
+    of_task = (matches(_topic, subscription.topic), subscription.parameter.is_not(None))
+    names = sa.select(subscription.task_name).where(*of_task).subquery("subscriber")
     return sa.select(held.scope.label("task_name"), held.task_execution_id.label("id")).where(
         g.among(held.scope, names.c.task_name), held.key == _idempotency_key
     )
@@ -284,6 +330,14 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
         event.event_type == sql_literal(EventType.UNROUTED),
         event.pipeline_execution_id == _pipeline,
     )
+
+
+def unsent(_: Grammar) -> sa.Select[Any]:
+    """Select a message of an event that no broker has confirmed yet. There is no index, because only a lost answer needs
+    it.
+    """
+    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+    return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(one)
 
 
 def subscriptions(_: Grammar) -> sa.Select[Any]:
@@ -401,6 +455,48 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     return new_execution(g, given, entry, joined(r["subscriber"], r["entry"]))
 
 
+def _is_task(r: Relations) -> sa.ColumnElement[bool]:
+    return r["subscriber"].c.parameter.is_not(None)  # type: ignore[no-any-return]
+
+
+def _is_relay(r: Relations) -> sa.ColumnElement[bool]:
+    return r["subscriber"].c.parameter.is_(None)  # type: ignore[no-any-return]
+
+
+def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
+    """Insert a message for each of these relays, which are given by their tasks.
+
+    The transaction gets its id before the message does, which senders rely on (`store/messages/relays.py`).
+    """
+    values = {
+        "relay": sa.func.substr(
+            relays.c.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text
+        ),
+        "slot": _slot,
+        "event_id": _pipeline,
+        "topic": _topic,
+        "partition_key": _relay_key,
+        "headers": _headers,
+        "payload": _payload,
+        "created_at": g.now,
+    }
+    rows = g.identified(sa.select(*values.values()).where(*where).order_by(relays.c.task_name))
+    return sa.insert(relay_messages).from_select(list(values), rows)
+
+
+def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
+    """Accept the event once for each relay, as a consumer accepts a message, and write the messages of these relays."""
+
+    def accepted(r: Relations) -> Statement:
+        names = ["consumer", "source", "message_id", "expires_at"]
+        consumer, kept = r["subscriber"].c.task_name, g.later(g.now, number(REMEMBERED.total_seconds()))
+        rows = sa.select(consumer, _text(""), _idempotency_key, kept).where(_is_relay(r), _fits_family(r))
+        new = g.insert(inbox_messages).from_select(names, rows.order_by(consumer)).on_conflict_do_nothing()
+        return new.returning(inbox_messages.c.consumer.label("task_name"))  # type: ignore[no-any-return]
+
+    return {"accepted": accepted, "message": lambda r: _message(g, r["accepted"])}
+
+
 def _unrouted(g: Grammar, r: Relations) -> Statement:
     values = {
         "pipeline_execution_id": _pipeline,
@@ -416,3 +512,10 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
 
 def _text(constant: str) -> sa.ColumnElement[str]:
     return sa.literal_column(f"'{constant}'", sa.Text())
+
+
+INSERT_FOR_SUBSCRIBERS: Mapping[bool, Builder] = {
+    messages: partial(_insert_for_subscribers, messages=messages) for messages in (False, True)
+}
+EMIT_KEYED: Mapping[bool, Builder] = {messages: partial(_emit_keyed, messages=messages) for messages in (False, True)}
+"""The statements of an emit by whether they write the messages of relays."""

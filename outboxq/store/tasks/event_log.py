@@ -121,10 +121,10 @@ class EventLog:
 
         def work(target: Target) -> tuple[list[ExecutionEvent], TailCursor]:
             # The statements run in this order, so that the second one sees all settled events.
-            marked = _marked(start, target.run(select_head)[0])
+            seen = marked(start, target.run(select_head)[0])
             rows = target.run(following, {"after": start.sequence_num, "limit": limit})
-            complete, reached = _complete(marked, rows, limit)
-            return [event_of(row) for row in complete], replace(marked, sequence_num=reached)
+            complete, reached = _complete(seen, rows, limit)
+            return [event_of(row) for row in complete], replace(seen, sequence_num=reached)
 
         return self._store.run(work, begin=Begin.READ)
 
@@ -174,7 +174,7 @@ class EventLog:
         return replay(so_far) if so_far else None
 
 
-def _marked(cursor: TailCursor, seen: Row) -> TailCursor:
+def marked(cursor: TailCursor, seen: Row) -> TailCursor:
     """Return the cursor after passing its mark, if possible. If it does not have a mark, it gets a new one. See the top
     of this file.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from ...database.dialects.channel import ANSWERED, AT
+from ...database.dialects.channel import ANSWERED, AT, RELAYED
 from ...database.engine import detached, make_engine
 from ...store.claims.sleeping_workers import Place
 from ..timeouts import run_with_timeout
@@ -271,7 +271,7 @@ class PostgresDistributor(DistributorSettings):
     def _on_notify(self, payload: str) -> None:
         """Do what a notification asks this worker for: to claim, or to look later (see `outboxq_notify()` in the migration)."""
         head, _, queue = payload.partition(" ")
-        if self.queues is not None and queue not in self.queues:
+        if head == RELAYED or (self.queues is not None and queue not in self.queues):
             return
         try:
             self._obey(head, queue)

@@ -88,7 +88,10 @@ class SqliteDistributor(DistributorSettings):
                 rest = min((time.thread_time() - self._cpu_at_return) * _REST_FACTOR, _LONGEST_REST)
                 self._rest(time.monotonic() + min(rest, longest), _next_due(ahead))
             return
-        end = min(began + min(self._poll, longest), _next_due(ahead))
+        self._watch(min(began + min(self._poll, longest), _next_due(ahead)))
+
+    def _watch(self, end: float) -> None:
+        """Wait until the file changes, until this time, or until woken."""
         while (left := end - time.monotonic()) > 0 and not self._has_changed():
             if self._wakeup.wait(min(left, self._pause())) and self._was_woken():
                 return
@@ -158,6 +161,13 @@ class SqliteDistributor(DistributorSettings):
         """Note that a commit is about to happen. Its tasks cannot be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
+
+
+class FileWatch(SqliteDistributor):
+    """Waits for any change of the file, without looking for tasks."""
+
+    def _wait(self, began: float, longest: float) -> None:
+        self._watch(began + min(self._poll, longest))
 
 
 def _next_due(ahead: Look) -> float:

@@ -19,11 +19,14 @@ JOIN (
                 SELECT to_regclass(%(to_regclass_3)s) AS oid, 'task_batch_changes_count' AS name
                 UNION ALL
                 SELECT to_regclass(%(to_regclass_4)s) AS oid, 'task_batches_advance' AS name
+                UNION ALL
+                SELECT to_regclass(%(to_regclass_5)s) AS oid, 'relay_messages_notify' AS name
             ) AS triggers
         WHERE pg_catalog.pg_trigger.tgrelid = triggers.oid AND pg_catalog.pg_trigger.tgname = triggers.name
     )
 WHERE greatest(
     strpos(pg_catalog.pg_proc.prosrc, ours.name || '.task_outbox'),
     strpos(pg_catalog.pg_proc.prosrc, ours.name || '.task_batches'),
-    strpos(pg_catalog.pg_proc.prosrc, ours.name || '.task_batch_changes')
+    strpos(pg_catalog.pg_proc.prosrc, ours.name || '.task_batch_changes'),
+    strpos(pg_catalog.pg_proc.prosrc, ours.name || '.relay_shards')
 ) = 0

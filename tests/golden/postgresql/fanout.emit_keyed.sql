@@ -12,7 +12,9 @@ WITH
             false AS anon_2,
             (SELECT clock.now FROM clock) AS anon_3
         FROM subscriber
-        WHERE (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= %(most_subscribers)s::INTEGER
+        WHERE
+            subscriber.parameter IS NOT NULL
+            AND (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= %(most_subscribers)s::INTEGER
         ORDER BY subscriber.task_name
         ON CONFLICT DO NOTHING
         RETURNING idempotency_keys.task_execution_id AS id

@@ -32,7 +32,9 @@ WITH
             ) AS coalesce_2,
             (SELECT clock.now FROM clock) AS anon_3
         FROM subscriber
-        WHERE (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= %(most_subscribers)s::INTEGER
+        WHERE
+            subscriber.parameter IS NOT NULL
+            AND (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= %(most_subscribers)s::INTEGER
         RETURNING
             task_outbox.task_execution_id AS id,
             task_outbox.position,

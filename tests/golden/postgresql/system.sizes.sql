@@ -31,29 +31,35 @@ FROM (
     UNION ALL
     SELECT 'queue_settings' AS name, to_regclass(%(to_regclass_10)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'schedule_ticks' AS name, to_regclass(%(to_regclass_11)s::VARCHAR) AS oid
+    SELECT 'relay_messages' AS name, to_regclass(%(to_regclass_11)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'sleeping_workers' AS name, to_regclass(%(to_regclass_12)s::VARCHAR) AS oid
+    SELECT 'relay_shards' AS name, to_regclass(%(to_regclass_12)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_batch_changes' AS name, to_regclass(%(to_regclass_13)s::VARCHAR) AS oid
+    SELECT 'relays' AS name, to_regclass(%(to_regclass_13)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_batches' AS name, to_regclass(%(to_regclass_14)s::VARCHAR) AS oid
+    SELECT 'schedule_ticks' AS name, to_regclass(%(to_regclass_14)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_executions' AS name, to_regclass(%(to_regclass_15)s::VARCHAR) AS oid
+    SELECT 'sleeping_workers' AS name, to_regclass(%(to_regclass_15)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_leases' AS name, to_regclass(%(to_regclass_16)s::VARCHAR) AS oid
+    SELECT 'task_batch_changes' AS name, to_regclass(%(to_regclass_16)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_metrics' AS name, to_regclass(%(to_regclass_17)s::VARCHAR) AS oid
+    SELECT 'task_batches' AS name, to_regclass(%(to_regclass_17)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_outbox' AS name, to_regclass(%(to_regclass_18)s::VARCHAR) AS oid
+    SELECT 'task_executions' AS name, to_regclass(%(to_regclass_18)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_schedules' AS name, to_regclass(%(to_regclass_19)s::VARCHAR) AS oid
+    SELECT 'task_leases' AS name, to_regclass(%(to_regclass_19)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_steps' AS name, to_regclass(%(to_regclass_20)s::VARCHAR) AS oid
+    SELECT 'task_metrics' AS name, to_regclass(%(to_regclass_20)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'task_subscriptions' AS name, to_regclass(%(to_regclass_21)s::VARCHAR) AS oid
+    SELECT 'task_outbox' AS name, to_regclass(%(to_regclass_21)s::VARCHAR) AS oid
     UNION ALL
-    SELECT 'workers' AS name, to_regclass(%(to_regclass_22)s::VARCHAR) AS oid
+    SELECT 'task_schedules' AS name, to_regclass(%(to_regclass_22)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_steps' AS name, to_regclass(%(to_regclass_23)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'task_subscriptions' AS name, to_regclass(%(to_regclass_24)s::VARCHAR) AS oid
+    UNION ALL
+    SELECT 'workers' AS name, to_regclass(%(to_regclass_25)s::VARCHAR) AS oid
 ) AS named
 LEFT OUTER JOIN LATERAL pg_partition_tree(named.oid) AS part(relid) ON true
 WHERE named.oid IS NOT NULL

@@ -23,7 +23,10 @@ WITH
             to_regclass(%(to_regclass_20)s::VARCHAR),
             to_regclass(%(to_regclass_21)s::VARCHAR),
             to_regclass(%(to_regclass_22)s::VARCHAR),
-            to_regclass(%(to_regclass_23)s::VARCHAR)]
+            to_regclass(%(to_regclass_23)s::VARCHAR),
+            to_regclass(%(to_regclass_24)s::VARCHAR),
+            to_regclass(%(to_regclass_25)s::VARCHAR),
+            to_regclass(%(to_regclass_26)s::VARCHAR)]
         ) AS oid
     ),
     ours AS (

@@ -24,6 +24,9 @@ WHERE pg_catalog.pg_class.oid IN (
     to_regclass(%(to_regclass_20)s::VARCHAR),
     to_regclass(%(to_regclass_21)s::VARCHAR),
     to_regclass(%(to_regclass_22)s::VARCHAR),
-    to_regclass(%(to_regclass_23)s::VARCHAR)
+    to_regclass(%(to_regclass_23)s::VARCHAR),
+    to_regclass(%(to_regclass_24)s::VARCHAR),
+    to_regclass(%(to_regclass_25)s::VARCHAR),
+    to_regclass(%(to_regclass_26)s::VARCHAR)
 )
 ORDER BY pg_catalog.pg_class.relname = 'outboxq_alembic_version', pg_catalog.pg_class.relname

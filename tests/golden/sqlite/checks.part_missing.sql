@@ -21,6 +21,8 @@ FROM (
         UNION ALL
         SELECT 'operator_actions' AS "table", 'ix_operator_actions_target' AS name, false AS is_unique
         UNION ALL
+        SELECT 'relay_messages' AS "table", 'ix_relay_messages_relay' AS name, false AS is_unique
+        UNION ALL
         SELECT 'schedule_ticks' AS "table", 'ix_schedule_ticks_task_execution_id' AS name, false AS is_unique
         UNION ALL
         SELECT 'sleeping_workers' AS "table", 'ix_sleeping_workers_queue' AS name, false AS is_unique

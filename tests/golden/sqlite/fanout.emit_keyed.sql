@@ -19,13 +19,16 @@ WITH subscriber AS MATERIALIZED (
     SELECT
         subscriber_rows."key" AS ordinal,
         json_extract(subscriber_rows.value, '$[0]') AS id,
-        json_extract(subscriber_rows.value, '$[1]') AS task_name
+        json_extract(subscriber_rows.value, '$[1]') AS task_name,
+        json_extract(subscriber_rows.value, '$[2]') AS parameter
     FROM json_each(:subscriber) AS subscriber_rows
 )
 INSERT INTO idempotency_keys (scope, "key", task_execution_id, until_finished, created_at)
 SELECT subscriber.task_name, :idempotency_key AS anon_1, subscriber.id, 0 AS anon_2, :now AS anon_3
 FROM subscriber
-WHERE (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= :most_subscribers
+WHERE
+    subscriber.parameter IS NOT NULL
+    AND (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= :most_subscribers
 ORDER BY subscriber.task_name
 ON CONFLICT DO NOTHING
 RETURNING task_execution_id AS id;

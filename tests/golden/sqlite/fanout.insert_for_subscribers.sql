@@ -20,7 +20,8 @@ WITH subscriber AS MATERIALIZED (
         subscriber_rows."key" AS ordinal,
         json_extract(subscriber_rows.value, '$[0]') AS id,
         json_extract(subscriber_rows.value, '$[1]') AS queue,
-        json_extract(subscriber_rows.value, '$[2]') AS priority
+        json_extract(subscriber_rows.value, '$[2]') AS priority,
+        json_extract(subscriber_rows.value, '$[3]') AS parameter
     FROM json_each(:subscriber) AS subscriber_rows
 )
 INSERT INTO task_outbox (
@@ -88,7 +89,9 @@ SELECT
     ) AS coalesce_2,
     :now AS anon_4
 FROM subscriber
-WHERE (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= :most_subscribers
+WHERE
+    subscriber.parameter IS NOT NULL
+    AND (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= :most_subscribers
 RETURNING
     task_execution_id AS id,
     position,

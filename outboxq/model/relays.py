@@ -1,0 +1,127 @@
+"""The records of relays to message brokers. No I/O."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+from uuid import UUID
+
+from ..errors import InvalidArgument
+from .options import bad_name, is_name
+from .subscriptions import check_pattern
+
+RELAY_PREFIX: Final = "relay."
+"""The beginning of the name of each relay's task and queue."""
+MOST_SHARDS: Final = 64
+REMEMBERED: Final = timedelta(days=7)
+"""The time in which a relay gets only one event with the same idempotency key."""
+_SLOTS: Final = 256
+
+
+class OnRefused(StrEnum):
+    """The effect of an event that the broker refused on its partition key."""
+
+    HOLD = "hold"
+    """The key's later events wait until the dead letter is redriven or discarded."""
+    SKIP = "skip"
+    """The key's later events are published."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NewRelay:
+    """A relay as the code declares it."""
+
+    name: str
+    topics: Sequence[str]
+    """Exact topics, or patterns such as ``order.*``."""
+    shards: int = 1
+    """The number of parts that can be sent at the same time, each by one worker."""
+    on_refused: OnRefused = OnRefused.HOLD
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardLease:
+    """A worker's exclusive right to send the messages of one shard."""
+
+    relay: str
+    shard: int
+    token: int
+    worker_id: UUID
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayShard:
+    """One shard of a relay, for people."""
+
+    shard: int
+    worker_id: UUID | None
+    """The worker that sends its messages; None: no worker does."""
+    worker: str | None
+    """The label of that worker, if it is known."""
+    lease_expires_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relay:
+    """A relay as it is stored, with its backlog."""
+
+    name: str
+    topics: Sequence[str]
+    shards: Sequence[RelayShard]
+    on_refused: OnRefused
+    paused_at: datetime | None
+    pause_reason: str | None
+    failing_since: datetime | None
+    """The first failure since the broker last confirmed an event; None: it is not failing."""
+    next_try_at: datetime | None
+    """The time before which nothing is published; None: there is no pause."""
+    created_at: datetime
+    last_error: str | None
+    """The reason of the last failure. It is kept after the broker works again."""
+    messages: int = 0
+    """The number of events that the broker has not confirmed, up to `COUNTED`."""
+    oldest_at: datetime | None = None
+    """The time of the oldest of these events; None: there are none."""
+    dead_letters: int = 0
+    """The number of events that the broker refused, and that are still dead letters, up to `COUNTED`."""
+
+    @property
+    def is_sent(self) -> bool:
+        """True if each shard has a worker."""
+        return all(one.worker_id is not None for one in self.shards)
+
+
+COUNTED: Final = 100_000
+"""The number up to which the events of a relay are counted."""
+
+
+def task_of(relay: str) -> str:
+    """Return the name of the relay's task, which is also the name of its queue."""
+    return f"{RELAY_PREFIX}{relay}"
+
+
+def slot_of(key: str | None, event_id: UUID) -> int:
+    """Return the slot of an event, which decides its shard: from its partition key, or without one from its id.
+
+    The events of a key are therefore in one shard, and those without a key are spread over all shards.
+    """
+    return zlib.crc32(event_id.bytes if key is None else key.encode()) % _SLOTS
+
+
+def check_relay(relay: NewRelay) -> None:
+    """Raise InvalidArgument for a relay that cannot be stored."""
+    called = f"relay {str(relay.name)[:40]!r}"
+    if not is_name(relay.name):
+        raise bad_name("name", called)
+    if not relay.topics:
+        raise InvalidArgument(f"{called} has no topics, so it would never send an event")
+    for topic in relay.topics:
+        check_pattern(topic)
+    if type(relay.shards) is not int or not 1 <= relay.shards <= MOST_SHARDS:
+        raise InvalidArgument(
+            f"shards of {called} must be a whole number from 1 to {MOST_SHARDS}, not {relay.shards!r}"
+        )

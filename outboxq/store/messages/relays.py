@@ -1,0 +1,348 @@
+"""Keep relays to brokers: their declarations, the leases of their shards, and the messages that they have to publish.
+
+**Order.** A message gets its id when it is emitted, and a sender publishes the messages of its shard in the order of their
+ids. On PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to a
+number below which no transaction is open, which it finds as readers of the log do (`store/tasks/event_log.py`): a mark is
+the highest id seen and the id that the next transaction will get, and it has passed when all transactions with smaller ids
+have ended. Ids are drawn one by one, after their transactions have their own ids (`Grammar.identified`). So the messages up
+to a mark that has passed are all visible, or their transactions were rolled back. A sender never remembers up to which id
+it has published, because published messages are deleted.
+
+**One sender.** A shard has one lease. The messages of a partition key are always in one slot, and a shard sends the slots
+whose number leaves its own number as the remainder when divided by the number of shards. If the number of shards changes,
+the leases are taken away, and no worker gets one before the last of the old ones would have expired. A worker settles only
+under its lease. One that was frozen can still repeat messages that its successor publishes too, but not settle them.
+
+**Wake-ups.** A sender without work announces that it sleeps, and the trigger notifies it of messages. A transaction whose
+trigger ran before the announcement was committed does not notify. It had its id by then. So the sender makes a mark after
+the announcement, and sleeps only if a look finds nothing after that mark has passed, nor any message above it. On SQLite,
+senders watch the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from ...database.dialects import Begin, Row
+from ...database.target import Target
+from ...errors import RelayNotFound
+from ...model import NewTask, TaskOptions
+from ...model.relays import COUNTED, NewRelay, OnRefused, Relay, RelayShard, ShardLease, check_relay, task_of
+from ...model.uuid7 import uuid7
+from ...payload.parameters import sanitize
+from ..arguments import storable
+from ..producing.enqueue import insert_tasks
+from ..task_rows import row
+from ..tasks.event_log import TailCursor, marked
+from ..transactions import Transactions
+from . import relays_sql as sql
+
+LEASE = timedelta(seconds=10)
+"""The time after which another worker takes over the shards of a worker that was killed."""
+_OPTIONS = TaskOptions()
+AT_ONCE = 500
+"""The largest number of messages that a sender reads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayLook:
+    """The messages that a sender found in its shard, and the state of the relay."""
+
+    is_mine: bool = True
+    """False: the lease is lost, or the relay was removed."""
+    cursor: TailCursor = field(default_factory=TailCursor)
+    """The position up to which the messages are complete, for the next look."""
+    messages: Sequence[Row] = ()
+    """The next messages, in the order of their ids. There are none while the relay is paused."""
+    on_refused: OnRefused = OnRefused.HOLD
+    failures: int = 0
+    try_in: float | None = None
+    """Seconds until the next attempt after a failure; None: nothing is to be waited for."""
+    is_paused: bool = False
+    head: int = 0
+    """The highest id of the relay's messages."""
+
+    @property
+    def is_complete(self) -> bool:
+        """True if there is no message that could not be read yet."""
+        return self.cursor.settled >= self.head
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayFailure:
+    """A reason not to publish for a while."""
+
+    reason: str
+    pause: timedelta
+    is_partial: bool
+    """True if the broker confirmed other events at the same time, so that it is not away."""
+
+
+class Relays:
+    """The relays to message brokers."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def declare(self, relays: Iterable[NewRelay], *, using: object = None) -> None:
+        """Store these relays. Other relays are kept. If nothing has changed, nothing is written.
+
+        The topics are subscriptions of the task `relay.NAME`, so `subscriptions.replace` stores them. Raises
+        InvalidArgument.
+        """
+        wanted = {one.name: one for one in relays}
+        for one in wanted.values():
+            check_relay(one)
+        if not wanted:
+            return
+
+        def work(target: Target) -> None:
+            with target.atomic():
+                names = target.dialect.pack("names", sql.NAMES, [(name,) for name in sorted(wanted)])
+                before = {one["name"]: one["shards"] for one in target.run(sql.lock_relays, names)}
+                target.run(sql.declare, self._store.values(target), [_row(wanted[name]) for name in sorted(wanted)])
+                for name in sorted(wanted):
+                    if before.get(name) != wanted[name].shards:
+                        _divide(target, name, wanted[name].shards)
+
+        # Most workers start with unchanged relays. They do not lock any rows.
+        stored = {_cells(one, sql.RELAY) for one in self._store.run_one(sql.select_relays, using=using)}
+        if not stored.issuperset(map(_row, wanted.values())):
+            self._store.run(work, using=using)
+
+    def list(self, *, using: object = None) -> list[Relay]:
+        """Return all relays with their backlog, sorted by name."""
+
+        def work(target: Target) -> list[Relay]:
+            values = self._store.values(target, limit=COUNTED)
+            found = target.run(sql.select_relays, values)
+            if not found:
+                return []
+            topics, shards = (
+                _by_relay(target.run(sql.select_topics, values)),
+                _by_relay(target.run(sql.select_shards, values)),
+            )
+            counts = {one["name"]: one for one in target.run(sql.count_messages, values)}
+            dead_letters = {one["queue"]: one["dead_letters"] for one in target.run(sql.count_dead_letters, values)}
+            return [
+                Relay(
+                    name=(name := one["name"]),
+                    topics=[topic["topic"] for topic in topics.get(name, ())],
+                    shards=[_shard(shard) for shard in shards.get(name, ())],
+                    on_refused=OnRefused(one["on_refused"]),
+                    messages=counts[name]["messages"] if name in counts else 0,
+                    oldest_at=counts[name]["oldest_at"] if name in counts else None,
+                    dead_letters=dead_letters.get(task_of(name), 0),
+                    **{key: one[key] for key in _SHOWN},
+                )
+                for one in found
+            ]
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
+    def pause(self, name: str, *, reason: str | None = None, using: object = None) -> None:
+        """Publish nothing until `resume`. Events are still written. A batch that is being published is finished.
+
+        Raises RelayNotFound.
+        """
+        self._change(sql.pause, name, using, reason=storable(reason, "reason"))
+
+    def resume(self, name: str, *, using: object = None) -> None:
+        """Publish again, also if a pause after failures is not over. Raises RelayNotFound."""
+        self._change(sql.resume, name, using)
+
+    def remove(self, name: str, *, using: object = None) -> int:
+        """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
+
+        Its dead letters are kept. A worker whose code still declares the relay creates it again when it starts. Raises
+        RelayNotFound.
+        """
+
+        def work(target: Target) -> int:
+            with target.atomic():
+                _found(target, target.run(sql.resume, {"relay": name}), name)
+                return len(target.run(sql.remove, {"relay": name}))
+
+        return self._store.run(work, using=using)
+
+    def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
+        """Lease a shard that no worker sends; None if there is none."""
+        values = {"relay": relay, "worker_id": worker_id, "lease_seconds": LEASE.total_seconds()}
+        for found in self._store.run_one(sql.take_shard, begin=Begin.SINGLE, **values):
+            return ShardLease(relay=relay, shard=found["shard"], token=found["lease_token"], worker_id=worker_id)
+        return None
+
+    def renew(self, worker_id: UUID, leases: Collection[ShardLease]) -> set[tuple[str, int]]:
+        """Extend the leases of a worker. Returns the relays and shards of those that it still has."""
+
+        def work(target: Target) -> list[Row]:
+            values = self._store.values(target, worker_id=worker_id, lease_seconds=LEASE.total_seconds())
+            return target.run(sql.renew, values, [_held(one) for one in leases])
+
+        found = self._store.run(work, begin=Begin.ASYNCHRONOUS) if leases else []
+        return {(one["relay"], one["shard"]) for one in found}
+
+    def give_up(self, worker_id: UUID, leases: Collection[ShardLease]) -> None:
+        """End the leases of a worker that is stopping."""
+        if leases:
+            self._store.run(
+                lambda target: target.run(
+                    sql.give_up, self._store.values(target, worker_id=worker_id), [_held(one) for one in leases]
+                )
+            )
+
+    def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
+        """Ask that the worker is notified of messages of the relay (PostgreSQL)."""
+        values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
+        self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
+
+    def wake(self, relay: str, worker_id: UUID) -> None:
+        """End that request, because the worker has so many messages to publish that it need not be notified."""
+        self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
+
+    def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
+        """Return the next messages of the shard. See the top of this file for which messages are complete."""
+
+        def work(target: Target) -> RelayLook:
+            values = self._store.values(target, **_of(lease))
+            found = target.run(sql.look, values)
+            if not found:
+                return RelayLook(is_mine=False)
+            [seen] = found
+            # The statements run in this order, so that the second one sees all messages up to the cursor.
+            now, holds = marked(cursor, seen), seen["on_refused"] == OnRefused.HOLD
+            waits = seen["paused"] or (seen["try_in"] is not None and seen["try_in"] > 0)
+            values |= {"queue": task_of(lease.relay), "shards": seen["shards"], "settled": now.settled, "limit": limit}
+            return RelayLook(
+                cursor=now,
+                messages=() if waits else target.run(sql.FOLLOWING[holds], values),
+                on_refused=OnRefused(seen["on_refused"]),
+                failures=seen["failures"],
+                try_in=seen["try_in"] if waits and not seen["paused"] else None,
+                is_paused=seen["paused"],
+                head=seen["head"],
+            )
+
+        return self._store.run(work, begin=Begin.READ)
+
+    def settle(
+        self,
+        lease: ShardLease,
+        *,
+        confirmed: Collection[int] = (),
+        refused: Mapping[int, str] | None = None,
+        options: TaskOptions = _OPTIONS,
+        failure: RelayFailure | None = None,
+        works_again: bool = False,
+    ) -> bool:
+        """Record the answers of the broker in one transaction: delete confirmed messages, and make dead letters of refused
+        ones. Returns False, and writes nothing, if the lease is lost.
+
+        `refused` maps the id of a message to the broker's reason, and `options` are the options of the dead letters.
+        """
+
+        def work(target: Target) -> bool:
+            values = self._store.values(target, **_of(lease))
+            with target.atomic():
+                if not target.run(sql.settle, values, [(one,) for one in confirmed] or [(0,)]):
+                    return False
+                if refused:
+                    taken = target.run(sql.take_out, values, [(one,) for one in refused])
+                    _bury(target, values, [(_dead_letter(lease, one, options), refused[one["id"]]) for one in taken])
+                if failure is not None:
+                    pause = {"pause_seconds": failure.pause.total_seconds(), "restarts": failure.is_partial}
+                    target.run(sql.back_off, {**values, **pause, "error": sanitize(failure.reason, limit=500)})
+                elif works_again:
+                    target.run(sql.work_again, values)
+            return True
+
+        # A server crash may undo it. The broker then gets the messages again, as after every fault.
+        return self._store.run(work, begin=Begin.ASYNCHRONOUS)
+
+    def _change(self, builder: Any, name: str, using: object, **values: Any) -> None:
+        def work(target: Target) -> None:
+            _found(target, target.run(builder, self._store.values(target, relay=name, **values)), name)
+
+        self._store.run(work, using=using)
+
+
+_SHOWN = ("paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error")
+"""The fields of a Relay that are columns of its row."""
+
+
+def _divide(target: Target, relay: str, shards: int) -> None:
+    """Give the relay this number of shards, which no worker may send before the leases of the old ones would have expired."""
+    before = target.run(sql.lock_shards, {"relay": relay})
+    token = max((one["lease_token"] for one in before), default=0) + 1
+    free_at = max((one["lease_expires_at"] for one in before if one["lease_expires_at"] is not None), default=None)
+    target.run(sql.drop_shards, {"relay": relay})
+    target.run(sql.add_shards, {}, [(relay, shard, token, free_at) for shard in range(shards)])
+
+
+def _dead_letter(lease: ShardLease, message: Row, options: TaskOptions) -> NewTask:
+    """Return the task that publishes a refused event when it is redriven. Its arguments contain the time of the emit."""
+    return NewTask(
+        id=uuid7(),
+        pipeline_execution_id=message["event_id"],
+        task_name=task_of(lease.relay),
+        args=f'{{"emitted_at":"{message["created_at"].isoformat()}","payload":{message["payload"]}}}',
+        topic=message["topic"],
+        partition_key=message["partition_key"],
+        headers=message["headers"],
+        **vars(options.with_key(message["partition_key"])),
+    )
+
+
+def _bury(target: Target, values: Mapping[str, Any], dead_letters: Sequence[tuple[NewTask, str]]) -> None:
+    if dead_letters:
+        target.run(insert_tasks, values, [row(task) for task, _ in dead_letters])
+        target.run(
+            sql.bury,
+            values,
+            [(task.id, sanitize(f"EventRefused: {reason}", limit=500)) for task, reason in dead_letters],
+        )
+
+
+def _found(target: Target, rows: Sequence[Row], name: str) -> None:
+    """Raise RelayNotFound unless a relay was changed. The error names the relays that exist."""
+    if rows:
+        return
+    known = ", ".join(one["name"] for one in target.run(sql.select_relays, {})) or "none"
+    raise RelayNotFound(f"there is no relay {name!r}; the relays to brokers are: {known}")
+
+
+def _row(relay: NewRelay) -> tuple[object, ...]:
+    return relay.name, relay.shards, relay.on_refused.value
+
+
+def _cells(found: Row, columns: Iterable[str]) -> tuple[object, ...]:
+    return tuple(found[name] for name in columns)
+
+
+def _held(lease: ShardLease) -> tuple[object, ...]:
+    return lease.relay, lease.shard, lease.token
+
+
+def _of(lease: ShardLease) -> dict[str, Any]:
+    return {"relay": lease.relay, "shard": lease.shard, "token": lease.token, "worker_id": lease.worker_id}
+
+
+def _by_relay(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for one in rows:
+        found.setdefault(one["relay"], []).append(one)
+    return found
+
+
+def _shard(found: Row) -> RelayShard:
+    is_sent = found["worker_id"] is not None
+    return RelayShard(
+        shard=found["shard"],
+        worker_id=found["worker_id"],
+        worker=found["worker"] if is_sent else None,
+        lease_expires_at=found["lease_expires_at"] if is_sent else None,
+    )

@@ -1,0 +1,355 @@
+"""The statements of relays to brokers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from ...database.column_types import parameter_type
+from ...database.grammar import (
+    Builder,
+    Columns,
+    Grammar,
+    Relations,
+    SqlStatus,
+    Statement,
+    Transition,
+    limit,
+    number,
+    sql_literal,
+    worker_id,
+)
+from ...database.tables import (
+    dead_letters,
+    partition_claims,
+    relay_messages,
+    relay_shards,
+    relays,
+    task_executions,
+    task_outbox,
+    task_subscriptions,
+    workers,
+)
+from ...model import EventType
+from ...model.relays import RELAY_PREFIX
+from .. import task_rows
+from ..arguments import parameters
+
+NAMES: Columns = {"name": sa.Text()}
+RELAY: Columns = {"name": sa.Text(), "shards": sa.Integer(), "on_refused": sa.Text()}
+SHARD: Columns = {
+    name: parameter_type(relay_shards.c[name].type) for name in ("relay", "shard", "lease_token", "lease_expires_at")
+}
+HELD: Columns = {"relay": sa.Text(), "shard": sa.Integer(), "token": sa.BigInteger()}
+IDS: Columns = {"id": sa.BigInteger()}
+BURIED: Columns = {"id": sa.Uuid(), "error": sa.Text()}
+
+_relay, _queue, _reason, _error = parameters(sa.Text, "relay", "queue", "reason", "error")
+_shard, _shards = parameters(sa.Integer, "shard", "shards")
+_token, _settled = parameters(sa.BigInteger, "token", "settled")
+_lease, _pause = parameters(sa.Double, "lease_seconds", "pause_seconds")
+_restarts = sa.bindparam("restarts", type_=sa.Boolean, required=True)
+_r, _s, _m = relays.c, relay_shards.c, relay_messages.c
+_NOTHING = sa.null()
+_refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
+"""The exception that the dead letter of a refused event names."""
+_MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
+"""The condition that a shard is still leased to this worker under this token."""
+
+
+def lock_relays(g: Grammar) -> sa.Select[Any]:
+    """Lock and select the given relays until the transaction ends."""
+    names = g.rows("names", NAMES).c.name
+    return sa.select(_r.name, _r.shards, _r.on_refused).where(g.among(_r.name, names)).with_for_update()  # type: ignore[return-value]
+
+
+def declare(g: Grammar) -> Transition:
+    """Write the relays, which keep their pause and their failures."""
+
+    def written(r: Relations) -> Statement:
+        given = r["given"].c
+        values = {
+            **{name: given[name] for name in RELAY},
+            "failures": sa.literal_column("0", sa.Integer),
+            "created_at": g.now,
+        }
+        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
+        new = g.insert(relays).from_select(list(values), rows)
+        changes = {name: new.excluded[name] for name in ("shards", "on_refused")}
+        return new.on_conflict_do_update(index_elements=["name"], set_=changes)  # type: ignore[no-any-return]
+
+    return Transition(given=RELAY, steps={"written": written})
+
+
+def lock_shards(_: Grammar) -> sa.Select[Any]:
+    """Lock and select the shards of :relay until the transaction ends."""
+    return sa.select(_s.shard, _s.lease_token, _s.lease_expires_at).where(_s.relay == _relay).with_for_update()
+
+
+def drop_shards(_: Grammar) -> sa.Delete:
+    return sa.delete(relay_shards).where(_s.relay == _relay)
+
+
+def add_shards(_: Grammar) -> Transition:
+    """Write shards that no worker sends yet."""
+
+    def added(r: Relations) -> Statement:
+        return sa.insert(relay_shards).from_select(list(SHARD), sa.select(*(r["given"].c[name] for name in SHARD)))
+
+    return Transition(given=SHARD, steps={"added": added})
+
+
+def take_shard(g: Grammar) -> sa.Update:
+    """Lease the first shard of :relay that is free to this worker for :lease_seconds. Returns no row if there is none."""
+    shard = relay_shards.alias("free")
+    is_free = sa.or_(shard.c.lease_expires_at.is_(None), shard.c.lease_expires_at <= g.now)
+    free = sa.select(shard.c.shard).where(shard.c.relay == _relay, is_free).order_by(shard.c.shard)
+    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+    first = free.limit(one).with_for_update(skip_locked=True).scalar_subquery()
+    return (
+        sa.update(relay_shards)
+        .where(_s.relay == _relay, _s.shard == first)
+        .values(
+            worker_id=worker_id,
+            lease_token=_s.lease_token + one,
+            lease_expires_at=g.later(g.now, _lease),
+            sleeps_until=_NOTHING,
+        )
+        .returning(_s.shard, _s.lease_token)
+    )
+
+
+def renew(g: Grammar) -> Transition:
+    """Extend the given leases of this worker by :lease_seconds. Returns those that it still has."""
+
+    def renewed(r: Relations) -> Statement:
+        given = r["given"].c
+        held = (_s.relay == given.relay, _s.shard == given.shard, _s.lease_token == given.token)
+        extended = sa.update(relay_shards).where(*held, _s.worker_id == worker_id)
+        return extended.values(lease_expires_at=g.later(g.now, _lease)).returning(_s.relay, _s.shard)
+
+    return Transition(given=HELD, steps={"renewed": renewed}, returns="renewed")
+
+
+def give_up(_: Grammar) -> Transition:
+    """End the given leases of this worker, so that another worker can take the shards at once."""
+
+    def freed(r: Relations) -> Statement:
+        given = r["given"].c
+        held = (_s.relay == given.relay, _s.shard == given.shard, _s.lease_token == given.token)
+        ended = sa.update(relay_shards).where(*held, _s.worker_id == worker_id)
+        return ended.values(worker_id=_NOTHING, lease_expires_at=_NOTHING, sleeps_until=_NOTHING)
+
+    return Transition(given=HELD, steps={"freed": freed})
+
+
+def sleep(g: Grammar) -> sa.Update:
+    """Ask that this worker is notified of messages of :relay for :pause_seconds."""
+    mine = sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id)
+    return mine.values(sleeps_until=g.later(g.now, _pause))
+
+
+def wake(_: Grammar) -> sa.Update:
+    """End that request."""
+    return sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id).values(sleeps_until=_NOTHING)
+
+
+def look(g: Grammar) -> sa.Select[Any]:
+    """Select the state of :relay, its highest message id, and the transactions that may still write lower ones. Selects
+    no row without the relay, or if the lease is lost.
+    """
+    highest = sa.select(sa.func.max(_m.id)).where(_m.relay == _relay).scalar_subquery()
+    micros = g.between(g.now, _r.next_try_at)
+    columns: tuple[sa.ColumnElement[Any], ...] = (
+        sa.func.coalesce(highest, sa.literal_column("0"), type_=sa.BigInteger).label("head"),
+        g.oldest_open.label("oldest_open"),
+        g.next_transaction.label("next_transaction"),
+        *(_r.shards, _r.on_refused, _r.failures),
+        _r.paused_at.is_not(None).label("paused"),
+        (micros / number(1_000_000)).label("try_in"),
+    )
+    return sa.select(*columns).select_from(relays).where(_r.name == _relay, sa.select(_s.shard).where(_MINE).exists())
+
+
+def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
+    """Select up to :limit messages of a shard with ids up to :settled, in the order of their ids, while this worker has
+    its lease.
+
+    With `holds`, messages are left out whose key waits for an event that the broker refused. The key is held by a Failed
+    task or, when that has been redriven, by the running task; in between, the task has an outbox entry.
+    """
+    has_lease = sa.select(_s.shard).where(_MINE, _s.lease_expires_at > g.now).exists()
+    conditions = [_m.relay == _relay, _m.slot % _shards == _shard, _m.id <= _settled, has_lease]
+    if holds:
+        for table in (partition_claims, task_outbox):
+            held = sa.select(table.c.partition_key).where(
+                table.c.queue == _queue, table.c.partition_key == _m.partition_key
+            )
+            conditions.append(~held.correlate(relay_messages).exists())
+    return sa.select(relay_messages).where(*conditions).order_by(_m.id).limit(limit)
+
+
+FOLLOWING: dict[bool, Builder] = {holds: partial(_following, holds=holds) for holds in (False, True)}
+
+
+def settle(g: Grammar) -> Transition:
+    """Delete the given messages, which the broker has confirmed, if this worker still has the lease.
+
+    Returns one row with the lease, which stays locked until the transaction ends; no row if it is lost.
+    """
+    return Transition(given=IDS, steps={"held": _held, "gone": lambda r: _gone(g, r)}, returns="held")
+
+
+def take_out(g: Grammar) -> Transition:
+    """Delete and return the given messages, which the broker has refused, if this worker still has the lease."""
+
+    def gone(r: Relations) -> Statement:
+        return _gone(g, r).returning(*_m)
+
+    return Transition(given=IDS, steps={"held": _held, "gone": gone}, returns="gone")
+
+
+def _held(_: Relations) -> Statement:
+    return sa.select(_s.shard).where(_MINE).with_for_update()
+
+
+def _gone(g: Grammar, r: Relations) -> sa.Delete:
+    is_held = sa.select(r["held"].c.shard).exists()
+    return sa.delete(relay_messages).where(g.among(_m.id, r["given"].c.id), is_held)
+
+
+def bury(g: Grammar) -> Transition:
+    """Make dead letters of the given tasks, which the same transaction has enqueued."""
+    entry, execution = task_outbox.c, task_executions.c
+
+    def failed(r: Relations) -> Statement:
+        given = r["given"].c
+        return (
+            sa.update(task_executions)
+            .where(execution.id == given.id)
+            .values(status=SqlStatus.FAILED, completed_at=g.now, updated_at=g.now, last_error=given.error)
+            .returning(*task_rows.CARRIED, execution.last_error)
+        )
+
+    def event(r: Relations) -> Statement:
+        data = g.json(error=r["failed"].c.last_error, exception=_refused)
+        return task_rows.event(g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=data)
+
+    def held(r: Relations) -> Statement:
+        failed = r["failed"].c
+        names = ["queue", "partition_key", "task_execution_id", "held"]
+        holding = sa.and_(failed.partition_key.is_not(None), failed.on_dead_letter == sa.literal_column("'hold'"))
+        rows = sa.select(failed.queue, failed.partition_key, failed.id, sa.true()).where(holding)
+        return g.insert(partition_claims).from_select(names, rows).on_conflict_do_nothing()  # type: ignore[no-any-return]
+
+    return Transition(
+        given=BURIED,
+        steps={
+            "gone": lambda r: sa.delete(task_outbox).where(g.among(entry.task_execution_id, r["given"].c.id)),
+            "failed": failed,
+            "event": event,
+            "dead_letter": lambda r: task_rows.dead_letter(g, r["failed"].c, r["failed"], exception=_refused),
+            "held": held,
+        },
+    )
+
+
+def back_off(g: Grammar) -> sa.Update:
+    """Publish nothing of :relay for :pause_seconds because of :error. With :restarts, count the failures from one again.
+
+    If another sender of the relay has begun a pause meanwhile, it stays as it is.
+    """
+    is_over = sa.or_(_r.next_try_at.is_(None), _r.next_try_at <= g.now)
+    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+    begins = sa.or_(_restarts, _r.failing_since.is_(None))
+    return (
+        sa.update(relays)
+        .where(_r.name == _relay, is_over)
+        .values(
+            failing_since=sa.case((begins, g.now), else_=_r.failing_since),
+            failures=sa.case((begins, one), else_=_r.failures + one),
+            next_try_at=g.later(g.now, _pause),
+            last_error=_error,
+        )
+    )
+
+
+def work_again(_: Grammar) -> sa.Update:
+    """Record that the broker of :relay confirms events again."""
+    failing = sa.update(relays).where(_r.name == _relay, _r.failures > sa.literal_column("0"))
+    return failing.values(failing_since=_NOTHING, next_try_at=_NOTHING, failures=sa.literal_column("0"))
+
+
+def select_relays(_: Grammar) -> sa.Select[Any]:
+    return sa.select(relays).order_by(_r.name)
+
+
+def select_topics(_: Grammar) -> sa.Select[Any]:
+    """Select the topics of all relays, with the names of the relays."""
+    subscription = task_subscriptions.c
+    name = sa.func.substr(
+        subscription.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text
+    )
+    columns: tuple[sa.ColumnElement[Any], ...] = (name.label("relay"), subscription.topic)
+    return (
+        sa.select(*columns).where(subscription.parameter.is_(None)).order_by(subscription.task_name, subscription.topic)
+    )
+
+
+def select_shards(g: Grammar) -> sa.Select[Any]:
+    """Select all shards, with the labels of the workers that send them. An expired lease counts as none."""
+    worker = sa.case((_s.lease_expires_at > g.now, _s.worker_id)).label("worker_id")
+    both = relay_shards.outerjoin(workers, workers.c.id == _s.worker_id)
+    return (
+        sa.select(_s.relay, _s.shard, worker, workers.c.label.label("worker"), _s.lease_expires_at)
+        .select_from(both)
+        .order_by(_s.relay, _s.shard)
+    )
+
+
+def count_messages(_: Grammar) -> sa.Select[Any]:
+    """Select for each relay the number of its messages, up to :limit, and the time of the oldest."""
+    first = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id)
+    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+    some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
+    messages = sa.select(sa.func.count()).select_from(some).scalar_subquery()
+    oldest = first.limit(one).correlate(relays).scalar_subquery()
+    return sa.select(_r.name, messages.label("messages"), oldest.label("oldest_at"))
+
+
+def count_dead_letters(_: Grammar) -> sa.Select[Any]:
+    """Select for each relay the number of its dead letters."""
+    dead = dead_letters.c
+    columns: tuple[sa.ColumnElement[Any], ...] = (dead.queue, sa.func.count().label("dead_letters"))
+    return sa.select(*columns).where(dead.queue.like(sa.literal_column(f"'{RELAY_PREFIX}%'"))).group_by(dead.queue)
+
+
+def pause(g: Grammar) -> sa.Update:
+    """Pause :relay. Returns no row if it does not exist."""
+    since = sa.func.coalesce(_r.paused_at, g.now)
+    return sa.update(relays).where(_r.name == _relay).values(paused_at=since, pause_reason=_reason).returning(_r.name)
+
+
+def resume(_: Grammar) -> sa.Update:
+    """Resume :relay, and end the pause after failures. Returns no row if it does not exist."""
+    resumed = sa.update(relays).where(_r.name == _relay)
+    return resumed.values(paused_at=_NOTHING, pause_reason=_NOTHING, next_try_at=_NOTHING).returning(_r.name)
+
+
+def remove(_: Grammar) -> Transition:
+    """Delete :relay with its topics, its shards and its messages. Returns the messages."""
+    task_name = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _relay
+    subscription = task_subscriptions.c
+    topics = sa.delete(task_subscriptions).where(subscription.task_name == task_name, subscription.parameter.is_(None))
+    return Transition(
+        steps={
+            "topics": lambda _: topics,
+            "relay": lambda _: sa.delete(relays).where(_r.name == _relay),
+            "shards": lambda _: sa.delete(relay_shards).where(_s.relay == _relay),
+            "gone": lambda _: sa.delete(relay_messages).where(_m.relay == _relay).returning(_m.id),
+        },
+        returns="gone",
+    )

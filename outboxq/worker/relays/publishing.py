@@ -1,0 +1,166 @@
+"""Publish a batch of events through a transport, in such a way that the events of each partition key arrive in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ...model.cloud_events import CloudEvent
+from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
+
+_TRIES = 3
+"""The number of calls, one directly after the other, in which an event must raise an error to be refused for it."""
+_MOST_ERRORS = 16
+"""The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
+
+
+class Care(Enum):
+    """The care with which a batch is published. A batch that failed is not repeated before two single events were tried."""
+
+    NONE = "none"
+    """A call contains as many events as the order allows."""
+    PROBE = "probe"
+    """Two events, each in a call of its own: one of them may be the cause of the failure."""
+    SEARCH = "search"
+    """A call contains as many events, but one that raises an error is repeated in halves, to find the event that causes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """An event with the id of its row."""
+
+    id: int
+    event: CloudEvent
+
+
+@dataclass(eq=False)
+class Report:
+    """The outcomes of the events of a batch. An event that is in none of these has not been published."""
+
+    confirmed: list[int] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+    unsure: dict[int, str] = field(default_factory=dict)
+    raised: bool = False
+    """True if the transport raised an error."""
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why the relay must pause; None if it need not."""
+        return next(reversed(self.unsure.values()), None)
+
+
+def publish(
+    transport: Transport,
+    messages: Sequence[Message],
+    *,
+    holds: bool,
+    deadline: float,
+    care: Care = Care.NONE,
+    clock: Callable[[], float] = time.monotonic,
+) -> Report:
+    """Publish the messages until the deadline, and return their outcomes.
+
+    A call of the transport contains at most one event of each partition key, and the next event of a key follows only when
+    the answer to the one before it has arrived. Otherwise a broker could have a later event of a key and lack an earlier one:
+    if an event is `Unsure`, it may have to be repeated, and with `holds`, the broker must not get the later ones while it is refused.
+    So after an event without a confirmation, the later events of its key stay where they are: after Unsure always, and after
+    Refused with `holds`. Events without a key have no order, and all of them are in the first call.
+    """
+    report, left = Report(), list(messages)
+    if care is Care.PROBE:
+        left = _first_of_each_key(left)[0][:2]
+        for one in left:
+            _call(transport, [one], deadline, report)
+        return report
+    while left and clock() < deadline:
+        wave, left = _first_of_each_key(left)
+        before = len(report.confirmed)
+        if care is Care.SEARCH:
+            _search(transport, wave, deadline, report)
+        else:
+            _call(transport, wave, deadline, report)
+        if report.unsure and len(report.confirmed) == before:
+            break  # the broker is probably away
+        stopped = {
+            one.event.partition_key for one in wave if one.id in report.unsure or (holds and one.id in report.refused)
+        }
+        left = [one for one in left if one.event.partition_key not in stopped]
+    return report
+
+
+def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
+    """Divide the messages into the first of each partition key with all that have no key, and the others."""
+    seen: set[str] = set()
+    first, others = [], []
+    for one in messages:
+        key = one.event.partition_key
+        if key is None or key not in seen:
+            first.append(one)
+        else:
+            others.append(one)
+        if key is not None:
+            seen.add(key)
+    return first, others
+
+
+def _call(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> bool:
+    """Publish these messages in one call, and add their outcomes to the report. Returns False if it raised an error."""
+    try:
+        outcomes = transport.publish([one.event for one in messages], deadline)
+        _check(outcomes, len(messages))
+    except Exception as error:  # noqa: BLE001 - a transport of anyone may raise anything, and the relay has to go on
+        report.raised = True
+        report.unsure |= dict.fromkeys((one.id for one in messages), f"{type(error).__name__}: {error}")
+        return False
+    for one, outcome in zip(messages, outcomes, strict=True):
+        match outcome:
+            case Confirmed():
+                report.confirmed.append(one.id)
+            case Refused(reason):
+                report.refused[one.id] = reason
+            case Unsure(reason):
+                report.unsure[one.id] = reason
+    return True
+
+
+def _check(outcomes: Sequence[Outcome], number: int) -> None:
+    if len(outcomes) != number or not all(isinstance(one, Confirmed | Refused | Unsure) for one in outcomes):
+        raise TypeError(f"publish() must return one Confirmed, Refused or Unsure for each of {number} events")
+
+
+def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:
+    """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
+
+    An event is refused if each of several calls with it alone raised an error and another event was confirmed after them:
+    so the broker was there, and the event is the cause. Without that confirmation, it remains `Unsure`.
+    """
+    suspects: dict[int, int] = {}
+    errors = 0
+    parts = [list(messages)]
+    while parts and errors < _MOST_ERRORS and time.monotonic() < deadline:
+        part = parts.pop()
+        for _ in range(_TRIES if len(part) == 1 else 1):
+            if _call(transport, part, deadline, report):
+                errors = 0
+                _clear(report.unsure, part, report)
+                break
+            errors += 1
+        else:
+            if len(part) == 1:
+                suspects[part[0].id] = len(report.confirmed)
+            else:
+                middle = len(part) // 2
+                parts += [part[middle:], part[:middle]]
+    for suspect, confirmed_before in suspects.items():
+        if len(report.confirmed) > confirmed_before:
+            report.refused[suspect] = f"publish() raised {report.unsure.pop(suspect)}"
+
+
+def _clear(unsure: dict[int, str], part: Sequence[Message], report: Report) -> None:
+    """Remove the messages that an earlier call with them raised an error for, and that have an outcome now."""
+    answered: Mapping[int, object] = {**dict.fromkeys(report.confirmed), **report.refused}
+    for one in part:
+        if one.id in answered:
+            unsure.pop(one.id, None)

@@ -1,0 +1,294 @@
+"""The thread that publishes the messages of one relay."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from uuid import UUID
+
+from ...database.dialects import Row
+from ...errors import FileUnusable
+from ...model.cloud_events import CloudEvent
+from ...model.options import headers_of_json
+from ...model.relays import OnRefused, ShardLease
+from ...store import RelayFailure, RelayLook, Store, TailCursor
+from ...store.failure_log import FailureLog
+from ...task.broker_relay import BrokerRelay
+from .publishing import Care, Message, Report, publish
+from .waiting import Waiting
+
+log = logging.getLogger("outboxq.relay")
+
+_TAKE_EVERY = 2.0
+"""Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
+_LONGEST_SLEEP = 5.0
+"""Seconds after which a sender looks although it was not notified, for instance because a held key is free again."""
+_ANNOUNCED_FOR = timedelta(seconds=30)
+_POLL = 0.5
+"""Seconds between two looks of a sender that is not notified, or whose relay is paused."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
+"""Seconds between two looks while open transactions hide whether the messages are complete."""
+_BUSY_AFTER = 3
+"""The number of looks in a row that find messages, after which the sender need not be notified."""
+_OVERTIME = 5.0
+"""Seconds after the deadline of a batch for which the lease is still extended. A transport that never returns loses it."""
+_FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 60.0
+
+
+@dataclass(eq=False)
+class Shard:
+    """A leased shard, and how far its messages are known to be complete."""
+
+    lease: ShardLease
+    cursor: TailCursor = field(default_factory=TailCursor)
+    is_proven: bool = False
+    """True if no transaction is open that began before the announcement that this sender sleeps."""
+    care: Care | None = None
+    """The care for the next batch. None: nothing was published yet."""
+    has_raised: bool = False
+    """True if the transport raised an error, and the event that causes it has not been looked for."""
+
+    def learn(self, care: Care, report: Report) -> None:
+        """Decide how carefully to publish after this report of a batch that was published with this care."""
+        self.has_raised = care is not Care.SEARCH and (self.has_raised or report.raised)
+        if report.unsure and not report.confirmed:
+            self.care = Care.PROBE
+        else:
+            self.care = Care.SEARCH if self.has_raised else Care.NONE
+
+
+class Sender(threading.Thread):
+    """Takes shards of a relay, and publishes their messages in the order of their ids."""
+
+    def __init__(
+        self,
+        store: Store,
+        relay: BrokerRelay,
+        waiting: Waiting,
+        *,
+        worker_id: UUID,
+        stopping: threading.Event,
+        on_thread_failure: Callable[[BaseException], None],
+        burst: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name_of_relay = relay.declared.name
+        super().__init__(name=f"outboxq-relay-{self.name_of_relay}", daemon=True)
+        self._store, self._relay, self._waiting = store, relay, waiting
+        self._worker_id, self._stopping, self._burst, self._clock = worker_id, stopping, burst, clock
+        self._on_thread_failure = on_thread_failure
+        self._shards: dict[int, Shard] = {}
+        self._take_at = 0.0
+        self._finds_none_free = False
+        self._busy_until: float | None = None
+        """The deadline of the batch that is being published."""
+        self._announced_until = 0.0
+        self._announced_to = 0
+        """The listening connection to which the announcement belongs."""
+        self._pause = _FIRST_PAUSE
+        self._busy = 0
+        """The number of looks in a row that found messages."""
+        self._failing = FailureLog(log)
+
+    def run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                try:
+                    pause = self.run_once()
+                    self._failing.worked(f"the sender of relay {self.name_of_relay!r} works again")
+                except FileUnusable as error:
+                    return self._on_thread_failure(error)
+                except Exception as error:  # noqa: BLE001 - the database may be away for a while
+                    self._failing.failed(f"the sender of relay {self.name_of_relay!r} failed; continuing", error)
+                    self._forget()
+                    pause = _FIRST_BACK_OFF
+                if pause is None:
+                    break
+                self._waiting.wait(self.name_of_relay, pause)
+        except BaseException as error:
+            self._on_thread_failure(error)
+            raise
+        finally:
+            self._end()
+
+    def live_leases(self) -> list[ShardLease]:
+        """Return the leases to extend. There are none if the transport has not returned long after its deadline."""
+        busy_until = self._busy_until
+        if busy_until is not None and self._clock() > busy_until + _OVERTIME:
+            return []
+        return [one.lease for one in list(self._shards.values())]
+
+    def run_once(self) -> float | None:
+        """Publish up to one batch of each shard. Returns the number of seconds until the next look; None in a burst that
+        is over.
+        """
+        self._take()
+        looks = [look for shard in list(self._shards.values()) if (look := self._work(shard)) is not None]
+        if any(one.messages for one in looks):
+            self._busy += 1
+            self._pause = _FIRST_PAUSE
+            if self._busy == _BUSY_AFTER:
+                self._withdraw()
+            return 0.0
+        self._busy = 0
+        has_all = len(self._shards) == self._relay.declared.shards or self._finds_none_free
+        if self._burst and has_all and all(one.is_complete or one.is_paused or one.try_in for one in looks):
+            return None
+        waits = [
+            _POLL if one.try_in is None else min(_POLL, one.try_in) for one in looks if one.is_paused or one.try_in
+        ]
+        if waits:
+            self._stopping.wait(min(waits))  # notifications must not make a paused relay look at once
+            return 0.0
+        return self._until_look(looks)
+
+    def _until_look(self, looks: Sequence[RelayLook]) -> float:
+        """Return the number of seconds for which the sender may sleep, after it has announced that."""
+        longest = _LONGEST_SLEEP if len(self._shards) == self._relay.declared.shards else _TAKE_EVERY
+        if not looks:
+            return longest
+        is_complete = all(one.is_complete for one in looks)
+        if connection := self._waiting.listening:
+            if self._announced_to != connection or self._clock() >= self._announced_until:
+                self._announce(connection)
+                return 0.0
+            is_complete = is_complete and all(one.is_proven for one in self._shards.values())
+            longest = min(longest, max(0.0, self._announced_until - self._clock()))
+        elif is_complete:
+            return min(longest, _POLL)
+        if is_complete:
+            self._pause = _FIRST_PAUSE
+            return longest
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        return self._pause
+
+    def _announce(self, connection: int) -> None:
+        began = self._clock()
+        self._store.relays.sleep(self.name_of_relay, self._worker_id, _ANNOUNCED_FOR)
+        self._announced_to, self._announced_until = connection, began + _ANNOUNCED_FOR.total_seconds()
+        for one in self._shards.values():
+            one.cursor = replace(one.cursor, mark_xact=0, mark_sequence=0)
+            one.is_proven = False
+
+    def _withdraw(self) -> None:
+        if self._announced_until > self._clock():
+            self._announced_until = 0.0
+            self._store.relays.wake(self.name_of_relay, self._worker_id)
+
+    def _take(self) -> None:
+        """Lease one more shard if that is due, and if not all shards are leased."""
+        now = self._clock()
+        if now < self._take_at or len(self._shards) >= self._relay.declared.shards:
+            return
+        # In a burst, there is no other sender to share with.
+        self._take_at = now if self._burst else now + _TAKE_EVERY
+        lease = self._store.relays.take(self.name_of_relay, self._worker_id)
+        self._finds_none_free = lease is None
+        if lease is not None:
+            self._shards[lease.shard] = Shard(lease)
+            self._announced_until = 0.0
+            log.info("relay %s: this worker sends shard %d", self.name_of_relay, lease.shard)
+
+    def _work(self, shard: Shard) -> RelayLook | None:
+        """Look for messages of the shard, and publish them. Returns None if the lease is lost."""
+        marked = shard.cursor.mark_xact
+        look = self._store.relays.look(shard.lease, shard.cursor)
+        if not look.is_mine:
+            self._lose(shard)
+            return None
+        shard.cursor = look.cursor
+        shard.is_proven |= look.cursor.mark_xact == 0 or marked not in {0, look.cursor.mark_xact}
+        if not look.messages or self._stopping.is_set():
+            return replace(look, messages=())
+        care = shard.care or (Care.PROBE if look.failures else Care.NONE)
+        report = self._publish(look, care)
+        shard.learn(care, report)
+        failure = None if report.failure is None else _failure(report, look.failures)
+        is_mine = self._store.relays.settle(
+            shard.lease,
+            confirmed=report.confirmed,
+            refused=report.refused,
+            options=self._relay.options,
+            failure=failure,
+            works_again=look.failures > 0 and bool(report.confirmed or report.refused),
+        )
+        self._note(report, failure)
+        if not is_mine:
+            self._lose(shard)
+            return None
+        return look
+
+    def _publish(self, look: RelayLook, care: Care) -> Report:
+        messages = [Message(row["id"], self._event(row)) for row in look.messages]
+        deadline = self._clock() + self._relay.timeout.total_seconds()
+        self._busy_until = deadline
+        try:
+            with self._relay.lock:
+                return publish(
+                    self._relay.transport,
+                    messages,
+                    holds=look.on_refused is OnRefused.HOLD,
+                    deadline=deadline,
+                    care=care,
+                )
+        finally:
+            self._busy_until = None
+
+    def _event(self, row: Row) -> CloudEvent:
+        try:
+            headers = headers_of_json(row["headers"])
+        except ValueError:  # another program wrote them
+            headers = {}
+        return CloudEvent(
+            id=row["event_id"],
+            source=self._relay.source,
+            type=row["topic"],
+            time=row["created_at"],
+            data=row["payload"],
+            partition_key=row["partition_key"],
+            headers=headers,
+        )
+
+    def _note(self, report: Report, failure: RelayFailure | None) -> None:
+        for reason in report.refused.values():
+            log.error(
+                "relay %s: the broker refused an event, which is a dead letter now: %s", self.name_of_relay, reason
+            )
+        if failure is not None:
+            text = "relay %s: %s; nothing is published for %.1f s"
+            log.warning(text, self.name_of_relay, failure.reason, failure.pause.total_seconds())
+
+    def _lose(self, shard: Shard) -> None:
+        log.warning(
+            "relay %s: another worker has shard %d, or the relay was changed", self.name_of_relay, shard.lease.shard
+        )
+        self._shards.pop(shard.lease.shard, None)
+
+    def _forget(self) -> None:
+        """Forget how far the messages are complete: after a failover, the server may count transactions from a lower number."""
+        self._announced_until = 0.0
+        for one in self._shards.values():
+            one.cursor, one.is_proven = TailCursor(), False
+
+    def _end(self) -> None:
+        """Let other workers have the shards at once, if the database can be reached, and close the connection."""
+        leases = [one.lease for one in self._shards.values()]
+        self._shards.clear()
+        with suppress(Exception):
+            self._store.relays.give_up(self._worker_id, leases)
+        with suppress(Exception), self._relay.lock:
+            self._relay.transport.close()
+
+
+def _failure(report: Report, failures: int) -> RelayFailure:
+    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the last."""
+    is_partial = bool(report.confirmed)
+    longest = _FIRST_BACK_OFF if is_partial else min(_FIRST_BACK_OFF * 2 ** min(failures, 6), _LONGEST_BACK_OFF)
+    seconds = longest * random.uniform(0.5, 1.0)  # noqa: S311
+    return RelayFailure(reason=report.failure or "", pause=timedelta(seconds=seconds), is_partial=is_partial)

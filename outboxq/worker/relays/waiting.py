@@ -1,0 +1,124 @@
+"""Wait for messages of relays: by notifications on PostgreSQL, by watching the file on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Protocol
+from uuid import uuid4
+
+from sqlalchemy import Engine
+
+from ...database.dialects.channel import RELAYED
+from ...database.engine import detached, make_engine
+from ...store import Store
+from ..distributor.base import Wakeup
+from ..distributor.sqlite import FileWatch
+
+
+class Waiting(Protocol):
+    """Waits for the messages of several relays, each in a thread of its own."""
+
+    @property
+    def listening(self) -> int:
+        """The number of the listening connection; 0 if senders are not notified. After a change, notifications may have been
+        missed.
+        """
+
+    def start(self) -> None: ...
+
+    def wait(self, relay: str, seconds: float) -> None:
+        """Return when there may be messages of the relay, after so many seconds, or when closed."""
+
+    def wake(self, relay: str) -> None: ...
+
+    def close(self) -> None:
+        """Wake all threads. From then on, `wait` returns at once."""
+
+
+def waiting_for(
+    store: Store, relays: Collection[str], *, notifications: bool, listen_url: str | None, commits_of: Engine | None
+) -> Waiting:
+    if store.dialect.one_writer:
+        return FileWaiting(store, relays, notifications=notifications, commits_of=commits_of)
+    return NotifiedWaiting(store, relays, notifications=notifications, listen_url=listen_url)
+
+
+class NotifiedWaiting:
+    """Listens on one connection for all relays of the process (PostgreSQL)."""
+
+    def __init__(self, store: Store, relays: Collection[str], *, notifications: bool, listen_url: str | None) -> None:
+        from ..distributor.listener import Listener  # imported here because it imports psycopg
+
+        self._wakeups: Mapping[str, Wakeup] = {name: Wakeup() for name in relays}
+        engine = store.bound_engine
+        self._notifications = notifications
+        self._listener = Listener(
+            partial(detached, engine if listen_url is None else make_engine(listen_url)),
+            store.dialect,
+            connect_notifier=partial(detached, engine),
+            on_notify=self._on_notify,
+            on_change=self._wake_all,
+        )
+
+    @property
+    def listening(self) -> int:
+        return self._listener.connections if self._listener.health.listening else 0
+
+    def start(self) -> None:
+        if self._notifications and self._listener.ident is None:
+            self._listener.start()
+
+    def wait(self, relay: str, seconds: float) -> None:
+        self._wakeups[relay].wait(seconds)
+
+    def wake(self, relay: str) -> None:
+        self._wakeups[relay].notify()
+
+    def close(self) -> None:
+        for one in self._wakeups.values():
+            one.close()
+        self._listener.close()
+
+    def _on_notify(self, payload: str) -> None:
+        head, _, relay = payload.partition(" ")
+        if head == RELAYED and relay in self._wakeups:
+            self._wakeups[relay].notify()
+
+    def _wake_all(self) -> None:
+        for one in self._wakeups.values():
+            one.notify()
+
+
+class FileWaiting:
+    """Watches the file, once for each relay (SQLite)."""
+
+    listening = 0
+
+    def __init__(
+        self, store: Store, relays: Collection[str], *, notifications: bool, commits_of: Engine | None
+    ) -> None:
+        self._watches = {
+            name: FileWatch(
+                store,
+                queues=None,
+                worker_id=uuid4(),
+                notifications=notifications,
+                commits_of=commits_of or store.engine,
+            )
+            for name in relays
+        }
+
+    def start(self) -> None:
+        for one in self._watches.values():
+            one.start()
+
+    def wait(self, relay: str, seconds: float) -> None:
+        self._watches[relay].wait_for_work(seconds)
+
+    def wake(self, relay: str) -> None:
+        self._watches[relay].wake()
+
+    def close(self) -> None:
+        for one in self._watches.values():
+            one.close()

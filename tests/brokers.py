@@ -1,0 +1,125 @@
+"""A broker of the tests' own, and a sender that the tests move step by step."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from outboxq import CloudEvent, Confirmed, Outbox, Refused, Unsure
+from outboxq.model.transports import Outcome
+from outboxq.worker.relays.sender import Sender
+from tests.conftest import Database
+
+Answer = Callable[[CloudEvent], Outcome]
+
+
+def lost(_: CloudEvent) -> Outcome:
+    """The event did not reach the broker."""
+    return Unsure("connection lost")
+
+
+def refused(_: CloudEvent) -> Outcome:
+    return Refused("too large")
+
+
+@dataclass(eq=False)
+class Broker:
+    """A transport to a broker in memory, which does what the test says with an event, by its payload, and stores all others."""
+
+    answers: dict[str, list[Answer]] = field(default_factory=lambda: defaultdict(list))
+    """For each payload, what happens in the next calls; an exception class is raised for the whole call."""
+    is_away: bool = False
+    stored: list[CloudEvent] = field(default_factory=list)
+    calls: list[list[str]] = field(default_factory=list)
+    """The payloads of each call."""
+    poison: str | None = None
+    """The payload of an event with which every call raises an error."""
+    before: Callable[[], object] = lambda: None
+    """Called at the beginning of each call."""
+    closed: int = 0
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        del deadline
+        self.calls.append([one.data for one in events])
+        self.before()
+        if self.is_away:
+            raise ConnectionError("no broker")
+        if any(one.data == self.poison for one in events):
+            raise ValueError("cannot be encoded")
+        return [self._answer(one) for one in events]
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def _answer(self, event: CloudEvent) -> Outcome:
+        if self.answers[event.data]:
+            return self.answers[event.data].pop(0)(event)
+        return self.store(event)
+
+    def store(self, event: CloudEvent) -> Outcome:
+        self.stored.append(event)
+        return Confirmed()
+
+    def stored_but_unsure(self, event: CloudEvent) -> Outcome:
+        self.stored.append(event)
+        return Unsure("the answer was lost")
+
+    @property
+    def payloads(self) -> list[str]:
+        return [one.data for one in self.stored]
+
+    def first_of(self, key: str | None) -> list[str]:
+        """The payloads of a key in the order of their first deliveries."""
+        return list(dict.fromkeys(one.data for one in self.stored if one.partition_key == key))
+
+
+class _NoStop(threading.Event):
+    def wait(self, timeout: float | None = None) -> bool:
+        del timeout
+        return self.is_set()
+
+
+class _NoWaiting:
+    """The test decides when the sender looks."""
+
+    listening = 0
+
+    def start(self) -> None: ...
+
+    def wait(self, relay: str, seconds: float) -> None: ...
+
+    def wake(self, relay: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Steps(Sender):
+    """A sender without a thread, on the clock of the test."""
+
+    def __init__(self, database: Database, outbox: Outbox, name: str = "orders") -> None:
+        self.worker_id = uuid4()
+        self.failures: list[BaseException] = []
+        self.relay = copy(outbox.tasks.relays[name])
+        self.relay.lock = threading.Lock()  # as in another process
+        super().__init__(
+            database.frozen,
+            self.relay,
+            _NoWaiting(),
+            worker_id=self.worker_id,
+            stopping=_NoStop(),
+            on_thread_failure=self.failures.append,
+            clock=lambda: database.clock().timestamp(),
+        )
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._store.relays.renew(self.worker_id, self.live_leases())  # as the heartbeat does
+            self.run_once()
+
+    @property
+    def shards(self) -> list[int]:
+        return sorted(self._shards)

@@ -1,0 +1,575 @@
+"""Relays to message brokers: what arrives there, in which order, how often, and what a failure does to the others.
+
+The names of the first tests are the complaints about other relays that this one must not deserve.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from outboxq import ConfigurationError, InvalidArgument, Outbox, RelayNotFound, TaskStatus, Webhook
+from outboxq.model.relays import NewRelay, ShardLease, slot_of
+from outboxq.store.messages.relays import LEASE
+from outboxq.store.tasks.event_log import TailCursor
+from outboxq.worker.relays import Senders
+from tests.brokers import Broker, Steps, lost, refused
+from tests.conftest import Database
+from tests.contract.helpers import transaction
+from tests.waiting import until
+
+OVER = LEASE + timedelta(seconds=1)
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    return Outbox(database.host, source="shop")
+
+
+@pytest.fixture
+def broker() -> Broker:
+    return Broker()
+
+
+@contextmanager
+def emitting(outbox: Outbox, database: Database) -> Iterator[Session]:
+    outbox.sync_subscriptions()
+    with Session(database.host) as session, session.begin():
+        yield session
+
+
+def emit(outbox: Outbox, database: Database, *events: tuple[object, str | None], topic: str = "order.paid") -> None:
+    with emitting(outbox, database) as session:
+        for payload, key in events:
+            outbox.emit(topic, payload, using=session, partition_key=key)
+
+
+def waiting(database: Database) -> list[str]:
+    return [str(payload) for (payload,) in database.rows("SELECT payload FROM relay_messages ORDER BY id")]
+
+
+def sender(database: Database, outbox: Outbox, name: str = "orders") -> Steps:
+    """A sender that has its first shard."""
+    steps = Steps(database, outbox, name)
+    steps.step()
+    return steps
+
+
+# The nine complaints
+
+
+def test_order_is_kept_after_a_failure(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "ada"), (3, "bob"), (4, "ada"))
+    broker.answers["1"] = [lost, lost, lost]
+    steps = sender(database, outbox)
+    assert broker.payloads == ["3"], "bob does not wait for ada"
+    for _ in range(4):
+        database.clock.advance(timedelta(seconds=61))
+        steps.step()
+    assert broker.first_of("ada") == ["1", "2", "4"]
+    assert waiting(database) == []
+
+
+def test_one_unsendable_message_stops_only_its_key(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "ada"), (3, "bob"), (4, None))
+    broker.answers["1"] = [refused]
+    steps = sender(database, outbox)
+    steps.step(3)
+    assert sorted(broker.payloads) == ["3", "4"]
+    assert waiting(database) == ["2"]
+    [letter] = database.store.dead_letters.list()
+    assert (letter.queue, letter.partition_key, letter.exception) == (
+        "relay.orders",
+        "ada",
+        "outboxq.errors.EventRefused",
+    )
+
+
+def test_an_event_with_which_every_call_raises_stops_no_other(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """The broker is there, as it confirms every other event, so the event itself is the cause and becomes a dead letter."""
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, *((number, f"key {number}") for number in range(40)))
+    broker.poison = "17"
+    steps = sender(database, outbox)
+    for _ in range(6):
+        database.clock.advance(timedelta(seconds=61))
+        steps.step()
+    assert sorted(map(int, broker.payloads)) == [number for number in range(40) if number != 17]
+    [letter] = database.store.dead_letters.list()
+    assert "ValueError: cannot be encoded" in str(database.store.get(letter.id).last_error)
+    assert waiting(database) == []
+
+
+def test_delivery_is_not_serial(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(
+        outbox,
+        database,
+        *((number, f"key {number % 100}") for number in range(300)),
+        *((number, None) for number in range(300, 400)),
+    )
+    sender(database, outbox)
+    assert [len(call) for call in broker.calls] == [200, 100, 100]
+    assert waiting(database) == []
+
+
+def test_duplicates_arise_from_faults_only_and_keep_their_id(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "bob"))
+    broker.answers["1"] = [broker.stored_but_unsure]
+    steps = sender(database, outbox)
+    database.clock.advance(timedelta(seconds=61))
+    steps.step(3)
+    first, other, again = broker.stored
+    assert (first.data, other.data, again.data) == ("1", "2", "1")
+    assert (first.id, first.time) == (again.id, again.time)
+
+
+def test_a_dead_broker_is_not_called_in_a_tight_loop(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, *((number, f"key {number}") for number in range(10)))
+    broker.is_away = True
+    steps = sender(database, outbox)
+    steps.step(20)
+    assert len(broker.calls) == 1, "one call, then a pause"
+    for _ in range(600):
+        database.clock.advance(timedelta(seconds=1))
+        steps.step()
+    assert 2 * 10 <= len(broker.calls) <= 2 * 30, "a minute between two tries in the end, each with two single events"
+    assert max(map(len, broker.calls[1:])) == 1
+    [relay] = database.frozen.relays.list()
+    assert relay.failing_since is not None
+    assert relay.last_error == "ConnectionError: no broker"
+    broker.is_away = False
+    database.clock.advance(timedelta(seconds=61))
+    steps.step(3)
+    assert waiting(database) == []
+    [relay] = database.frozen.relays.list()
+    assert (relay.failing_since, relay.next_try_at) == (None, None)
+
+
+def test_headers_are_not_dropped(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    given = {"sum": 12345678901234567890123, "rate": 1e3, "text": 'é}:"{', "none": None}
+    with emitting(outbox, database) as session:
+        paid = outbox.emit(
+            "order.paid", given, using=session, partition_key="ada", headers={"traceparent": "00-1", "tenant": "eu"}
+        )
+    stored = waiting(database)
+    sender(database, outbox)
+    [event] = broker.stored
+    assert (event.id, event.source, event.type) == (paid.pipeline_execution_id, "shop", "order.paid")
+    assert (event.partition_key, dict(event.headers)) == ("ada", {"traceparent": "00-1", "tenant": "eu"})
+    assert [event.data] == stored, "the payload is published as it was stored"
+    assert json.loads(event.data) == given
+
+
+def test_a_late_commit_is_neither_lost_nor_overtaken(database: Database, outbox: Outbox, broker: Broker) -> None:
+    """On SQLite there is only one writer, so nothing can commit late."""
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    steps = sender(database, outbox)
+    with transaction(database) as early:
+        outbox.emit("order.paid", 1, using=early, partition_key="ada")
+        if database.name == "postgresql":
+            emit(outbox, database, (2, "ada"), (3, "bob"))
+            steps.step(3)
+            assert broker.payloads == [], "the first event may still be committed"
+        early.commit()
+    steps.step(3)
+    assert broker.payloads == (["1", "3", "2"] if database.name == "postgresql" else ["1"])
+
+
+def test_a_crash_between_publish_and_settle_repeats_and_loses_nothing(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "ada"))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    first = Steps(database, outbox)
+    broker.before = die
+    with pytest.raises(KeyboardInterrupt):
+        first.step()
+    broker.before = lambda: None
+    second = Steps(database, outbox)
+    second.step()
+    assert broker.payloads == [], "the first sender's lease is valid"
+    database.clock.advance(OVER)
+    second.step()
+    assert broker.payloads == ["1", "2"]
+
+
+# Emitting
+
+
+def test_an_event_leaves_with_the_commit_and_never_without(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay(["order.*", "order.p*"], to=broker, name="orders")
+    with emitting(outbox, database) as session:
+        outbox.emit("order.paid", 1, using=session)
+        outbox.emit("invoice.sent", 2, using=session)
+    with emitting(outbox, database) as session:
+        outbox.emit("order.lost", 3, using=session)
+        session.rollback()
+    assert waiting(database) == ["1"]
+    sender(database, outbox)
+    assert broker.payloads == ["1"]
+    assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(1,)]
+
+
+def test_tasks_and_several_relays_get_the_same_event(database: Database, outbox: Outbox) -> None:
+    brokers = {"orders": Broker(), "all": Broker(), "bills": Broker()}
+    for name, topics in {"orders": "order.*", "all": "*", "bills": "bill.*"}.items():
+        outbox.relay(topics, to=brokers[name], name=name)
+
+    @outbox.task(subscribe="order.*", name="tests.mail")
+    def mail(payload: int) -> None: ...
+
+    for _ in range(2):  # the first emit of a process finds out that there are relays
+        with emitting(outbox, database) as session:
+            emitted = outbox.emit("order.paid", 1, using=session)
+        assert set(emitted.handles) == {"tests.mail"}
+    for name in brokers:
+        sender(database, outbox, name)
+    assert {name: broker.payloads for name, broker in brokers.items()} == {
+        "orders": ["1", "1"],
+        "all": ["1", "1"],
+        "bills": [],
+    }
+    [emitted_id] = {one.id for one in brokers["orders"].stored} & {emitted.pipeline_execution_id}
+    assert database.store.get(emitted.handles["tests.mail"].id).pipeline_execution_id == emitted_id
+
+
+def test_a_second_emit_with_the_same_idempotency_key_sends_nothing(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    for number in range(3):
+        with emitting(outbox, database) as session:
+            outbox.emit("order.paid", number, using=session, idempotency_key="order 7")
+    with emitting(outbox, database) as session:
+        outbox.emit("order.paid", 9, using=session, idempotency_key="order 8")
+    assert waiting(database) == ["0", "9"]
+    assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(0,)]
+
+
+def test_a_program_without_relays_writes_no_message_and_runs_no_further_statement(
+    database: Database, outbox: Outbox
+) -> None:
+    with emitting(outbox, database) as session:
+        outbox.emit("order.paid", 1, using=session)
+    assert outbox.store.emits_to_relays is False
+    assert waiting(database) == []
+
+
+# Refused events
+
+
+@pytest.mark.parametrize("discards", [False, True])
+def test_a_held_key_goes_on_when_its_dead_letter_is_redriven_or_discarded(
+    database: Database, outbox: Outbox, broker: Broker, discards: bool
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    with emitting(outbox, database) as session:
+        outbox.emit("order.paid", {"n": 1}, using=session, partition_key="ada", headers={"tenant": "eu"})
+        outbox.emit("order.paid", 2, using=session, partition_key="ada")
+    [(emitted_at,)] = database.rows("SELECT created_at FROM relay_messages ORDER BY id LIMIT 1")
+    broker.answers['{"n":1}'] = [refused]
+    steps = sender(database, outbox)
+    [letter] = database.store.dead_letters.list()
+    steps.step(2)
+    assert waiting(database) == ["2"]
+    if discards:
+        database.store.discard(letter.id)
+        steps.step()
+        assert broker.payloads == ["2"]
+        return
+    database.store.redrive(letter.id)
+    steps.step(2)
+    assert broker.payloads == [], "the redriven event comes first"
+    outbox.worker(concurrency=1, notifications=False, relay=False).run(burst=True)
+    assert database.store.get(letter.id).status is TaskStatus.COMPLETED
+    steps.step(2)
+    assert broker.payloads == ['{"n":1}', "2"]
+    event = broker.stored[0]
+    assert (dict(event.headers), event.partition_key, event.type) == ({"tenant": "eu"}, "ada", "order.paid")
+    stored_at = emitted_at if database.name == "postgresql" else type(event.time).fromisoformat(str(emitted_at))
+    assert event.time == stored_at, "the time of the emit does not change"
+
+
+def test_skipping_lets_the_key_go_on(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders", on_refused="skip")
+    emit(outbox, database, (1, "ada"), (2, "ada"), (3, "ada"))
+    broker.answers["1"], broker.answers["2"] = [refused], [refused]
+    sender(database, outbox)
+    assert broker.payloads == ["3"]
+    assert len(database.store.dead_letters.list()) == 2
+    assert waiting(database) == []
+
+
+def test_a_redriven_event_that_is_refused_again_is_a_dead_letter_at_once(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"))
+    broker.answers["1"] = [refused, refused]
+    sender(database, outbox)
+    [letter] = database.store.dead_letters.list()
+    database.store.redrive(letter.id)
+    outbox.worker(concurrency=1, notifications=False, relay=False).run(burst=True)
+    task = database.store.get(letter.id)
+    assert (task.status, task.attempt, task.last_error) == (TaskStatus.FAILED, 1, "EventRefused: too large")
+
+
+# Leases
+
+
+def test_a_shard_has_one_sender_and_another_takes_over_after_a_kill(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    first, second = Steps(database, outbox), Steps(database, outbox)
+    first.step()
+    second.step()
+    assert (first.shards, second.shards) == ([0], [])
+    database.clock.advance(OVER)  # the first one is killed
+    second.step()
+    assert second.shards == [0]
+    emit(outbox, database, (1, None))
+    second.step()
+    first.step()
+    assert (first.shards, broker.payloads) == ([], ["1"])
+
+
+def test_a_second_sender_takes_over_while_the_first_one_publishes(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """The first one can repeat, but not settle."""
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "ada"))
+    first, second = Steps(database, outbox), Steps(database, outbox)
+
+    def freeze() -> None:
+        broker.before = lambda: None
+        database.clock.advance(OVER)
+        second.step()
+        emit(outbox, database, (3, "ada"))
+
+    broker.before = freeze
+    first.step()
+    assert (first.shards, second.shards) == ([], [0])
+    assert waiting(database) == ["3"], "what the second one settled is gone; what came later is untouched"
+    second.step()
+    assert broker.first_of("ada") == ["1", "2", "3"]
+
+
+def test_a_settlement_after_the_lease_is_lost_writes_nothing(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, (1, "ada"), (2, "bob"))
+    relays = database.frozen.relays
+    worker, other = Steps(database, outbox).worker_id, Steps(database, outbox).worker_id
+    lease = relays.take("orders", worker)
+    assert lease is not None
+    look = relays.look(lease, TailCursor())
+    first, second = (row["id"] for row in look.messages)
+    for stale in (
+        ShardLease(relay="orders", shard=0, token=lease.token + 1, worker_id=worker),
+        ShardLease(relay="orders", shard=0, token=lease.token, worker_id=other),
+    ):
+        assert not relays.settle(stale, confirmed=[first], refused={second: "too large"})
+    assert waiting(database) == ["1", "2"]
+    assert database.store.dead_letters.list() == []
+    assert relays.settle(
+        lease, confirmed=[first], refused={second: "too large"}, options=outbox.tasks.relays["orders"].options
+    )
+    assert waiting(database) == []
+    assert len(database.store.dead_letters.list()) == 1
+
+
+def test_a_transport_that_never_returns_loses_its_lease(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders", timeout=5)
+    emit(outbox, database, (1, "ada"))
+    steps = Steps(database, outbox)
+    seen: list[int] = []
+
+    def hang() -> None:
+        for seconds in (4, 5, 2):
+            database.clock.advance(timedelta(seconds=seconds))
+            seen.append(len(steps.live_leases()))
+
+    broker.before = hang
+    steps.step()
+    assert seen == [1, 1, 0]
+
+
+def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders", shards=4)
+    emit(
+        outbox,
+        database,
+        *((number, f"key {number % 20}") for number in range(60)),
+        *((number, None) for number in range(60, 120)),
+    )
+    senders = [Steps(database, outbox) for _ in range(4)]
+    for number, one in enumerate(senders):
+        one.step()
+        assert one.shards == [number]
+    assert waiting(database) == []
+    assert len(broker.payloads) == len(set(broker.payloads)) == 120
+    for number in range(20):
+        assert broker.first_of(f"key {number}") == [str(number), str(number + 20), str(number + 40)]
+    assert slot_of("ada", database.worker) == 104, (
+        "it must be the same in every release, or a key would be in two shards"
+    )
+
+
+def test_a_change_of_the_shards_waits_for_the_old_leases(database: Database, outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    first, second = Steps(database, outbox), Steps(database, outbox)
+    first.step()
+    emit(outbox, database, *((number, f"key {number % 3}") for number in range(9)))
+    database.frozen.relays.declare([NewRelay(name="orders", topics=["order.*"], shards=3)])
+    first.step()
+    second.step()
+    assert (first.shards, second.shards, broker.payloads) == ([], [], [])
+    second.relay.declared = NewRelay(name="orders", topics=["order.*"], shards=3)
+    database.clock.advance(OVER)
+    for _ in range(3):
+        second.step()
+        database.clock.advance(timedelta(seconds=3))
+    assert second.shards == [0, 1, 2]
+    assert waiting(database) == []
+    assert broker.first_of("key 1") == ["1", "4", "7"]
+
+
+# Operating
+
+
+def test_a_paused_relay_publishes_nothing_until_it_is_resumed(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    database.store.relays.pause("orders", reason="broker upgrade")
+    outbox.sync_subscriptions()
+    emit(outbox, database, (1, None))
+    steps = sender(database, outbox)
+    [relay] = database.store.relays.list()
+    assert (relay.pause_reason, relay.messages, relay.is_sent) == ("broker upgrade", 1, True)
+    assert (list(relay.topics), relay.oldest_at is not None, broker.calls) == (["order.*"], True, [])
+    database.store.relays.resume("orders")
+    steps.step()
+    assert broker.payloads == ["1"]
+    with pytest.raises(RelayNotFound, match="there is no relay 'order'; the relays to brokers are: orders"):
+        database.store.relays.pause("order")
+
+
+def test_a_removed_relay_is_gone_with_its_messages_and_its_sender_notices(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    steps = sender(database, outbox)
+    with Session(database.host) as session, session.begin():
+        outbox.emit("order.paid", 1, using=session)
+        outbox.emit("order.paid", 2, using=session)
+    assert database.store.relays.remove("orders") == 2
+    with Session(database.host) as session, session.begin():
+        assert outbox.emit("order.paid", 3, using=session).handles == {}
+    steps.step()
+    assert (steps.shards, waiting(database), database.store.relays.list()) == ([], [], [])
+
+
+# Running
+
+
+def test_a_worker_publishes_at_once_and_lets_others_have_the_shards_when_it_stops(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    arrived = threading.Event()
+    broker.before = arrived.set
+    worker = outbox.worker(concurrency=1, poll=60)
+    worker.start()
+    try:
+        until(lambda: all(one.is_sent for one in database.store.relays.list()))
+        for number in range(5):
+            arrived.clear()
+            emit(outbox, database, (number, "ada"))
+            assert arrived.wait(60)
+    finally:
+        worker.stop()
+    until(lambda: broker.payloads == ["0", "1", "2", "3", "4"])
+    [relay] = database.store.relays.list()
+    assert (relay.is_sent, broker.closed) == (False, 1)
+
+
+def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broker: Broker) -> None:
+    """It announces its sleep, and does not look again before an event is committed (PostgreSQL), or the file changes."""
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    failures: list[BaseException] = []
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=failures.append)
+    senders.start()
+    try:
+        if database.name == "postgresql":
+            until(lambda: database.rows("SELECT count(*) FROM relay_shards WHERE sleeps_until > now()") == [(1,)])
+        emit(outbox, database, (1, "ada"))
+        until(lambda: broker.payloads == ["1"])
+    finally:
+        assert senders.stop(timedelta(seconds=60))
+    assert failures == []
+
+
+# Declaring
+
+
+def test_a_relay_is_refused_before_anything_is_written(database: Database, broker: Broker) -> None:
+    with pytest.raises(ConfigurationError, match="needs a name for this application"):
+        Outbox(database.host).relay("*", to=broker, name="orders")
+    outbox = Outbox(database.host, source="shop")
+    refusals: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"shards": 0}, InvalidArgument, "shards of relay 'orders' must be a whole number from 1 to 64"),
+        ({"on_refused": "drop"}, InvalidArgument, "on_refused"),
+        ({"timeout": 0}, InvalidArgument, "timeout of relay 'orders' must be greater than zero"),
+        ({"queue": "mail"}, ConfigurationError, "are for receivers with send"),
+        ({"to": object()}, ConfigurationError, "takes a Webhook, a Transport"),
+        (
+            {"to": Webhook(url="https://example.com", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "shards": 2},
+            ConfigurationError,
+            "are for brokers",
+        ),
+    ]
+    for options, error, message in refusals:
+        with pytest.raises(error, match=message):
+            outbox.relay("order.*", **{"to": broker, "name": "orders", **options})
+    with pytest.raises(InvalidArgument, match="has no topics"):
+        outbox.relay([], to=broker, name="orders")
+    assert outbox.tasks.relays == {}
+    outbox.relay("order.*", to=broker, name="orders")
+    with pytest.raises(ConfigurationError, match="two tasks are called"):
+        outbox.relay("bill.*", to=broker, name="orders")
+    database.store.relays.declare([])
+    assert database.rows(text("SELECT count(*) FROM relays").text) == [(0,)]

@@ -1,0 +1,4 @@
+SELECT relay_messages.event_id
+FROM relay_messages
+WHERE relay_messages.event_id = %(pipeline_execution_id)s::UUID
+LIMIT 1

@@ -1,0 +1,50 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
+SELECT
+    relay_messages.id,
+    relay_messages.relay,
+    relay_messages.slot,
+    relay_messages.event_id,
+    relay_messages.topic,
+    relay_messages.partition_key,
+    relay_messages.headers,
+    relay_messages.payload,
+    relay_messages.created_at
+FROM relay_messages
+WHERE
+    relay_messages.relay = %(relay)s::VARCHAR
+    AND relay_messages.slot %% %(shards)s::INTEGER = %(shard)s::INTEGER
+    AND relay_messages.id <= %(settled)s::BIGINT
+    AND (
+        EXISTS (
+            SELECT relay_shards.shard
+            FROM relay_shards
+            WHERE
+                relay_shards.relay = %(relay)s::VARCHAR
+                AND relay_shards.shard = %(shard)s::INTEGER
+                AND relay_shards.lease_token = %(token)s::BIGINT
+                AND relay_shards.worker_id = %(worker_id)s::UUID
+                AND relay_shards.lease_expires_at > (SELECT clock.now FROM clock)
+        )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT partition_claims.partition_key
+            FROM partition_claims
+            WHERE
+                partition_claims.queue = %(queue)s::VARCHAR
+                AND partition_claims.partition_key = relay_messages.partition_key
+        )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT task_outbox.partition_key
+            FROM task_outbox
+            WHERE
+                task_outbox.queue = %(queue)s::VARCHAR
+                AND task_outbox.partition_key = relay_messages.partition_key
+        )
+    )
+ORDER BY relay_messages.id
+LIMIT %(limit)s::BIGINT

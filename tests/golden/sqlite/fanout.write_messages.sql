@@ -1,0 +1,40 @@
+-- subscriber
+SELECT
+    substr(:pipeline_execution_id, 1, 28) || printf(:printf_1, row_number() OVER (ORDER BY found.task_name)) AS id,
+    :pipeline_execution_id AS pipeline_execution_id,
+    found.task_name,
+    found.queue,
+    found.priority,
+    found.max_attempts,
+    found.lease_seconds,
+    found.timeout_seconds,
+    found.on_dead_letter,
+    found.parameter
+FROM (/* fanout.found-1 */) AS found
+WHERE found.nth = 1
+ORDER BY found.task_name;
+
+-- message
+WITH subscriber AS MATERIALIZED (
+    SELECT
+        subscriber_rows."key" AS ordinal,
+        json_extract(subscriber_rows.value, '$[0]') AS id,
+        json_extract(subscriber_rows.value, '$[1]') AS task_name,
+        json_extract(subscriber_rows.value, '$[2]') AS parameter
+    FROM json_each(:subscriber) AS subscriber_rows
+)
+INSERT INTO relay_messages (relay, slot, event_id, topic, partition_key, headers, payload, created_at)
+SELECT
+    substr(subscriber.task_name, 7) AS substr_1,
+    :slot AS anon_1,
+    :pipeline_execution_id AS anon_2,
+    :topic AS anon_3,
+    :relay_key AS anon_4,
+    :headers AS anon_5,
+    :payload AS anon_6,
+    :now AS anon_7
+FROM subscriber
+WHERE
+    subscriber.parameter IS NULL
+    AND (SELECT count(subscriber.id) AS count_1 FROM subscriber) <= :most_subscribers
+ORDER BY subscriber.task_name

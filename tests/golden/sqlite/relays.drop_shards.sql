@@ -1,0 +1,1 @@
+DELETE FROM relay_shards WHERE relay_shards.relay = :relay

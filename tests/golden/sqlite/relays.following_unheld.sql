@@ -1,0 +1,46 @@
+SELECT
+    relay_messages.id,
+    relay_messages.relay,
+    relay_messages.slot,
+    relay_messages.event_id,
+    relay_messages.topic,
+    relay_messages.partition_key,
+    relay_messages.headers,
+    relay_messages.payload,
+    relay_messages.created_at
+FROM relay_messages
+WHERE
+    relay_messages.relay = :relay
+    AND relay_messages.slot % :shards = :shard
+    AND relay_messages.id <= :settled
+    AND (
+        EXISTS (
+            SELECT relay_shards.shard
+            FROM relay_shards
+            WHERE
+                relay_shards.relay = :relay
+                AND relay_shards.shard = :shard
+                AND relay_shards.lease_token = :token
+                AND relay_shards.worker_id = :worker_id
+                AND relay_shards.lease_expires_at > :now
+        )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT partition_claims.partition_key
+            FROM partition_claims
+            WHERE
+                partition_claims.queue = :queue
+                AND partition_claims.partition_key = relay_messages.partition_key
+        )
+    )
+    AND NOT (
+        EXISTS (
+            SELECT task_outbox.partition_key
+            FROM task_outbox
+            WHERE task_outbox.queue = :queue AND task_outbox.partition_key = relay_messages.partition_key
+        )
+    )
+ORDER BY relay_messages.id
+LIMIT :limit
+OFFSET :param_1

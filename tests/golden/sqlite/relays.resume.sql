@@ -1,0 +1,4 @@
+UPDATE relays
+SET paused_at=NULL, pause_reason=NULL, next_try_at=NULL
+WHERE relays.name = :relay
+RETURNING name

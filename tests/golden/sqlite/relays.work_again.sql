@@ -1,0 +1,3 @@
+UPDATE relays
+SET failing_since=NULL, failures=0, next_try_at=NULL
+WHERE relays.name = :relay AND relays.failures > 0
