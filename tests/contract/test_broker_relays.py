@@ -21,9 +21,9 @@ from outboxq.model.relays import NewRelay, ShardLease, slot_of
 from outboxq.store.messages.relays import LEASE
 from outboxq.store.tasks.event_log import TailCursor
 from outboxq.worker.relays import Senders
-from tests.brokers import Broker, Steps, lost, refused
 from tests.conftest import Database
 from tests.contract.helpers import transaction
+from tests.memory_broker import Broker, Steps, lost, refused
 from tests.waiting import until
 
 OVER = LEASE + timedelta(seconds=1)
