@@ -16,7 +16,7 @@ from sqlalchemy.engine import make_url
 from outboxq.model import EventType, Outcome
 from outboxq.store import ClaimCursor, Store
 from outboxq.worker.distributor import PostgresDistributor
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SENTINEL = "sentinel "
 
@@ -31,7 +31,7 @@ def ear(url: str) -> Iterator[Callable[[], list[str]]]:
         def heard() -> list[str]:
             word, queues = SENTINEL + uuid4().hex, list[str]()
             connection.execute("SELECT pg_notify('task_ready', %s)", [word])
-            for notice in connection.notifies(timeout=10):
+            for notice in connection.notifies(timeout=PATIENCE):
                 if notice.payload == word:
                     return queues
                 if not notice.payload.startswith(SENTINEL):

@@ -93,8 +93,8 @@ def terminated(ctx):
 
 
 def idle_for_too_long(ctx):
-    ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     pid = ctx.connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+    ctx.connection.exec_driver_sql("SET LOCAL idle_in_transaction_session_timeout = 1")
     with ctx.outbox.store.bound_engine.connect() as other:
         other.execution_options(isolation_level="AUTOCOMMIT")  # a transaction sees the sessions of its first statement
         gone = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")

@@ -20,6 +20,7 @@ from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from tests.loops import case
+from tests.waiting import PATIENCE
 
 COLUMNS = {
     "task_executions": """id pipeline_execution_id task_name queue topic partition_key position priority args headers
@@ -83,7 +84,7 @@ def ear(url: str, channel: str = "task_ready") -> Iterator[Any]:
             sentinel = f"sentinel {uuid4()}"
             speaker.execute("SELECT pg_notify(%s, %s)", (channel, sentinel))
             payloads = []
-            for notify in listener.notifies(timeout=10):
+            for notify in listener.notifies(timeout=PATIENCE):
                 if notify.payload == sentinel:
                     return payloads
                 payloads.append(notify.payload.partition(" ")[2])

@@ -24,7 +24,7 @@ from outboxq.store import Store
 from outboxq.worker.distributor import create_work_distributor
 from tests.contract import helpers
 from tests.sleeper import Claimer, Sleeper
-from tests.waiting import PROMPTLY, until
+from tests.waiting import PATIENCE, PROMPTLY, until
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 MODULE = "outboxq.worker.distributor.postgresql"
@@ -51,7 +51,7 @@ def payloads(connect):
     def heard():
         found = []
         connection.execute("NOTIFY task_ready, 'end'")
-        for notice in connection.notifies(timeout=10):
+        for notice in connection.notifies(timeout=PATIENCE):
             if notice.payload == "end":
                 return found
             if not notice.payload.startswith(PROOF):
@@ -359,7 +359,7 @@ class Observer:
     def hears(self):
         end = f"end {uuid4()}"
         self._connection.execute("SELECT pg_notify('task_ready', %s)", [end])
-        for notice in self._connection.notifies(timeout=10):
+        for notice in self._connection.notifies(timeout=PATIENCE):
             if notice.payload == end:
                 return
             if not notice.payload.startswith("end"):

@@ -22,7 +22,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
 from outboxq.worker.distributor import create_work_distributor
 from tests.sleeper import Claimer, Sleeper
-from tests.waiting import PROMPTLY, until
+from tests.waiting import PATIENCE, PROMPTLY, until
 
 MINUTE = timedelta(minutes=1)
 LONG = "s" * 60
@@ -241,7 +241,7 @@ def test_what_becomes_claimable_without_an_insert_wakes_too_wherever_the_tables_
 
 def heard_before(word, ear):
     heard = []
-    for notice in ear.notifies(timeout=10):
+    for notice in ear.notifies(timeout=PATIENCE):
         if notice.payload == word:
             return heard
         heard.append(notice.payload.partition(" ")[2])

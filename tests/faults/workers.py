@@ -141,4 +141,4 @@ class Nursery:
         return json.loads(answer)
 
     def close(self) -> None:
-        self._process.communicate(timeout=10)
+        self._process.communicate(timeout=PATIENCE)

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from outboxq.worker.thread_pool import HandlerPool
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_each_job_is_handled_once_and_as_many_at_a_time_as_there_are_threads(poo
     workers = pool(handle, size=3)
     for job in range(9):
         workers.submit(job)
-    assert workers.wait_until_at_most(0, 10)
+    assert workers.wait_until_at_most(0, PATIENCE)
     assert sorted(done) == list(range(9))
     assert (workers.handled, workers.queued, workers.in_flight) == (9, 0, 0)
 
@@ -52,7 +52,7 @@ def test_jobs_in_flight_are_those_that_run_and_those_that_wait(pool):
     assert workers.cancel_queued() == [2, 3, 4]
     assert workers.in_flight == 2
     gate.set()
-    assert workers.wait_until_at_most(0, 10)
+    assert workers.wait_until_at_most(0, PATIENCE)
     assert workers.handled == 2
 
 
@@ -65,7 +65,7 @@ def test_cancelled_jobs_do_not_run(pool):
     assert workers.cancel_queued() == []
     workers.start()
     workers.submit(3)
-    assert workers.wait_until_at_most(0, 10)
+    assert workers.wait_until_at_most(0, PATIENCE)
     assert ran == [3]
 
 
@@ -77,7 +77,7 @@ def test_a_job_that_fails_is_logged_and_its_thread_goes_on(pool, caplog):
     workers = pool(handle, size=1)
     workers.submit(1)
     workers.submit(2)
-    assert workers.wait_until_at_most(0, 10)
+    assert workers.wait_until_at_most(0, PATIENCE)
     assert workers.handled == 2
     assert "a claim could not be handled; its task is recovered" in caplog.text
 
@@ -101,7 +101,7 @@ def test_waiting_ends_when_few_enough_jobs_are_in_flight(pool):
     for job in range(3):
         workers.submit(job)
     answers = []
-    waiting = threading.Thread(target=lambda: answers.append(workers.wait_until_at_most(1, 10)))
+    waiting = threading.Thread(target=lambda: answers.append(workers.wait_until_at_most(1, PATIENCE)))
     waiting.start()
     gates[0].set()
     until(lambda: workers.in_flight == 2)
@@ -233,5 +233,5 @@ def test_the_first_few_jobs_have_the_same_weight(pool):
 def test_the_pace_is_measured_in_the_handler_threads(pool):
     workers = pool(lambda _: threading.Event().wait(0.1), size=1)
     workers.submit(1)
-    assert workers.wait_until_at_most(0, 10)
+    assert workers.wait_until_at_most(0, PATIENCE)
     assert workers.prefetch_limit == 0
