@@ -13,7 +13,7 @@ from outboxq.database.dialects import time_partitions
 from outboxq.database.grammar import Builder
 from outboxq.store.claims import due, sleeping_workers
 from outboxq.store.numbers import live, metrics
-from outboxq.store.tasks import task_pages
+from outboxq.store.tasks import slowest, task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
 
@@ -52,6 +52,7 @@ def all_builders() -> Mapping[str, Builder]:
         "metrics.since": metrics.SINCE,
         "task_pages.page": task_pages.PAGE,
         "task_pages.end": task_pages.END,
+        "slowest.times": slowest.TIMES,
         "task_pages.next_ids": task_pages.NEXT_IDS,
         "time_partitions.forget": time_partitions.FORGET,
         "checks": {name: check.broken for name, check in CHECKS.items()},
