@@ -15,7 +15,7 @@ from outboxq.store.claims import due, sleeping_workers
 from outboxq.store.messages import relays_sql
 from outboxq.store.numbers import live, metrics
 from outboxq.store.producing import fanout
-from outboxq.store.tasks import task_pages
+from outboxq.store.tasks import slowest, task_pages
 from outboxq.store.verify import CHECKS
 from outboxq.store.verify.repairs import LOCKS, REPAIRS
 
@@ -54,6 +54,7 @@ def all_builders() -> Mapping[str, Builder]:
         "metrics.since": metrics.SINCE,
         "task_pages.page": task_pages.PAGE,
         "task_pages.end": task_pages.END,
+        "slowest.times": slowest.TIMES,
         "task_pages.next_ids": task_pages.NEXT_IDS,
         "time_partitions.forget": time_partitions.FORGET,
         "checks": {name: check.broken for name, check in CHECKS.items()},

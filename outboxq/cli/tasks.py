@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from itertools import islice
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
@@ -18,7 +18,7 @@ from ..errors import InvalidTransition
 from ..model import TERMINAL, TaskExecution, TaskStatus
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
-from ..model.wording import grouped, plain, plural
+from ..model.wording import brief, grouped, plain, plural
 from ..operating.reading import read_argument
 from ..operating.states import STATES, read_state, state_of
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
@@ -58,6 +58,10 @@ if TYPE_CHECKING:
     from ..store import Count, DeadLetter, Store, TaskPage
 
 
+SORTS: Final = {"duration": "ran", "wait": "waited"}
+"""The orders of `task list`, and the names of their columns."""
+
+
 @click.group(cls=Group)
 def task() -> None:
     """Inspect tasks, or change one."""
@@ -74,6 +78,7 @@ def task() -> None:
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
+@click.option("--sort", type=click.Choice(list(SORTS)), help="Slowest first, by the time for which they ran or waited.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
@@ -89,6 +94,7 @@ def list_(
     exception: str | None,
     idempotency_key: str | None,
     argument: tuple[str, object] | None,
+    sort: str | None,
     before: str | None,
     after: str | None,
     limit: int,
@@ -98,12 +104,25 @@ def list_(
     A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
+    With --sort, it compares the newest 10,000 tasks that were started, by the time for which the last attempt ran
+    (duration), or by the time from the enqueueing to the first start (wait).
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
-    given = {"status": chosen, "waiting": waiting, "worker": worker, "batch": batch, "exception": exception}
+    given: dict[str, Any] = {
+        "status": chosen,
+        "waiting": waiting,
+        "worker": worker,
+        "batch": batch,
+        "exception": exception,
+    }
     given |= {"idempotency_key": idempotency_key, "argument": argument}
     wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
+    if sort is not None:
+        if place:
+            raise click.UsageError("--sort shows the slowest tasks on one page; leave out --before and --after")
+        _list_slowest(store, sort, limit, wanted)
+        return
     page, found = _listed(store, wanted, place, limit)
     if batch is not None and not found:
         store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if the batch existed
@@ -121,6 +140,30 @@ def list_(
     records = [merged(one, {"state": states[one.id], **waits.get(one.id, none)}, without=PAYLOAD) for one in found]
     show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
     _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
+
+
+def _list_slowest(store: Store, sort: str, limit: int, wanted: Mapping[str, Any]) -> None:
+    from ..store import Slow
+
+    found = store.slowest(by=Slow(sort), limit=limit, **wanted)
+    column = SORTS[sort]
+    rows = [
+        (
+            one.id,
+            one.task_name,
+            one.queue,
+            one.status.lower(),
+            brief(found.times[one.id]),
+            one.created_at,
+            one.last_error,
+        )
+        for one in found.tasks
+    ]
+    records = [merged(one, {column: found.times[one.id]}, without=PAYLOAD) for one in found.tasks]
+    head = ("id", "task", "queue", "state", column, "created", "last error")
+    show(head, rows, records=records, spare=("created", "queue", "last error"))
+    if found.is_cut:
+        click.echo(f"only the newest {grouped(found.looked_at)} tasks were compared", err=True)
 
 
 def _listed(

@@ -64,6 +64,7 @@ from .producing.schedules import Schedules
 from .producing.schedules import check_schedule as check_schedule
 from .retention import TimePartitions
 from .tasks import cancelling, operations, results, task_pages
+from .tasks import slowest as slow_tasks
 from .tasks import tasks as reading
 from .tasks.cancelling import Part as Part
 from .tasks.dead_letters import DeadLetter as DeadLetter
@@ -76,6 +77,8 @@ from .tasks.event_log import TailCursor as TailCursor
 from .tasks.results import BatchStanding as BatchStanding
 from .tasks.results import ResultReader as ResultReader
 from .tasks.results import Standing as Standing
+from .tasks.slowest import Slow as Slow
+from .tasks.slowest import SlowTasks as SlowTasks
 from .tasks.steps import NewStep as NewStep
 from .tasks.steps import Steps
 from .tasks.steps import Written as Written
@@ -94,6 +97,7 @@ FOR_APPLICATIONS = frozenset(
         "find",
         "tasks",
         "task_page",
+        "slowest",
         "count_tasks",
         "explain",
         "outlooks",
@@ -205,6 +209,7 @@ class Store(Answering, Claiming):
     parts = cancelling.parts
     task_page = task_pages.task_page
     tasks = task_pages.tasks
+    slowest = slow_tasks.slowest
     explain = explaining.explain
     progress = explaining.progress
     task_detail = explaining.task_detail

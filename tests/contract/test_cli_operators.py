@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from datetime import UTC, datetime, timedelta
@@ -347,3 +348,23 @@ def test_tasks_are_searched_by_exception_key_and_argument(database, monkeypatch)
     assert "only 1 tasks were read" in said
     following = outboxq(database, *shlex.split(command)[1:])
     assert ids(following, 0) == [str(wanted)] or "older ones" in following.stderr
+
+
+def test_the_slowest_tasks_are_listed_first(database):
+    first, second = (database.add(database.store).id for _ in range(2))
+    for _ in range(2):  # the second waited for longer, up to its claim
+        database.claim(store=database.store)
+    database.add(database.store)
+    listed = outboxq(database, "task", "list", "--sort", "duration")
+    assert cells(listed)[0] == ["id", "task", "queue", "state", "ran", "created", "last error"]
+    assert ids(listed, 0) == [str(first), str(second)]
+    record = json.loads(outboxq(database, "task", "list", "--sort", "wait", "--limit", 1, "--json").stdout)[0]
+    assert record["waited"] >= 0
+    assert (
+        "leave out --before and --after"
+        in outboxq(database, "task", "list", "--sort", "wait", "--before", first, exit_code=2).stderr
+    )
+    assert (
+        "a waiting task has no duration"
+        in outboxq(database, "task", "list", "--sort", "wait", "--status", "due", exit_code=1).stderr
+    )

@@ -197,6 +197,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "parts": ((), {"snapshot": SNAPSHOT}),
     "dead_letters.parts": ((), {"snapshot": SNAPSHOT}),
     "task_detail": ((TASK,), {}),
+    "slowest": ((), {}),
     "task_page": ((), {}),
     "tasks": ((), {}),
     "trends": ((), {"since": NOW, "until": NOW + timedelta(hours=1), "step": 60}),

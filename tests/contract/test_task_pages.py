@@ -12,8 +12,8 @@ from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import TaskPage
-from outboxq.store.tasks import task_pages
+from outboxq.store import Slow, TaskPage
+from outboxq.store.tasks import slowest, task_pages
 from tests.conftest import NOON
 
 READY, RUNNING, FAILED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED
@@ -307,3 +307,40 @@ def test_a_search_for_an_argument_is_bounded_and_says_where_it_stopped(database,
         pages += 1
         page = database.frozen.task_page(**look, before=page.older)
     assert ([one.id for one in page.tasks], pages) == ([wanted], 2)
+
+
+def test_the_slowest_tasks_are_found_by_their_run_and_by_their_wait(database):
+    store, ids = database.frozen, {}
+    for name, wait, run in (("quick", 30, 1), ("long", 10, 20), ("running", 5, None)):
+        ids[name] = database.add(task_name=name).id
+        database.clock.advance(timedelta(seconds=wait))
+        (claim,) = database.claim()
+        if run is not None:
+            database.clock.advance(timedelta(seconds=run))
+            store.complete(claim)
+    database.clock.advance(timedelta(seconds=7))
+    database.add(task_name="waiting")
+    by_run, by_wait = store.slowest(), store.slowest(by=Slow.WAIT)
+    assert [one.task_name for one in by_run.tasks] == ["long", "running", "quick"]
+    assert [by_run.times[one.id].total_seconds() for one in by_run.tasks] == [20, 7, 1]
+    assert [one.task_name for one in by_wait.tasks] == ["quick", "long", "running"]
+    assert by_wait.times[ids["quick"]] == timedelta(seconds=30)
+    assert [one.id for one in store.slowest(status=RUNNING).tasks] == [ids["running"]]
+    assert [one.id for one in store.slowest(task="quick").tasks] == [ids["quick"]]
+    assert [one.id for one in store.slowest(limit=1, status=TaskStatus.COMPLETED).tasks] == [ids["long"]]
+    with pytest.raises(InvalidArgument, match="a waiting task has no duration"):
+        store.slowest(status=READY)
+
+
+def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
+    monkeypatch.setattr(slowest, "SCAN", 2)
+    tasks = [database.add() for _ in range(3)]
+    for seconds in (9, 1, 2):
+        (claim,) = database.claim()
+        database.clock.advance(timedelta(seconds=seconds))
+        database.frozen.complete(claim)
+    found = database.frozen.slowest()
+    assert ([one.id for one in found.tasks], found.is_cut) == ([tasks[2].id, tasks[1].id], True)
+    monkeypatch.setattr(slowest, "SCAN", 3)
+    assert database.frozen.slowest().tasks[0].id == tasks[0].id
+    assert not database.frozen.slowest().is_cut

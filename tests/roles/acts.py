@@ -548,6 +548,7 @@ def looks(stage: Stage) -> None:
     assert store.change_mark() == store.change_mark()
     assert store.system().revision
     assert store.task_page(status=TaskStatus.FAILED, worker=uuid4()).tasks == []
+    assert store.slowest(status=TaskStatus.FAILED, queue="default").tasks
     store.count_tasks(queue="default")
     store.dead_letters.groups()
     assert store.dead_letters.count().number == 1

@@ -254,8 +254,8 @@ def _page(
     scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS
     given = {**values, "status": status, "scan": max(limit, scan), "limit": limit + 1}
     if given["idempotency_key"] is not None:
-        holder = next((row["id"] for row in target.run(holder_of_key, given)), LAST)
-        given["from_id"], given["to_id"] = max(given["from_id"], holder), min(given["to_id"], next_id(holder))
+        wanted = next((row["id"] for row in target.run(task_with_key, given)), LAST)
+        given["from_id"], given["to_id"] = max(given["from_id"], wanted), min(given["to_id"], next_id(wanted))
     if before is not None:
         given["to_id"] = min(given["to_id"], identifier(before))
     if after is not None:
@@ -313,7 +313,7 @@ _TABLES: Mapping[str, sa.Table] = {
 _execution, _entry, _event, _lease = task_executions.c, task_outbox.c, execution_events.c, task_leases.c
 
 
-def holder_of_key(_: Grammar) -> sa.Select[Any]:
+def task_with_key(_: Grammar) -> sa.Select[Any]:
     """Select the task that holds :idempotency_key of :task_name."""
     key = idempotency_keys.c
     return sa.select(key.task_execution_id.label("id")).where(
@@ -399,7 +399,7 @@ def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     given with its module, which an error does not contain.
     """
 
-    def begins_with(name: Any) -> sa.ColumnElement[bool]:
+    def begins_with(name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
         beginning = sa.func.substr(error.concat(_COLON), _ONE, sa.func.length(name) + _ONE, type_=sa.Text)
         return beginning == name.concat(_COLON)
 
@@ -428,13 +428,19 @@ def _column(looked: sa.FromClause, name: str) -> sa.ColumnElement[Any]:
 
 def _select_page(g: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     """Select the tasks, newest first, in whichever direction the search goes."""
+    found = page_of_ids(g, source=source, up=up)
+    return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
+
+
+def page_of_ids(g: Grammar, *, source: str, up: bool) -> Any:
+    """Return the ids of the tasks on a page."""
 
     def besides(looked: sa.FromClause) -> sa.ColumnElement[bool]:
         error, args = _column(looked, "last_error"), _column(looked, "args")
         return sa.and_(_waits(g, source, looked), _has_failed_with(error), _has_argument(args))
 
     (found,) = _ids(source, up=up, besides=besides).cte("page").prefix_with("MATERIALIZED").c
-    return with_lease().where(g.among(_execution.id, found)).order_by(_execution.id.desc())
+    return found
 
 
 def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:

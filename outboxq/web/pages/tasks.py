@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from ...model.wording import sentence
 from ...operating.reading import read_argument, read_since
 from ...operating.states import read_state, state_of
 from ...operating.verbs import CANCEL
-from ...store import Reason, TaskPage
+from ...store import Reason, Slow, TaskPage
 from ...store.explain.explain import Outlook
 from ..rendering import number
 from ..request import PAYLOAD, PageRequest, View, without
@@ -31,6 +31,14 @@ _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
 _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
 
 
+_ORDERS: Final[Sequence[tuple[str, Mapping[str, str]]]] = (
+    ("newest", {}),
+    ("longest run", {"sort": Slow.DURATION.value}),
+    ("longest wait", {"sort": Slow.WAIT.value}),
+)
+_COLUMNS: Final = {Slow.DURATION.value: "ran", Slow.WAIT.value: "waited"}
+
+
 def page(request: PageRequest) -> View:
     """Show a page of tasks, and why each unfinished task is waiting."""
     query = request.query
@@ -41,12 +49,13 @@ def page(request: PageRequest) -> View:
     state, searched = query.get("state", "").lower(), query.get("id", "").strip()
     found, problem = TaskPage(tasks=[], older=None, newer=None, is_cut=False), ""
     several: tuple[UUID, ...] = ()
+    sort, times = query.get("sort", ""), dict[UUID, timedelta]()
     try:
         if searched:
             task = request.store.get(request.store.find(searched))
             found = TaskPage(tasks=[task], older=None, newer=None, is_cut=False)
         else:
-            found = _listed(request, state, given)
+            found, times = _listed(request, state, given, sort)
     except AmbiguousTask as error:
         several, problem = (
             error.task_ids,
@@ -56,7 +65,7 @@ def page(request: PageRequest) -> View:
         problem = f"{sentence(str(error))}."
     outlooks, now = request.store.outlooks(found.tasks), request.store.now()
     of_state = {"state": state} if state else {}
-    here = {**given, **of_state}
+    here: dict[str, str] = {**given, **of_state}
     counts = _counts(request, given) if not problem else {}
     tabs: list[tuple[str, str, str | None, bool]] = [("All", request.url("tasks", **given), None, state not in _TABS)]
     tabs += [
@@ -65,7 +74,7 @@ def page(request: PageRequest) -> View:
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any.
     may_cancel = request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
-    may_cancel = may_cancel and not any(map(filters.get, _FINE))
+    may_cancel = may_cancel and not sort and not any(map(filters.get, _FINE))
     may_cancel = (
         may_cancel
         and bool(given)
@@ -88,6 +97,9 @@ def page(request: PageRequest) -> View:
         "states": {one.id: state_of(one, _due(outlooks, one), now) for one in found.tasks},
         "most_attempts": {one.id: most_attempts(request, one) for one in found.tasks},
         "now": now,
+        "sort": sort,
+        "times": times,
+        "orders": [(words, request.url("tasks", **here, **by), by.get("sort", "") == sort) for words, by in _ORDERS],
         "calm": _CALM,
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
@@ -95,13 +107,22 @@ def page(request: PageRequest) -> View:
         "clear": request.url("tasks", **of_state),
         "cancel_all": request.url("bulk", action="cancel", **here) if may_cancel else None,
     }
-    shown = [{**without(one, *PAYLOAD), "state": state_of(one, _due(outlooks, one), now)} for one in found.tasks]
+    shown = [
+        {
+            **without(one, *PAYLOAD),
+            "state": state_of(one, _due(outlooks, one), now),
+            **({_COLUMNS[sort]: times[one.id]} if one.id in times else {}),
+        }
+        for one in found.tasks
+    ]
     data = {"tasks": shown, "older": found.older, "newer": found.newer, "problem": problem or None}
     return View(template="tasks.html", title="Tasks", values=values, data=data)
 
 
-def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskPage:
-    """Return the page of tasks that the URL specifies. Raises InvalidArgument."""
+def _listed(
+    request: PageRequest, state: str, given: Mapping[str, str], sort: str
+) -> tuple[TaskPage, Mapping[UUID, timedelta]]:
+    """Return the page of tasks that the URL specifies and, if it is sorted by time, the times. Raises InvalidArgument."""
     status, waiting = read_state(state) if state else (None, None)
     beside = {name: request.query[name] for name in ("before", "after") if request.query.get(name)}
     wanted: dict[str, Any] = {**given, **beside}
@@ -115,7 +136,16 @@ def _listed(request: PageRequest, state: str, given: Mapping[str, str]) -> TaskP
                 wanted[name] = UUID(text)
             except ValueError:
                 raise InvalidArgument(f"{name} takes a complete id, not {text!r}") from None
-    return request.store.task_page(status=status, waiting=waiting, **wanted, limit=_ROWS)
+    look: dict[str, Any] = {**wanted, "status": status, "waiting": waiting, "limit": _ROWS}
+    if not sort:
+        return request.store.task_page(**look), {}
+    if sort not in set(Slow):
+        raise InvalidArgument(f"there is no order {sort!r}: write {', '.join(Slow)}")
+    if beside:
+        raise InvalidArgument("the slowest tasks are on one page; leave out before and after")
+    found = request.store.slowest(by=Slow(sort), **look)
+    page = TaskPage(tasks=found.tasks, older=None, newer=None, is_cut=found.is_cut, looked_at=found.looked_at)
+    return page, found.times
 
 
 def _argument(request: PageRequest, text: str) -> tuple[str, object]:

@@ -34,6 +34,7 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
         "": lambda _: {},
         "failed": lambda _: {"state": "failed"},
         "none": lambda _: {"queue": "no such queue"},
+        "slowest": lambda _: {"sort": "duration"},
     },
     "task": {
         story: lambda filling, story=story: {"task_id": filling.tasks[story]}  # type: ignore[misc]

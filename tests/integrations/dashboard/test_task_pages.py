@@ -369,3 +369,17 @@ def test_results_of_steps_are_hidden_with_the_arguments(stage):
     assert "charge <b>" in text
     assert '"charge": 7' not in text
     assert "Steps" not in visitor.go(f"/tasks/{stage.add()}").text
+
+
+def test_the_slowest_tasks_come_first_on_request(stage):
+    quick, long = stage.add(1), stage.add(2)
+    stage.work()
+    stage.add(3, delay=HOUR)
+    page = stage.visitor.go("/tasks").follow("longest run")
+    assert page.path == "/tasks?sort=duration"
+    listed = [href for _, href in page.page.links if href.startswith("/tasks/")]
+    assert sorted(listed) == sorted(f"/tasks/{one}" for one in (quick, long))
+    assert "Ran" in page.text
+    assert page.follow("longest wait").path == "/tasks?sort=wait"
+    assert "There is no order 'size': write duration, wait." in stage.visitor.go("/tasks?sort=size").text
+    assert "A waiting task has no duration" in stage.visitor.go("/tasks?sort=wait&state=due").text

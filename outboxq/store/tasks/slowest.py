@@ -1,0 +1,117 @@
+"""Find the tasks that ran or waited for the longest time, among a bounded number of the newest ones.
+
+No index is sorted by these times: each transition would have to change it. So the times of the newest tasks that match
+are read, and compared here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Any, Unpack
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from ...database.dialects import Begin, Row
+from ...database.grammar import Builder, Grammar
+from ...database.tables import task_executions
+from ...database.target import Target
+from ...errors import InvalidArgument
+from ...model import TaskExecution, TaskStatus
+from ..arguments import positive
+from ..task_rows import IDS, pack_ids
+from ..transactions import Transactions
+from .task_pages import SCAN, PageFilters, ending, filter_values, page_of_ids, source_of
+from .tasks import execution_of, select_now, with_lease
+
+
+class Slow(StrEnum):
+    """The time by which tasks are compared."""
+
+    DURATION = "duration"
+    """The time for which the last attempt ran, or has been running."""
+    WAIT = "wait"
+    """The time from the enqueueing to the first start. A delay that the producer asked for counts too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SlowTasks:
+    """The slowest tasks among the newest ones."""
+
+    tasks: list[TaskExecution]
+    """The tasks, slowest first."""
+    times: Mapping[UUID, timedelta]
+    """The time of each of these tasks."""
+    is_cut: bool
+    """True if there are older tasks that were not read."""
+    looked_at: int = SCAN
+    """The maximum number of tasks that are read."""
+
+
+def slowest(
+    store: Transactions,
+    *,
+    by: Slow = Slow.DURATION,
+    status: TaskStatus | None = None,
+    limit: int = 100,
+    using: object = None,
+    **wanted: Unpack[PageFilters],
+) -> SlowTasks:
+    """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with this
+    status (None means any status), or all that are running. They are filtered as by `task_page`. A waiting task has not
+    been started, and is not returned. Raises InvalidArgument.
+    """
+    if not isinstance(by, Slow):
+        raise InvalidArgument(f"by takes a Slow, not {by!r}")
+    if status is TaskStatus.READY or wanted.get("waiting") is not None:
+        raise InvalidArgument("a waiting task has no duration and no wait yet; choose another status")
+    values, most = filter_values(wanted), positive(limit)
+
+    def work(target: Target) -> SlowTasks:
+        given = store.values(target, **values, status=status, scan=SCAN, limit=SCAN)
+        source = source_of(target, status, given)
+        last = ending(target, source, given, up=False)
+        present = target.run(select_now, store.values(target))[0]["now"]
+        times = {row["id"]: time for row in target.run(TIMES[source], given) if (time := _time(row, by, present))}
+        chosen = heapq.nlargest(most, times, key=lambda one: (times[one], one))
+        rows = target.run(select_given, pack_ids(target, "chosen", chosen)) if chosen else []
+        found = {row["id"]: execution_of(row) for row in rows}
+        return SlowTasks(
+            tasks=[found[one] for one in chosen if one in found],
+            times={one: times[one] for one in chosen},
+            is_cut=last is not None,
+        )
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def _time(row: Row, by: Slow, present: datetime) -> timedelta | None:
+    begun, ended = (
+        (row["started_at"], row["completed_at"] or present)
+        if by is Slow.DURATION
+        else (row["created_at"], row["first_started_at"])
+    )
+    return None if begun is None or ended is None else max(ended - begun, timedelta(0))
+
+
+def times_of(g: Grammar, *, source: str) -> sa.Select[Any]:
+    """Select the times of the tasks that match among the rows of a source."""
+    execution = task_executions.c
+    columns = (execution[name] for name in ("id", "created_at", "first_started_at", "started_at", "completed_at"))
+    return sa.select(*columns).where(g.among(execution.id, page_of_ids(g, source=source, up=False)))
+
+
+def select_given(g: Grammar) -> sa.Select[Any]:
+    """Select the tasks of the batch :chosen."""
+    return with_lease().where(g.among(task_executions.c.id, g.rows("chosen", IDS).c.id))
+
+
+TIMES: Mapping[str, Builder] = {
+    source: partial(times_of, source=source) for source in ("executions", "leases", "letters", "batch")
+}
+"""Statements that select times, by source."""

@@ -1,0 +1,101 @@
+SELECT looked.id AS id
+FROM (
+    SELECT
+        mine.id AS id,
+        mine.status AS status,
+        mine.queue AS queue,
+        mine.task_name AS task_name,
+        mine.partition_key AS partition_key,
+        mine.topic AS topic
+    FROM mine
+    WHERE mine.id >= %(from_id)s::UUID AND mine.id < %(to_id)s::UUID
+) AS looked
+WHERE
+    (%(queue)s::VARCHAR IS NULL OR looked.queue = %(queue)s::VARCHAR)
+    AND (%(task_name)s::VARCHAR IS NULL OR looked.task_name = %(task_name)s::VARCHAR)
+    AND (%(partition_key)s::VARCHAR IS NULL OR looked.partition_key = %(partition_key)s::VARCHAR)
+    AND (%(topic)s::VARCHAR IS NULL OR looked.topic = %(topic)s::VARCHAR)
+    AND (%(status)s::VARCHAR IS NULL OR looked.status = %(status)s::VARCHAR)
+    AND (
+        %(worker)s::UUID IS NULL
+            OR (
+                SELECT execution_events.sequence_num
+                FROM execution_events
+                WHERE
+                    execution_events.task_execution_id = looked.id
+                    AND execution_events.event_type = 'task_claimed'
+                    AND execution_events.worker_id = %(worker)s::UUID
+                LIMIT 1
+            ) IS NOT NULL
+    )
+    AND (
+        %(waiting)s::VARCHAR IS NULL
+            OR CASE
+                WHEN (
+                    (
+                        SELECT entry.available_at
+                        FROM task_outbox AS entry
+                        WHERE entry.task_execution_id = looked.id
+                    ) <= (SELECT clock.now FROM clock)
+                ) THEN 'due'
+                WHEN (
+                    (
+                        SELECT execution.retry_at
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ) IS NULL
+                ) THEN 'delayed'
+                ELSE 'retrying'
+            END = %(waiting)s::VARCHAR
+    )
+    AND (
+        %(exception)s::VARCHAR IS NULL
+            OR substr(
+                (
+                    SELECT execution.last_error
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) || ':',
+                1,
+                length(%(exception)s::VARCHAR) + 1
+            ) = (%(exception)s::VARCHAR || ':')
+            OR substr(
+                (
+                    SELECT execution.last_error
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ) || ':',
+                1,
+                length(%(exception_end)s::VARCHAR) + 1
+            ) = (%(exception_end)s::VARCHAR || ':')
+    )
+    AND (
+        %(argument_first)s::VARCHAR IS NULL
+            OR replace(
+                replace(
+                    replace(
+                        (
+                            SELECT execution.args
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ),
+                        ' ',
+                        ''
+                    ),
+                    %(argument_first)s::VARCHAR,
+                    ''
+                ),
+                %(argument_last)s::VARCHAR,
+                ''
+            ) != replace(
+                (
+                    SELECT execution.args
+                    FROM task_executions AS execution
+                    WHERE execution.id = looked.id
+                ),
+                ' ',
+                ''
+            )
+    )
+ORDER BY looked.id DESC
+LIMIT %(limit)s::BIGINT
