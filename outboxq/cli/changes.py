@@ -23,7 +23,8 @@ import click
 
 from ..model.actions import Interface, NewAction, Operator
 from ..model.wording import grouped, plain
-from ..operating.verbs import Field, Noun, Outcome, ValueMissing, Verb, verbs_of
+from ..operating.fields import Field
+from ..operating.verbs import Noun, Outcome, ValueMissing, Verb, verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
@@ -306,6 +307,7 @@ _TARGETS = {
     Noun.BATCH: click.argument("target", metavar="BATCH_ID", type=click.UUID),
     Noun.QUEUE: click.argument("target", metavar="NAME", type=QUEUE),
     Noun.SCHEDULE: click.argument("target", metavar="NAME", type=SCHEDULE),
+    Noun.RELAY: click.argument("target", metavar="NAME"),
 }
 
 

@@ -17,7 +17,7 @@ from ..model import TERMINAL, EventType, ExecutionEvent, TaskExecution, TaskStat
 from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
-from ..operating.verbs import REASON, TAKE_KEY_BACK
+from ..operating.fields import REASON, TAKE_KEY_BACK
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed, present_operator, recorded, with_fields
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures

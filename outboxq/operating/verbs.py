@@ -1,4 +1,4 @@
-"""Everything that a person can do to a task, a queue, a schedule or a batch, declared once.
+"""Everything that a person can do to a task, a queue, a schedule, a batch or a relay, declared once.
 
 The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
 command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import partial
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -21,7 +20,20 @@ from ..errors import InvalidArgument
 from ..model import TaskStatus
 from ..model.actions import NewAction, Operator
 from ..model.wording import plural, short
-from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
+from .fields import (
+    AT,
+    CREATE,
+    FORCE,
+    IN,
+    LIMITS,
+    ORDER_VALUE,
+    PAUSE_REASON,
+    PRIORITY_VALUE,
+    REASON,
+    TAKE_KEY_BACK,
+    Field,
+)
+from .reading import NONE
 
 if TYPE_CHECKING:
     from ..database.target import Target as Transaction
@@ -29,7 +41,7 @@ if TYPE_CHECKING:
     from ..store.tasks.operations import OnChange
 
 Target = UUID | str
-"""The id of a task or batch, or the name of a queue or schedule."""
+"""The id of a task or batch, or the name of a queue, schedule or relay."""
 
 
 class Noun(StrEnum):
@@ -39,6 +51,7 @@ class Noun(StrEnum):
     QUEUE = "queue"
     SCHEDULE = "schedule"
     BATCH = "batch"
+    RELAY = "relay"
 
     def of(self, target: Target) -> str:
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
@@ -66,62 +79,11 @@ class State:
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
     is_paused: bool = False
-    """True if the queue or schedule is paused."""
+    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
     is_unused: bool = False
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
     """True if all tasks in the batch have ended."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
-    """A value that a verb needs in addition to its target."""
-
-    name: str
-    """The keyword argument of the verb's function."""
-    option: str
-    """The option of the command. A word in capitals stands for a positional argument."""
-    help: str = ""
-    """The help text of the option."""
-    label: str = ""
-    """The label in a form."""
-    read: Callable[[str], Any] | None = None
-    """Returns the value that a string describes, or raises InvalidArgument. None if the field is a flag."""
-    metavar: str | None = None
-    choices: tuple[str, ...] = ()
-    default: Any = None
-    """The value that is used if the option is not given."""
-    is_required: bool = False
-    inputs: tuple[str, ...] | None = None
-    """The names of the form's inputs. None means one input with the name of the field, and () that forms do not ask for
-    it.
-    """
-    empty: str = ""
-    """The text to use for an empty input."""
-
-    @property
-    def in_form(self) -> tuple[str, ...]:
-        """The names of the inputs in a form."""
-        return (self.name,) if self.inputs is None else self.inputs
-
-    def of_form(self, form: Mapping[str, str]) -> Any:
-        """Return the value in a form. If there are two inputs, they are a number of starts and a period in seconds.
-        Raises InvalidArgument.
-        """
-        texts = [form.get(name, "").strip() for name in self.in_form]
-        if self.read is None:
-            return texts == ["yes"]
-        try:
-            if not any(texts):
-                texts = [self.empty]
-            elif not all(texts):
-                raise InvalidArgument("a rate needs a number of starts and a number of seconds; give both, or neither")
-            text = texts[0] if len(texts) == 1 else f"{texts[0]}/{texts[1]}s"
-            if not text and self.is_required:
-                raise InvalidArgument("a value is required")
-            return self.read(text) if text else self.default
-        except InvalidArgument as error:
-            raise InvalidArgument(f"{self.label}: {error}") from None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -201,9 +163,8 @@ class Verb:
         """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
         operator too.
 
-        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition,
-        DuplicateTask
-        and InvalidArgument.
+        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
+        InvalidTransition, DuplicateTask and InvalidArgument.
         """
         why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
         action = self.action(operator, target=str(target), details=given, reason=reason)
@@ -228,7 +189,7 @@ class Verb:
         given = {
             name: value
             for name, value in details.items()
-            if value is not unset.get(name) and (value is not False or name == _ORDER.name)
+            if value is not unset.get(name) and (value is not False or name == ORDER_VALUE.name)
         }
         return NewAction(operator=operator, action=" ".join(self.words), target=target, details=given, reason=reason)
 
@@ -269,46 +230,6 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
-def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
-    """Return the field for a limit on a number, or on a rate, which has two inputs."""
-    read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
-    made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
-    return made(read=read, default=..., empty=NONE)
-
-
-REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
-_PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
-FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
-TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
-CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
-_AT = Field(
-    name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
-)
-_IN = Field(
-    name="delay",
-    option="--in",
-    help="Time span from now after which the task is due, e.g. 2h.",
-    label="Due in, such as 2h",
-    read=read_span,
-    metavar="SPAN",
-)
-_PRIORITY = Field(name="priority", option="PRIORITY", label="Priority", read=read_priority, is_required=True)
-_ORDERS: Final = ("turns", "oldest")
-_ORDER = Field(
-    name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
-)
-_AT_ONCE = "Maximum number of running tasks, across all workers. `none` removes the limit."
-_STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
-_KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
-_KEY_AT_ONCE = "Maximum number of running tasks per concurrency key. `none` resets it to one."
-_LIMITS = (
-    _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
-    _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
-    _limit("rate_per_key", "--per-key", "Starts per key", "key_starts", "key_seconds", help=_KEY_STARTS),
-    _limit("concurrency_per_key", "--concurrency-per-key", "At once per key", "key_concurrency", help=_KEY_AT_ONCE),
-)
-
-
 @_verb(
     Noun.TASK,
     "run-now",
@@ -328,7 +249,7 @@ def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Result:
     Right.RETRY,
     label="Set the priority",
     offered=_in_status(TaskStatus.READY),
-    fields=(_PRIORITY, REASON),
+    fields=(PRIORITY_VALUE, REASON),
 )
 def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int) -> Result:
     """Set the priority of a waiting task, from -100 to 100.
@@ -345,7 +266,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     "reschedule",
     Right.RETRY,
     offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
-    fields=(_AT, _IN, REASON, replace(TAKE_KEY_BACK, inputs=())),
+    fields=(AT, IN, REASON, replace(TAKE_KEY_BACK, inputs=())),
 )
 def RESCHEDULE(
     store: Store,
@@ -450,7 +371,7 @@ def _status(task: UUID, status: TaskStatus) -> dict[str, Any]:
     "pause",
     Right.CHANGE,
     offered=lambda state: not state.is_paused,
-    fields=(_PAUSE_REASON, CREATE),
+    fields=(PAUSE_REASON, CREATE),
     undo="resume",
 )
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Result:
@@ -473,7 +394,7 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Result:
     "limit",
     Right.CHANGE,
     label="Set the limits",
-    fields=(*_LIMITS, REASON, CREATE),
+    fields=(*LIMITS, REASON, CREATE),
     hint="An empty field removes its limit. Running tasks are not stopped.",
 )
 def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = False, **limits: Any) -> Result:
@@ -486,7 +407,7 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     return "has the new limits", store.queues.limit(queue, create=create, using=using, **limits)
 
 
-@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(_ORDER, REASON, CREATE))
+@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(ORDER_VALUE, REASON, CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Result:
     """Choose how the partition keys of a queue share it.
 
@@ -519,7 +440,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Result:
     "pause",
     Right.CHANGE,
     offered=lambda state: not state.is_paused,
-    fields=(_PAUSE_REASON,),
+    fields=(PAUSE_REASON,),
     undo="resume",
 )
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Result:
@@ -591,6 +512,51 @@ def CANCEL_BATCH(
     number = store.batches.cancel(batch, reason=why, force=force, on_change=on_change, using=using)
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
     return f"is cancelled: {words}, and no task follows it", {"id": batch, "changed": number}
+
+
+@_verb(
+    Noun.RELAY,
+    "pause",
+    Right.CHANGE,
+    offered=lambda state: not state.is_paused,
+    fields=(PAUSE_REASON,),
+    undo="resume",
+)
+def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Result:
+    """Stop publishing the events of a relay until it is resumed.
+
+    Events are still written. A batch that is being published is finished.
+    """
+    store.relays.pause(relay, reason=why, using=using)
+    return "is paused: its events are written, but not published", {"name": relay, "paused": True}
+
+
+@_verb(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Result:
+    """Resume a paused relay to a broker.
+
+    A relay that waits after failures tries again at once.
+    """
+    store.relays.resume(relay, using=using)
+    return "is resumed", {"name": relay, "paused": False}
+
+
+@_verb(
+    Noun.RELAY,
+    "remove",
+    Right.CHANGE,
+    fields=(REASON,),
+    is_final=True,
+    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker.",
+)
+def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Result:
+    """Delete a relay to a broker, with its unpublished events.
+
+    Its dead letters remain. A relay that APP declares is stored again by the next worker.
+    """
+    number = store.relays.remove(relay, using=using)
+    words = f"was removed with {number} unpublished {plural(number, 'event')}"
+    return words, {"name": relay, "removed": True, "messages": number}
 
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))

@@ -19,6 +19,7 @@ MODELS = {
     Noun.BATCH: "taskexecution",
     Noun.QUEUE: "queuesettings",
     Noun.SCHEDULE: "taskschedule",
+    Noun.RELAY: "relay",
 }
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 

@@ -28,6 +28,7 @@ ACT: Final = (
     "outboxq.discard_taskexecution",
     "outboxq.change_queuesettings",
     "outboxq.change_taskschedule",
+    "outboxq.change_relay",
 )
 """The permissions to make changes. A user needs all of them, because the dashboard has a single right for all actions."""
 _VIEWER: Final = "outboxq.viewer"
@@ -41,12 +42,12 @@ def dashboard_urls(
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
     Users need the permission to view task executions. To make changes, they also need the permissions to retry, cancel
-    and discard task executions, and to change queues and schedules. Visitors who are not logged in are redirected to
+    and discard task executions, and to change queues, schedules and relays. Visitors who are not logged in are redirected to
     the login page that the settings name.
 
     Args:
         using: Alias of the outbox's database.
-        allow_actions: True: users with these permissions can change tasks, queues and schedules.
+        allow_actions: True: users with these permissions can change tasks, queues, schedules and relays.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
     """
     from ...web import Viewer, application  # the admin imports this module where the extra `web` may be missing

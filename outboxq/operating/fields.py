@@ -1,0 +1,102 @@
+"""The values that verbs need in addition to their targets, as options of commands and as inputs of forms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
+
+from ..errors import InvalidArgument
+from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Field:
+    """A value that a verb needs in addition to its target."""
+
+    name: str
+    """The keyword argument of the verb's function."""
+    option: str
+    """The option of the command. A word in capitals stands for a positional argument."""
+    help: str = ""
+    """The help text of the option."""
+    label: str = ""
+    """The label in a form."""
+    read: Callable[[str], Any] | None = None
+    """Returns the value that a string describes, or raises InvalidArgument. None if the field is a flag."""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    default: Any = None
+    """The value that is used if the option is not given."""
+    is_required: bool = False
+    inputs: tuple[str, ...] | None = None
+    """The names of the form's inputs. None means one input with the name of the field, and () that forms do not ask for
+    it.
+    """
+    empty: str = ""
+    """The text to use for an empty input."""
+
+    @property
+    def in_form(self) -> tuple[str, ...]:
+        """The names of the inputs in a form."""
+        return (self.name,) if self.inputs is None else self.inputs
+
+    def of_form(self, form: Mapping[str, str]) -> Any:
+        """Return the value in a form. If there are two inputs, they are a number of starts and a period in seconds.
+        Raises InvalidArgument.
+        """
+        texts = [form.get(name, "").strip() for name in self.in_form]
+        if self.read is None:
+            return texts == ["yes"]
+        try:
+            if not any(texts):
+                texts = [self.empty]
+            elif not all(texts):
+                raise InvalidArgument("a rate needs a number of starts and a number of seconds; give both, or neither")
+            text = texts[0] if len(texts) == 1 else f"{texts[0]}/{texts[1]}s"
+            if not text and self.is_required:
+                raise InvalidArgument("a value is required")
+            return self.read(text) if text else self.default
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{self.label}: {error}") from None
+
+
+def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field:
+    """Return the field for a limit on a number, or on a rate, which has two inputs."""
+    read, metavar = (read_rate, "NUMBER/SPAN") if len(inputs) > 1 else (read_limit, "NUMBER")
+    made = partial(Field, name=name, option=option, label=label, help=help, inputs=inputs, metavar=metavar)
+    return made(read=read, default=..., empty=NONE)
+
+
+REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
+PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
+FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())
+TAKE_KEY_BACK = Field(name="take_key_back", option="--take-key-back", help="Take the key back from another task.")
+CREATE = Field(name="create", option="--create", help="Set up an unknown queue before its first task.", inputs=())
+AT = Field(
+    name="at", option="--at", help="Due time, e.g. 2026-11-23T02:30Z.", read=read_instant, metavar="TIME", inputs=()
+)
+IN = Field(
+    name="delay",
+    option="--in",
+    help="Time span from now after which the task is due, e.g. 2h.",
+    label="Due in, such as 2h",
+    read=read_span,
+    metavar="SPAN",
+)
+PRIORITY_VALUE = Field(name="priority", option="PRIORITY", label="Priority", read=read_priority, is_required=True)
+_ORDERS: Final = ("turns", "oldest")
+ORDER_VALUE = Field(
+    name="fair", option="FIRST", label="First", read=read_order, choices=_ORDERS, inputs=("first",), is_required=True
+)
+_AT_ONCE = "Maximum number of running tasks, across all workers. `none` removes the limit."
+_STARTS = "Maximum number of starts per period, e.g. 100/1m. `none` removes the limit."
+_KEY_STARTS = "Maximum number of starts per key and period, e.g. 5/1m. `none` removes the limit."
+_KEY_AT_ONCE = "Maximum number of running tasks per concurrency key. `none` resets it to one."
+LIMITS = (
+    _limit("concurrency", "--concurrency", "At once", "concurrency", help=_AT_ONCE),
+    _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
+    _limit("rate_per_key", "--per-key", "Starts per key", "key_starts", "key_seconds", help=_KEY_STARTS),
+    _limit("concurrency_per_key", "--concurrency-per-key", "At once per key", "key_concurrency", help=_KEY_AT_ONCE),
+)
