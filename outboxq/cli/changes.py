@@ -307,6 +307,7 @@ _TARGETS = {
     Noun.BATCH: click.argument("target", metavar="BATCH_ID", type=click.UUID),
     Noun.QUEUE: click.argument("target", metavar="NAME", type=QUEUE),
     Noun.SCHEDULE: click.argument("target", metavar="NAME", type=SCHEDULE),
+    Noun.RELAY: click.argument("target", metavar="NAME"),
 }
 
 

@@ -368,6 +368,13 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
 )
 @_limit(
+    "--max-relay",
+    "relay_late",
+    read_span,
+    "SPAN",
+    "Maximum time that an event of a relay to a broker may wait. Default: 5m. `none`: no limit.",
+)
+@_limit(
     "--max-snapshot",
     "snapshot",
     read_span,

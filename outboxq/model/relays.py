@@ -125,3 +125,23 @@ def check_relay(relay: NewRelay) -> None:
         raise InvalidArgument(
             f"shards of {called} must be a whole number from 1 to {MOST_SHARDS}, not {relay.shards!r}"
         )
+
+
+class RelayState(StrEnum):
+    """The state of a relay for people."""
+
+    FAILING = "failing"
+    """The broker has not confirmed any event since the last failure."""
+    UNSENT = "unsent"
+    """At least one shard has no worker."""
+    PAUSED = "paused"
+    ACTIVE = "active"
+
+
+def state_of(relay: Relay) -> RelayState:
+    """Return the state of a relay."""
+    if relay.paused_at is not None:
+        return RelayState.PAUSED
+    if relay.failing_since is not None:
+        return RelayState.FAILING
+    return RelayState.ACTIVE if relay.is_sent else RelayState.UNSENT

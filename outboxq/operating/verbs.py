@@ -1,4 +1,4 @@
-"""Everything that a person can do to a task, a queue, a schedule or a batch, declared once.
+"""Everything that a person can do to a task, a queue, a schedule, a batch or a relay, declared once.
 
 The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
 command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ..store.tasks.operations import OnChange
 
 Target = UUID | str
-"""The id of a task or batch, or the name of a queue or schedule."""
+"""The id of a task or batch, or the name of a queue, schedule or relay."""
 
 
 class Noun(StrEnum):
@@ -41,6 +41,7 @@ class Noun(StrEnum):
     QUEUE = "queue"
     SCHEDULE = "schedule"
     BATCH = "batch"
+    RELAY = "relay"
 
     def of(self, target: Target) -> str:
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
@@ -66,7 +67,7 @@ class State:
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
     is_paused: bool = False
-    """True if the queue or schedule is paused."""
+    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
     is_unused: bool = False
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
@@ -166,9 +167,8 @@ class Verb:
         """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
         operator too. If nothing changes, nothing is recorded.
 
-        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, InvalidTransition,
-        DuplicateTask
-        and InvalidArgument.
+        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
+        InvalidTransition, DuplicateTask and InvalidArgument.
         """
         why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
         action = self.action(operator, target=str(target), details=given, reason=reason)
@@ -538,6 +538,55 @@ def CANCEL_BATCH(
     words = f"{number} {plural(number, 'task was', 'tasks were')} cancelled or asked to stop"
     words = f"is cancelled: {words}, and no task follows it"
     return Outcome(predicate=words, record={"id": batch, "changed": number}, changes=number)
+
+
+@_verb(
+    Noun.RELAY,
+    "pause",
+    Right.CHANGE,
+    offered=lambda state: not state.is_paused,
+    fields=(fields.PAUSE_REASON,),
+    undo="resume",
+)
+def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
+    """Stop publishing the events of a relay until it is resumed.
+
+    Events are still written. A batch that is being published is finished.
+    """
+    seen = _Seen()
+    store.relays.pause(relay, reason=why, on_change=seen, using=using)
+    words = "is paused: its events are written, but not published" if seen.changes else "was already paused"
+    return Outcome(predicate=words, record={"name": relay, "paused": True}, changes=seen.changes)
+
+
+@_verb(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
+    """Resume a paused relay to a broker.
+
+    A relay that waits after failures tries again at once.
+    """
+    seen = _Seen()
+    store.relays.resume(relay, on_change=seen, using=using)
+    words = "is resumed" if seen.changes else "was not paused"
+    return Outcome(predicate=words, record={"name": relay, "paused": False}, changes=seen.changes)
+
+
+@_verb(
+    Noun.RELAY,
+    "remove",
+    Right.CHANGE,
+    fields=(REASON,),
+    is_final=True,
+    hint="Its events that are not published yet are deleted. A relay that is declared in code is stored again by the next worker.",
+)
+def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
+    """Delete a relay to a broker, with its unpublished events.
+
+    Its dead letters remain. A relay that APP declares is stored again by the next worker.
+    """
+    number = store.relays.remove(relay, using=using)
+    words = f"was removed with {number} unpublished {plural(number, 'event')}"
+    return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))

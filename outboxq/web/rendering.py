@@ -29,6 +29,7 @@ NAVIGATION: Final = (
     ("batches", "Batches"),
     ("workers", "Workers"),
     ("schedules", "Schedules"),
+    ("relays", "Relays"),
     ("actions", "Actions"),
     ("system", "System"),
 )

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -27,6 +27,7 @@ from prometheus_client.utils import floatToGoString
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
 from ..model.histograms import BOUNDS, BUCKETS
+from ..model.relays import Relay
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
@@ -143,6 +144,17 @@ SCHEDULE_LATENESS: Final = _histogram(
     "schedule",
     help="Seconds from a tick to the start of its handler, including jitter and catch-up.",
 )
+RELAY_EVENTS: Final = _database_gauge(
+    "outboxq_relay_events", "relay", help="Events that the broker of the relay has not confirmed."
+)
+RELAY_OLDEST_AGE: Final = _database_gauge(
+    "outboxq_relay_oldest_event_age_seconds",
+    "relay",
+    help="Seconds for which the oldest of these events has waited; 0 if there is none.",
+)
+RELAY_FAILING: Final = _database_gauge(
+    "outboxq_relay_failing", "relay", help="1: the broker has confirmed no event since the last failure. 0: it works."
+)
 TABLE_BYTES: Final = _database_gauge(
     "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
 )
@@ -212,6 +224,9 @@ class Gauges:
     snapshots: Sequence[HeldSnapshot] | None
     """The snapshots that keep dead rows; None on SQLite."""
     deletes_old_tasks: bool
+    relays: Sequence[Relay] = ()
+    now: datetime | None = None
+    """The time at which the relays were read."""
 
     @classmethod
     def read(cls, store: Store) -> Self:
@@ -222,6 +237,8 @@ class Gauges:
             schedules=next_ticks(store),
             snapshots=store.held_snapshots(),
             deletes_old_tasks=store.deletes_old_tasks(),
+            relays=(relays := store.relays.list()),
+            now=store.now() if relays else None,
         )
 
 
@@ -370,6 +387,10 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(OLDEST_READY_AGE, waits)
     yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
+    yield _filled(RELAY_EVENTS, {(one.name,): one.messages for one in gauges.relays})
+    ages: dict[tuple[str, ...], float] = {(one.name,): _age(one.oldest_at, gauges.now) for one in gauges.relays}
+    yield _filled(RELAY_OLDEST_AGE, ages)
+    yield _filled(RELAY_FAILING, {(one.name,): one.failing_since is not None for one in gauges.relays})
     yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
     none: dict[tuple[str, ...], float] = {} if gauges.snapshots is None else {(): 0.0}
@@ -379,6 +400,10 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     ):
         yield _filled(metric, {(): max(each)} if each else none)
     yield _filled(DELETES_OLD_TASKS, {(): gauges.deletes_old_tasks})
+
+
+def _age(moment: datetime | None, now: datetime | None) -> float:
+    return 0.0 if moment is None or now is None else max(0.0, (now - moment).total_seconds())
 
 
 def _depths(one: Statistics) -> dict[str, int]:

@@ -13,7 +13,10 @@ from outboxq.cli import main
 from outboxq.model import EventType, NewTask, OnConflict, Outcome, TaskStatus
 from outboxq.model.batches import BatchKind, BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.history import replay
+from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family
 from outboxq.store import NewStep
 from tests.contract import helpers, test_verify
 from tests.contract.corrupting import LATER, NOW, completed, corrupt, failed, holding, keyed, meanings, ready, running
@@ -169,6 +172,14 @@ NO_OBJECT = (
     '{{"a": 1}}x',
 )
 INDEXES = ("uq_execution_events_claim", "uq_execution_events_end", "ix_task_outbox_due", "ix_execution_events_other")
+
+
+def relayed(database):
+    """A relay to a broker with an event that waits."""
+    database.store.relays.declare([NewRelay(name="orders", topics=["order.*"])])
+    database.store.subscriptions.replace([Subscription(topic="order.*", task_name="relay.orders", parameter=None)])
+    database.store.emit(NewEvent(id=family(), topic="order.paid"))
+    return ready(database)
 
 
 def of_batch(names, state, assignment, *, repaired=True):
@@ -375,6 +386,21 @@ CASES = [
     ),
     Case("function_of_other_schema", ready, {"postgresql": [OF_OTHER_SCHEMA]}, ("outboxq_count_ends",), repaired=False),
     Case("status_differs_from_events", completed, change("status = 'Cancelled'"), repaired=False),
+    Case(
+        "message_without_relay+topic_without_relay+shard_without_relay",
+        relayed,
+        ["DELETE FROM relays;"],
+        ("orders", "relay.orders"),
+        repaired=False,
+    ),
+    Case("shard_missing", relayed, ["DELETE FROM relay_shards;"], ("orders",), repaired=False),
+    Case(
+        "shard_lease_without_worker",
+        relayed,
+        [f"UPDATE relay_shards SET worker_id = '{OTHER}';"],
+        ("orders",),
+        repaired=False,
+    ),
 ]
 ON_BOTH = [
     (name, number, case) for number, case in enumerate(CASES) for name in ("sqlite", "postgresql") if case.on(name)

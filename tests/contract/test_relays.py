@@ -302,7 +302,11 @@ def test_a_harness_sends_to_an_endpoint_of_the_test(database: Database, outbox: 
     [
         ({"name": ""}, InvalidArgument, "name of relay ''"),
         ({"name": "n" * 200}, InvalidArgument, "1 to 200 characters"),
-        ({"to": "https://crm.example"}, ConfigurationError, r"takes a Webhook or an object with send\(\)"),
+        (
+            {"to": "https://crm.example"},
+            ConfigurationError,
+            r"takes a Webhook, a Transport, or an object with send\(\) or publish\(\)",
+        ),
         ({"queue": ""}, InvalidArgument, "queue of relay 'crm'"),
         ({"on_dead_letter": "skip"}, InvalidArgument, "on_dead_letter"),
     ],

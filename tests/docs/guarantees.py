@@ -89,6 +89,15 @@ PROOFS: Mapping[str, Proof] = {
         ),
         checks=("batch_counts_differ", "batch_lost"),
     ),
+    "A committed event reaches the broker": Proof(
+        tests=(
+            "contract/test_broker_relays.py::test_order_is_kept_after_a_failure",
+            "contract/test_broker_relays.py::test_a_late_commit_is_neither_lost_nor_overtaken",
+            "contract/test_broker_relays.py::test_a_second_sender_takes_over_while_the_first_one_publishes",
+            "contract/test_broker_relays.py::test_a_settlement_after_the_lease_is_lost_writes_nothing",
+        ),
+        checks=("message_without_relay", "topic_without_relay", "shard_missing"),
+    ),
     "A tick becomes at most one task": Proof(
         tests=(
             "contract/test_planting.py::test_two_planters_at_once_make_one_task_of_a_tick",

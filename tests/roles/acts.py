@@ -24,11 +24,12 @@ from outboxq.model import Claim, EventType, NewTask, OnConflict, OnDeadLetter, O
 from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.histograms import AttemptCounts
+from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
 from outboxq.retry import RetryPolicy
-from outboxq.store import NewStep, Store, TaskMetric
+from outboxq.store import NewStep, RelayFailure, Store, TailCursor, TaskMetric
 from outboxq.store.claims.broken_entries import cancel_expired
 from outboxq.store.claims.ends import _has_ended
 from outboxq.store.claims.sleeping_workers import forget_ended
@@ -155,6 +156,16 @@ def emits(stage: Stage) -> None:
         stage.store.emit(event(), using=session)
     with stage.store.transaction(Begin.WRITE) as target:
         assert _emitted(stage.store, target, said)
+    stage.owner.subscriptions.replace([of_a_relay()], tasks=[subscription().task_name])
+    said = event()
+    for _ in range(2):
+        stage.store.emit(said)
+    with stage.store.transaction(Begin.WRITE) as target:
+        assert _emitted(stage.store, target, said)
+
+
+def of_a_relay() -> Subscription:
+    return replace(subscription(), task_name="relay.orders", queue="relay.orders", parameter=None)
 
 
 def enqueues_with_a_key(stage: Stage) -> None:
@@ -214,7 +225,7 @@ def accepts(stage: Stage) -> None:
 
 
 def emits_with_a_key(stage: Stage) -> None:
-    stage.owner.subscriptions.replace([subscription()])
+    stage.owner.subscriptions.replace([subscription(), of_a_relay()])
     said = event(idempotency_key="k")
     stage.store.emit(said)
     stage.store.emit(event(idempotency_key="k"))
@@ -489,6 +500,26 @@ def writes_statistics(stage: Stage) -> None:
     stage.store.maintenance_jobs.done("sample", again_in=HOUR)
 
 
+def sends(stage: Stage) -> None:
+    """The relay changes its shards, one event is confirmed, one is refused, and the broker fails."""
+    relays, worker = stage.store.relays, uuid4()
+    for shards in (2, 1):
+        relays.declare([NewRelay(name="orders", topics=["*"], shards=shards)])
+    stage.store.subscriptions.replace([of_a_relay()])
+    for number in range(2):
+        stage.owner.emit(event(partition_key=str(number)))
+    lease = relays.take("orders", worker)
+    assert lease is not None
+    assert relays.renew(worker, [lease])
+    relays.sleep("orders", worker, HOUR)
+    relays.wake("orders", worker)
+    first, second = (row["id"] for row in relays.look(lease, TailCursor()).messages)
+    failure = RelayFailure(reason="away", pause=SOON, is_partial=True)
+    assert relays.settle(lease, confirmed=[first], refused={second: "too large"}, failure=failure)
+    assert relays.settle(lease, works_again=True)
+    relays.give_up(worker, [lease])
+
+
 # A viewer
 
 
@@ -526,6 +557,8 @@ def looks(stage: Stage) -> None:
     store.explain(claim.id)
     store.task_detail(claim.id)
     store.tasks()
+    stage.owner.relays.declare([NewRelay(name="orders", topics=["*"])])
+    assert store.relays.list()
     store.dead_letters.list()
     store.actions.list()
     stage.owner.queues.limit("default", concurrency_per_key=2, rate_per_key=(2, HOUR), create=True)
@@ -704,6 +737,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         claims_from_limited_queues,
         claims_from_queues_that_limit_their_keys,
         pauses_the_queue_of_an_endpoint_that_is_gone,
+        sends,
         ends,
         recovers,
         meets_expired_tasks_of_a_locked_batch,

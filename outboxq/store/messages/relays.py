@@ -38,6 +38,7 @@ from ..arguments import storable
 from ..producing.enqueue import insert_tasks
 from ..task_rows import row
 from ..tasks.event_log import TailCursor, marked
+from ..tasks.operations import OnChange
 from ..transactions import Transactions
 from . import relays_sql as sql
 
@@ -116,44 +117,24 @@ class Relays:
 
     def list(self, *, using: object = None) -> list[Relay]:
         """Return all relays with their backlog, sorted by name."""
+        return self._store.run(lambda target: read_relays(self._store, target), using=using, begin=Begin.READ)
 
-        def work(target: Target) -> list[Relay]:
-            values = self._store.values(target, limit=COUNTED)
-            found = target.run(sql.select_relays, values)
-            if not found:
-                return []
-            topics, shards = (
-                _by_relay(target.run(sql.select_topics, values)),
-                _by_relay(target.run(sql.select_shards, values)),
-            )
-            counts = {one["name"]: one for one in target.run(sql.count_messages, values)}
-            dead_letters = {one["queue"]: one["dead_letters"] for one in target.run(sql.count_dead_letters, values)}
-            return [
-                Relay(
-                    name=(name := one["name"]),
-                    topics=[topic["topic"] for topic in topics.get(name, ())],
-                    shards=[_shard(shard) for shard in shards.get(name, ())],
-                    on_refused=OnRefused(one["on_refused"]),
-                    messages=counts[name]["messages"] if name in counts else 0,
-                    oldest_at=counts[name]["oldest_at"] if name in counts else None,
-                    dead_letters=dead_letters.get(task_of(name), 0),
-                    **{key: one[key] for key in _SHOWN},
-                )
-                for one in found
-            ]
-
-        return self._store.run(work, using=using, begin=Begin.READ)
-
-    def pause(self, name: str, *, reason: str | None = None, using: object = None) -> None:
+    def pause(
+        self, name: str, *, reason: str | None = None, on_change: OnChange | None = None, using: object = None
+    ) -> None:
         """Publish nothing until `resume`. Events are still written. A batch that is being published is finished.
 
-        Raises RelayNotFound.
+        Pausing a paused relay keeps the original time and reason. `on_change` is called in the transaction if the relay
+        was not paused. Raises RelayNotFound.
         """
-        self._change(sql.pause, name, using, reason=storable(reason, "reason"))
+        self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
-    def resume(self, name: str, *, using: object = None) -> None:
-        """Publish again, also if a pause after failures is not over. Raises RelayNotFound."""
-        self._change(sql.resume, name, using)
+    def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
+        """Publish again, also if a pause after failures is not over.
+
+        `on_change` is called in the transaction if there was such a pause. Raises RelayNotFound.
+        """
+        self._change(sql.resume, name, using, on_change)
 
     def remove(self, name: str, *, using: object = None) -> int:
         """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
@@ -164,7 +145,8 @@ class Relays:
 
         def work(target: Target) -> int:
             with target.atomic():
-                _found(target, target.run(sql.resume, {"relay": name}), name)
+                names = target.dialect.pack("names", sql.NAMES, [(name,)])
+                _found(target, target.run(sql.lock_relays, names), name)
                 return len(target.run(sql.remove, {"relay": name}))
 
         return self._store.run(work, using=using)
@@ -263,11 +245,38 @@ class Relays:
         # A server crash may undo it. The broker then gets the messages again, as after every fault.
         return self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
-    def _change(self, builder: Any, name: str, using: object, **values: Any) -> None:
+    def _change(self, builder: Any, name: str, using: object, on_change: OnChange | None, **values: Any) -> None:
         def work(target: Target) -> None:
-            _found(target, target.run(builder, self._store.values(target, relay=name, **values)), name)
+            with target.atomic():
+                if not target.run(builder, self._store.values(target, relay=name, **values)):
+                    _found(target, [one for one in target.run(sql.select_relays, {}) if one["name"] == name], name)
+                elif on_change is not None:
+                    on_change(target, 1)
 
         self._store.run(work, using=using)
+
+
+def read_relays(store: Transactions, target: Target) -> list[Relay]:
+    """Return all relays with their backlog, sorted by name. Without relays, this is one statement."""
+    values = store.values(target, limit=COUNTED)
+    if not (found := target.run(sql.select_relays, values)):
+        return []
+    topics, shards = (_by_relay(target.run(one, values)) for one in (sql.select_topics, sql.select_shards))
+    counts = {one["name"]: one for one in target.run(sql.count_messages, values)}
+    dead_letters = {one["queue"]: one["dead_letters"] for one in target.run(sql.count_dead_letters, values)}
+    return [
+        Relay(
+            name=(name := one["name"]),
+            topics=[topic["topic"] for topic in topics.get(name, ())],
+            shards=[_shard(shard) for shard in shards.get(name, ())],
+            on_refused=OnRefused(one["on_refused"]),
+            messages=counts[name]["messages"] if name in counts else 0,
+            oldest_at=counts[name]["oldest_at"] if name in counts else None,
+            dead_letters=dead_letters.get(task_of(name), 0),
+            **{key: one[key] for key in _SHOWN},
+        )
+        for one in found
+    ]
 
 
 _SHOWN = ("paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error")

@@ -328,14 +328,14 @@ def count_dead_letters(_: Grammar) -> sa.Select[Any]:
 
 
 def pause(g: Grammar) -> sa.Update:
-    """Pause :relay. Returns no row if it does not exist."""
-    since = sa.func.coalesce(_r.paused_at, g.now)
-    return sa.update(relays).where(_r.name == _relay).values(paused_at=since, pause_reason=_reason).returning(_r.name)
+    """Pause :relay. Returns no row if it does not exist or is paused already."""
+    paused = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_(None))
+    return paused.values(paused_at=g.now, pause_reason=_reason).returning(_r.name)
 
 
 def resume(_: Grammar) -> sa.Update:
-    """Resume :relay, and end the pause after failures. Returns no row if it does not exist."""
-    resumed = sa.update(relays).where(_r.name == _relay)
+    """Resume :relay, and end the pause after failures. Returns no row if it does not exist or is not paused."""
+    resumed = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_not(None) | _r.next_try_at.is_not(None))
     return resumed.values(paused_at=_NOTHING, pause_reason=_NOTHING, next_try_at=_NOTHING).returning(_r.name)
 
 

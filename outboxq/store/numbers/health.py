@@ -13,6 +13,7 @@ from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
+from ...model.relays import Relay, task_of
 from ...model.wording import plural, size
 from ..claims.workers import TakenBack
 from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
@@ -74,6 +75,8 @@ class Facts:
     """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
+    relays: Sequence[Relay] = ()
+    """The relays to brokers, unless only some queues are wanted."""
 
     @property
     def now(self) -> datetime:
@@ -350,6 +353,40 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
 
 
+def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield a problem for each relay whose oldest event waits for too long, because each has its own broker."""
+    if limits.relay_late is None:
+        return
+    for one in facts.relays:
+        age = facts.age(one.oldest_at)
+        if one.oldest_at is None or age <= limits.relay_late:
+            continue
+        waits = f"{_number(one.messages, 'event')} of the relay {one.name!r} {plural(one.messages, 'is', 'are')} not published"
+        look = Cure("see its shards", ("relay", "list"))
+        if one.paused_at is not None:
+            why = f"it has been paused for {span_of(facts.age(one.paused_at))}"
+            why += f": {one.pause_reason}" if one.pause_reason else ""
+            look = Cure("resume it", ("relay", "resume", one.name))
+        elif one.failing_since is not None:
+            why = f"the broker has confirmed none for {span_of(facts.age(one.failing_since))}: {one.last_error}"
+        elif not one.is_sent:
+            why = "no worker sends all of its shards"
+            look = Cure("publish them", ("relay", "run"))
+        elif one.dead_letters:
+            why = "their keys wait for events that the broker refused, or they are sent too slowly"
+            look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
+        else:
+            why = "they are sent too slowly, or an old transaction of a producer is open"
+        yield Problem(
+            rule=Rule.RELAY_LATE,
+            subjects=(one.name,),
+            sentence=f"{waits}, the oldest for {span_of(age)}: {why}",
+            cures=(look,),
+            tasks=one.messages,
+            age=age,
+        )
+
+
 def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield one problem for all unclosed batches, and one for all batches and chains that wait for dead letters. Each
     names the first of them.
@@ -477,7 +514,7 @@ _OF_QUEUES: tuple[_Evaluation, ...] = (
     _oldest,
     _queue_paused,
 )
-_OF_THE_REST: tuple[_Evaluation, ...] = (_worker_lost, _schedules, _batches, _dead_rows, _no_retention)
+_OF_THE_REST: tuple[_Evaluation, ...] = (_worker_lost, _schedules, _relays, _batches, _dead_rows, _no_retention)
 
 
 def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, tasks: int) -> Problem:

@@ -21,6 +21,7 @@ from ...database.target import Target
 from ...model import EventType
 from ..arguments import parameters, positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered, tasks_taken_back
+from ..messages.relays import read_relays
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
 from ..tasks import dead_letters
@@ -205,6 +206,7 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
+        relays=read_relays(store, target) if limits.relay_late is not None and not of_queues else (),
     )
 
 

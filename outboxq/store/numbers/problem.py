@@ -23,6 +23,8 @@ class Rule(StrEnum):
     """No worker is turning the ticks of a schedule into tasks."""
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the current clock can have planted it."""
+    RELAY_LATE = "relay_late"
+    """The events of a relay to a broker are not published: the broker is away, no worker sends, or the relay is paused."""
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"
@@ -78,6 +80,8 @@ class HealthLimits:
     schedule_overdue: timedelta | None = timedelta(minutes=1)
     """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
+    relay_late: timedelta | None = timedelta(minutes=5)
+    """The maximum time for which an event of a relay to a broker may wait."""
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
@@ -96,7 +100,7 @@ class HealthLimits:
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 0):
                 raise InvalidArgument(f"{name} must be a whole number of at least 0, not {number!r}")
-        for name in ("oldest", "failed_within", "schedule_overdue", "snapshot", "history"):
+        for name in ("oldest", "failed_within", "schedule_overdue", "relay_late", "snapshot", "history"):
             span = getattr(self, name)
             if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
                 raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
@@ -116,7 +120,7 @@ class Problem:
 
     rule: Rule
     subjects: tuple[str, ...]
-    """The names of the queues, schedules or workers, the ids of the batches, or the names of tables. The heaviest comes
+    """The names of the queues, schedules, relays or workers, the ids of the batches, or the names of tables. The heaviest comes
     first.
     """
     sentence: str

@@ -151,7 +151,7 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
     """Return the result of an earlier attempt, which wrote either everything or nothing; None if it wrote nothing."""
     values = store.values(target, **_values(event))
     handles = {row["task_name"]: Handle(id=row["id"]) for row in target.run(emitted, values)}
-    if not handles and not target.run(unrouted, values) and not target.run(unsent, values):
+    if not handles and not target.run(unsent, values) and not target.run(unrouted, values):
         return None
     if handles and event.idempotency_key is not None:
         held = target.run(held_for_event, values)

@@ -19,6 +19,7 @@ from .batches import batch_checks
 from .check import Check
 from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
+from .relays import relay_checks
 from .repairs import LOCKS, REPAIRS
 from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
 
@@ -38,6 +39,7 @@ CHECKS: Mapping[str, Check] = {
         tick_checks,
         step_checks,
         batch_checks,
+        relay_checks,
     )
     for name, check in checks().items()
 }

@@ -34,7 +34,7 @@ def part_checks() -> Mapping[str, Check]:
         ),
         "function_of_other_schema": Check(
             meaning="a function created by `outboxq upgrade` names a schema other than that of the tables, which was renamed, so finishing "
-            "tasks in batches or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
+            "tasks in batches, emitting for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that fixes it",
             broken=lambda g: g.misplaced_functions(),
         ),
     }

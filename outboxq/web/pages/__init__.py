@@ -9,7 +9,7 @@ from typing import Final
 
 from ...operating.verbs import VERBS, Noun
 from ..request import PageRequest, Redirect, View
-from . import actions, audit, batches, bulk, failures, schedules, task, tasks, watching
+from . import actions, audit, batches, bulk, failures, relays, schedules, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,13 +25,14 @@ class Route:
     """The name of the route whose navigation entry is marked as current; "": this route's own."""
 
 
-# A queue or schedule can have any name, so names are passed in the query. In a path, browsers and proxies would change
+# A queue, schedule or relay can have any name, so names are passed in the query. In a path, browsers and proxies would change
 # "..", "a//b" and "%2F".
 _OF_ONE: Final = {
     Noun.TASK: "/tasks/<uuid:task_id>",
     Noun.BATCH: "/batches/<uuid:batch_id>",
     Noun.QUEUE: "/queue",
     Noun.SCHEDULE: "/schedule",
+    Noun.RELAY: "/relay",
 }
 PAGES: Final = (
     Route(name="overview", path="/", answer=watching.overview),
@@ -41,6 +42,8 @@ PAGES: Final = (
     Route(name="worker", path="/workers/<uuid:worker_id>", answer=watching.worker, section="workers"),
     Route(name="schedules", path="/schedules", answer=schedules.page),
     Route(name="schedule", path="/schedule", answer=schedules.one_page, section="schedules"),
+    Route(name="relays", path="/relays", answer=relays.page),
+    Route(name="relay", path="/relay", answer=relays.one_page, section="relays"),
     Route(name="system", path="/system", answer=watching.system),
     Route(name="tasks", path="/tasks", answer=tasks.page),
     Route(name="task", path="/tasks/<task_id>", answer=task.page, section="tasks"),

@@ -12,7 +12,15 @@ from uuid import UUID
 
 from werkzeug.exceptions import Forbidden
 
-from ...errors import BatchNotFound, DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
+from ...errors import (
+    BatchNotFound,
+    DuplicateTask,
+    InvalidArgument,
+    InvalidTransition,
+    RelayNotFound,
+    ScheduleNotFound,
+    TaskNotFound,
+)
 from ...model.actions import Interface, Operator
 from ...model.wording import sentence
 from ...operating.fields import REASON, Field
@@ -22,11 +30,21 @@ from ..request import PageRequest, Redirect, View
 
 _LONGEST_REASON: Final = 500
 """The maximum number of characters in a reason that a person types."""
-_KEYS: Final = {Noun.TASK: "task_id", Noun.BATCH: "batch_id", Noun.QUEUE: "name", Noun.SCHEDULE: "name"}
-"""The part of the URL that identifies the target. The names of queues and schedules are in the query, because a path
-would change some characters.
+_KEYS: Final = {
+    Noun.TASK: "task_id",
+    Noun.BATCH: "batch_id",
+    **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY), "name"),
+}
+"""The part of the URL that identifies the target. The names of queues, schedules and relays are in the query, because a
+path would change some characters.
 """
-_LISTS: Final = {Noun.TASK: "tasks", Noun.BATCH: "batches", Noun.QUEUE: "queues", Noun.SCHEDULE: "schedules"}
+_LISTS: Final = {
+    Noun.TASK: "tasks",
+    Noun.BATCH: "batches",
+    Noun.QUEUE: "queues",
+    Noun.SCHEDULE: "schedules",
+    Noun.RELAY: "relays",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +115,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
-    except (BatchNotFound, ScheduleNotFound) as error:
+    except (BatchNotFound, ScheduleNotFound, RelayNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
     except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.
@@ -130,6 +148,8 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
             return request.url("queues")
         case Noun.SCHEDULE if all(one.name != target for one in request.store.schedules.list()):
             return request.url("schedules")
+        case Noun.RELAY if all(one.name != target for one in request.store.relays.list()):
+            return request.url("relays")
     return request.url(noun, **{_KEYS[noun]: target})
 
 
@@ -200,11 +220,11 @@ def unfound(
 def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
     """Return the URL of the page that can do the same as a command; None if the dashboard does not have one."""
     match group, words:
-        case "queue" | "schedule", (_, name, *_):
+        case "queue" | "schedule" | "relay", (_, name, *_):
             return request.url(group, name=name)
         case "batch", (_, batch_id, *_):
             return request.url("batch", batch_id=UUID(batch_id))
-        case "queue" | "schedule" | "batch", _:
+        case "queue" | "schedule" | "batch" | "relay", _:
             return request.url(_LISTS[Noun(group)])
         case "workers", ("show", worker_id):
             return request.url("worker", worker_id=UUID(worker_id))

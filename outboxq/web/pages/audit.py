@@ -42,7 +42,7 @@ def address_of(request: PageRequest, action: OperatorAction) -> str | None:
     if target is None:
         return None
     match noun:
-        case Noun.QUEUE | Noun.SCHEDULE:
+        case Noun.QUEUE | Noun.SCHEDULE | Noun.RELAY:
             return request.url(noun, name=target)
         case Noun.BATCH:
             return request.url("batch", batch_id=UUID(target))

@@ -79,10 +79,10 @@ class Senders:
     def pause(self) -> float:
         return _HEARTBEAT
 
-    def wait(self) -> None:
-        """Return when all senders have ended, which they do in a burst."""
-        for one in self.senders:
-            one.join()
+    @property
+    def have_ended(self) -> bool:
+        """True if all senders have ended, which they do in a burst."""
+        return not any(one.is_alive() for one in self.senders)
 
     def request_stop(self) -> None:
         """Make the senders end after the batch that they are publishing."""
@@ -100,4 +100,4 @@ class Senders:
             join(self._heartbeat, 1.0)
         self._gone.set()
         close(self._store.bound_engine)
-        return not any(one.is_alive() for one in self.senders)
+        return self.have_ended

@@ -1,0 +1,143 @@
+"""`outboxq relay`: list, run and change relays to brokers."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import ConfigurationError
+from ..model.relays import COUNTED, state_of
+from ..model.wording import brief
+from ..operating.verbs import REMOVE_RELAY, Noun
+from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
+from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
+from .database import (
+    APP,
+    Given,
+    app_argument,
+    app_option,
+    database_options,
+    database_options_after_ids,
+    disposing,
+    load,
+    one_app,
+)
+from .groups import Group
+from .parameters import span_option
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+EPILOG = """\b
+Exit codes:
+   0  the process stopped cleanly
+   1  a batch was not finished in time, or a thread died
+   2  wrong usage: an option, APP, or an application without relays to brokers
+   3  there is no relay with this name
+   4  the tables or the file are missing, or of an incompatible release
+  69  the database cannot be reached, or its file is damaged
+  77  the database role lacks a right
+"""
+_HEAD = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
+
+
+@click.group(cls=Group)
+def relay() -> None:
+    """List, run, pause, resume or remove relays to brokers."""
+
+
+@relay.command("list")
+@database_options
+def list_(store: Store) -> None:
+    """List the relays to brokers, with their backlogs and workers.
+
+    A + after a number means that there are more.
+    """
+    now, found = store.now(), store.relays.list()
+    rows = []
+    for one in found:
+        owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
+        rows.append(
+            (
+                one.name,
+                state_of(one).value,
+                f"{one.messages}{'+' * (one.messages >= COUNTED)}",
+                None if one.oldest_at is None else brief(now - one.oldest_at),
+                one.dead_letters,
+                len(one.shards),
+                ", ".join(owners) or None,
+                ", ".join(one.topics),
+                one.last_error,
+            )
+        )
+    show(_HEAD, rows, records=found, spare=("topics", "last error", "sent by"))
+
+
+@relay.command()
+@click.argument("name")
+@with_fields(*REMOVE_RELAY.fields)
+@confirmation_options
+@database_options_after_ids
+def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) -> None:
+    """Delete a relay to a broker, with its unpublished events.
+
+    Its dead letters remain. A relay that APP declares is stored again by the next worker.
+    """
+    known = next((one for one in store.relays.list() if one.name == name), None)
+    if known is None:
+        fail(f"there is no relay {name!r}; nothing was removed", EXIT_NOT_FOUND)
+    count = Exactly(number=known.messages, at_least=known.messages >= COUNTED)
+    what = f"unpublished events of the relay {name!r}, and the relay itself"
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted"):
+        return
+    outcome = REMOVE_RELAY.do(store, name, operator=present_operator(), reason=reason)
+    tell(outcome.sentence, changed("deleted", outcome.record["messages"], count))
+
+
+@relay.command(epilog=EPILOG)
+@app_argument
+@app_option
+@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. Can be repeated.")
+@click.option("--burst", is_flag=True, help="Exit as soon as there is nothing to publish.")
+@click.option(
+    "--notifications/--no-notifications",
+    default=True,
+    help="Listen for notifications in addition to polling, or only poll.",
+)
+@click.option(
+    "--listen-url",
+    envvar="OUTBOXQ_LISTEN_URL",
+    show_envvar=True,
+    help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
+)
+@span_option("--drain-timeout", help="Time that a batch gets to finish when the process stops.", default="25s")
+@click.pass_context
+def run(
+    context: click.Context, /, app: str | None, app_argument: str | None, names: Sequence[str], **options: Any
+) -> None:
+    """Publish the events of relays until SIGTERM, SIGINT or SIGHUP.
+
+    `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay.
+    """
+    from ..context import process
+    from ..worker.relays.running import RelayRunner
+    from .serving.logs import LogFormat, configure
+
+    app = one_app(context, app_argument, app)
+    if app is None:
+        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+    configure("INFO", LogFormat.TEXT)
+    with process.as_worker(), speaking_plainly(Given(app=app).upgrade):
+        outbox = load(app)
+        try:
+            runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
+        except ConfigurationError as error:
+            fail(str(error), EXIT_USAGE)
+        with disposing(outbox.store.bound_engine):
+            sys.exit(runner.run())
+
+
+add_verbs(relay, Noun.RELAY)

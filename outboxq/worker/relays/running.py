@@ -1,0 +1,88 @@
+"""Run the senders of relays alone, without running tasks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from datetime import timedelta
+
+from ...database.privileges import Role
+from ...errors import ConfigurationError, RelayNotFound
+from ...model.wording import plural
+from ...store import Store
+from ...task import TaskRegistry
+from ...task.relays import sync
+from ..signals import handle_stop_signals
+from . import Senders
+
+log = logging.getLogger("outboxq.relay")
+
+
+class RelayRunner:
+    """Publishes the events of the relays that an application declares, until it is told to stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskRegistry,
+        names: Sequence[str] = (),
+        *,
+        notifications: bool = True,
+        listen_url: str | None = None,
+        drain_timeout: timedelta = timedelta(seconds=25),
+        burst: bool = False,
+    ) -> None:
+        """Prepare to run the relays with these names; without names, all of them.
+
+        Raises ConfigurationError if the application declares no relay to a broker, and RelayNotFound for an unknown name.
+        """
+        known = tasks.relays
+        if not known:
+            raise ConfigurationError(
+                "this application declares no relay to a broker; declare one with outbox.relay(topics, to=…, name=…)"
+            )
+        if unknown := [name for name in names if name not in known]:
+            raise RelayNotFound(
+                f"there is no relay {unknown[0]!r}; this application declares: {', '.join(sorted(known))}"
+            )
+        self._store, self._tasks, self._drain_timeout, self._burst = store, tasks, drain_timeout, burst
+        self._relays = [known[name] for name in names or known]
+        self._error: BaseException | None = None
+        self._over = threading.Event()
+        self._senders = Senders(
+            store,
+            self._relays,
+            notifications=notifications,
+            listen_url=listen_url,
+            commits_of=store.engine,
+            on_thread_failure=self._fail,
+            burst=burst,
+        )
+
+    def run(self) -> int:
+        """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop when
+        there is nothing to publish, or a relay is paused or failing. Must be called in the main thread.
+
+        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time or a thread died.
+        """
+        self._store.ensure_file()
+        self._store.rights.ensure(Role.WORKER)
+        self._store.ensure_current()
+        self._store.ensure_primary()
+        sync(self._store, self._tasks)
+        with handle_stop_signals(stop=self._over.set, abandon=lambda: os._exit(1)):
+            self._senders.start()
+            names = ", ".join(one.declared.name for one in self._relays)
+            log.info("publishing the events of %s %s", plural(len(self._relays), "relay"), names)
+            while not self._over.wait(0.1):
+                if self._burst and self._senders.have_ended:
+                    break
+            clean = self._senders.stop(self._drain_timeout)
+        return 0 if clean and self._error is None else 1
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("a sender died; stopping", exc_info=error)
+        self._error = error
+        self._over.set()
