@@ -3,7 +3,7 @@ WITH clock AS MATERIALIZED (
 )
 UPDATE relays
 SET
-    paused_at=coalesce(relays.paused_at, (SELECT clock.now FROM clock)),
+    paused_at=(SELECT clock.now FROM clock),
     pause_reason=%(reason)s::VARCHAR
-WHERE relays.name = %(relay)s::VARCHAR
+WHERE relays.name = %(relay)s::VARCHAR AND relays.paused_at IS NULL
 RETURNING relays.name

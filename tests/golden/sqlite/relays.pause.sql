@@ -1,4 +1,4 @@
 UPDATE relays
-SET paused_at=coalesce(relays.paused_at, :now), pause_reason=:reason
-WHERE relays.name = :relay
+SET paused_at=:now, pause_reason=:reason
+WHERE relays.name = :relay AND relays.paused_at IS NULL
 RETURNING name
