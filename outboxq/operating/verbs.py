@@ -446,8 +446,8 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
 
 
-def _said(words: str, settings: QueueSettings | Schedule, seen: _Seen) -> Outcome:
-    return Outcome(predicate=words, record=settings, changes=seen.changes)
+def _said(words: str, record: object, seen: _Seen) -> Outcome:
+    return Outcome(predicate=words, record=record, changes=seen.changes)
 
 
 def _already_paused(settings: QueueSettings | Schedule) -> str:
@@ -556,7 +556,7 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
     seen = _Seen()
     store.relays.pause(relay, reason=why, on_change=seen, using=using)
     words = "is paused: its events are written, but not published" if seen.changes else "was already paused"
-    return Outcome(predicate=words, record={"name": relay, "paused": True}, changes=seen.changes)
+    return _said(words, {"name": relay, "paused": True}, seen)
 
 
 @_verb(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
@@ -567,8 +567,7 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """
     seen = _Seen()
     store.relays.resume(relay, on_change=seen, using=using)
-    words = "is resumed" if seen.changes else "was not paused"
-    return Outcome(predicate=words, record={"name": relay, "paused": False}, changes=seen.changes)
+    return _said("is resumed" if seen.changes else "was not paused", {"name": relay, "paused": False}, seen)
 
 
 @_verb(

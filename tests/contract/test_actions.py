@@ -15,6 +15,7 @@ from outboxq.errors import InvalidTransition, QueueNotFound, TaskNotFound
 from outboxq.model import EventType, TaskStatus
 from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
 from outboxq.operating.verbs import RECORDED, VERBS, Noun, State, Verb, noun_of, verbs_of
 from outboxq.store import HealthLimits, Rule
@@ -65,6 +66,11 @@ def target_for(database, verb: Verb):
             return new.name
         case Noun.BATCH:
             return filled_batch(database, 1)
+        case Noun.RELAY:
+            store.relays.declare([NewRelay(name="orders", topics=("order.*",))])
+            if verb.name == "resume":
+                store.relays.pause("orders")
+            return "orders"
     raise AssertionError(verb)
 
 
@@ -95,6 +101,8 @@ ALREADY = {
     "queue-order": "the queue 'mail' already had this order",
     "schedule-pause": "the schedule 'nightly' was already paused: provider down (by ann in the dashboard)",
     "schedule-resume": "the schedule 'nightly' was not paused",
+    "relay-pause": "the relay 'orders' was already paused",
+    "relay-resume": "the relay 'orders' was not paused",
     "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",
