@@ -44,14 +44,8 @@ def target_for(database, verb: Verb):
     """Something to which the verb may be applied."""
     store = database.frozen
     match verb.noun:
-        case Noun.TASK if verb.offered(State(status=TaskStatus.FAILED)) and verb.name != "reschedule":
-            return failed(database).id
-        case Noun.TASK if verb.name == "cancel-now":
-            task_id = database.add().id
-            database.claim()
-            return task_id
         case Noun.TASK:
-            return database.add(delay=timedelta(hours=2)).id
+            return task_for(database, verb)
         case Noun.QUEUE:
             store.queues.pause("mail", create=True)
             if verb.name == "pause":
@@ -72,6 +66,16 @@ def target_for(database, verb: Verb):
                 store.relays.pause("orders")
             return "orders"
     raise AssertionError(verb)
+
+
+def task_for(database, verb: Verb):
+    if verb.offered(State(status=TaskStatus.FAILED)) and verb.name != "reschedule":
+        return failed(database).id
+    if verb.name == "cancel-now":
+        task_id = database.add().id
+        database.claim()
+        return task_id
+    return database.add(delay=timedelta(hours=2)).id
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
