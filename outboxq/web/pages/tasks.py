@@ -49,7 +49,8 @@ def page(request: PageRequest) -> View:
     state, searched = query.get("state", "").lower(), query.get("id", "").strip()
     found, problem = TaskPage(tasks=[], older=None, newer=None, is_cut=False), ""
     several: tuple[UUID, ...] = ()
-    sort, times = query.get("sort", ""), dict[UUID, timedelta]()
+    sort = query.get("sort", "")
+    times: Mapping[UUID, timedelta] = {}
     try:
         if searched:
             task = request.store.get(request.store.find(searched))
