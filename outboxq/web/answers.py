@@ -33,6 +33,10 @@ from .request import PAYLOAD, PRIVATE, PageRequest, Redact, Redirect, View
 if TYPE_CHECKING:
     from ..outbox import Outbox
 
+SIBLINGS: Final = "outboxq.siblings"
+"""The key in the WSGI environment with the dashboards of the same application: the name of each, its address, and
+whether it is this one. A header of a request cannot set it.
+"""
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""
 
@@ -166,6 +170,7 @@ class Answers:
             "static": self._static_path(visit.request),
             "section": route.section or route.name,
             "navigation": self._navigation,
+            "siblings": visit.request.environ.get(SIBLINGS, ()),
             "here": "" if route.is_action else own_path(visit.request),
             "refresh": visit.comforts.refresh,
             "chosen": visit.comforts.chosen,

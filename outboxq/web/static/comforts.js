@@ -59,7 +59,7 @@
     isGoing = false;
     if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
     if (event.target.closest("input, select, textarea, [contenteditable]")) return;
-    const page = wasGoing && document.querySelectorAll(".top nav a")[Number(event.key) - 1];
+    const page = wasGoing && document.querySelectorAll(".top nav.pages a")[Number(event.key) - 1];
     if (page) page.click();
     else if (Object.hasOwn(keys, event.key)) keys[event.key]();
     else return;
