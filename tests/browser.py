@@ -128,16 +128,17 @@ class Tab:
         size: tuple[int, int] = DESKTOP,
         dark: bool = False,
         javascript: bool = True,
+        zone: str = "UTC",
         **options: Any,
     ) -> Tab:
-        """Open it empty, in a window of this size, in the light or the dark scheme."""
+        """Open it empty, in a window of this size, in the light or the dark scheme, in a time zone."""
         context = browser.new_context(
             viewport={"width": size[0], "height": size[1]},
             color_scheme="dark" if dark else "light",
             java_script_enabled=javascript,
             reduced_motion="reduce",
             locale="en-GB",
-            timezone_id="UTC",
+            timezone_id=zone,
             **options,
         )
         context.set_default_timeout(PATIENCE * 1000)

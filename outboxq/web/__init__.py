@@ -8,10 +8,11 @@ try:
     from .access import Authorize
     from .dashboard import Dashboard, application
     from .request import Permission, Viewer
+    from .several import Dashboards
 except ModuleNotFoundError as error:
     if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
         raise
     cure = "run: pip install 'outboxq[web]'"
     raise ConfigurationError(f"the dashboard needs the package {error.name}; {cure}") from error
 
-__all__ = ["Authorize", "Dashboard", "Permission", "Viewer", "application"]
+__all__ = ["Authorize", "Dashboard", "Dashboards", "Permission", "Viewer", "application"]

@@ -24,7 +24,7 @@ from .. import errors
 from ..model.display import as_json, redacted
 from ..store.failure_log import FailureLog
 from .access import COOKIE, SECONDS, Grant, Sessions, TooManyTries
-from .browser import Browser, Client, Refresh, check_form, own_path, quoted, without_refresh
+from .browser import Browser, Client, Comforts, check_form, own_path, quoted, without_comforts
 from .freshness import Freshness, TooSlow, etag
 from .pages import ROUTES, Route
 from .rendering import NAVIGATION, StaticFiles, Templates
@@ -33,6 +33,10 @@ from .request import PAYLOAD, PRIVATE, PageRequest, Redact, Redirect, View
 if TYPE_CHECKING:
     from ..outbox import Outbox
 
+SIBLINGS: Final = "outboxq.siblings"
+"""The key in the WSGI environment with the dashboards of the same application: the name of each, its address, and
+whether it is this one. A header of a request cannot set it.
+"""
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""
 
@@ -44,7 +48,7 @@ class Visit:
     request: Request
     grant: Grant
     browser: Browser
-    refresh: Refresh
+    comforts: Comforts
     asked: PageRequest
 
 
@@ -61,17 +65,17 @@ class Answers:
         self, request: Request, grant: Grant, browser: Browser, urls: MapAdapter, path: Mapping[str, Any]
     ) -> Visit:
         """Return the visit, including the request that is passed to the page's function."""
-        refresh = Refresh.of(request, browser.client)
+        comforts = Comforts.of(request, browser.client)
         asked = PageRequest(
             outbox=self._outbox,
             store=self._outbox.store,
             viewer=grant.viewer,
             path=path,
-            query=without_refresh(request.args),
+            query=without_comforts(request.args),
             form=MultiDict(request.form),
             url=lambda to, **values: urls.build(to, values),
         )
-        return Visit(request=request, grant=grant, browser=browser, refresh=refresh, asked=asked)
+        return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
         """Return the JSON of a page; 304 if the program already has it."""
@@ -109,7 +113,7 @@ class Answers:
             request.root_path,
             grant.viewer,
             grant.session_id is None,
-            visit.refresh.choice,
+            tuple(visit.comforts.chosen.values()),
         )
         mark = self._freshness.mark()
         tag = etag(self._release, mark, shown, browser.form_token)
@@ -122,7 +126,7 @@ class Answers:
             response = self._html(text, status, form_token=browser.form_token, notice=notice, tag=tag)
             browser.forget_notice(request, response)
         response.set_etag(tag)
-        visit.refresh.remember(response)
+        visit.comforts.remember(response)
         return response
 
     def result(self, visit: Visit, route: Route, view: View) -> Response:
@@ -166,9 +170,11 @@ class Answers:
             "static": self._static_path(visit.request),
             "section": route.section or route.name,
             "navigation": self._navigation,
+            "siblings": visit.request.environ.get(SIBLINGS, ()),
             "here": "" if route.is_action else own_path(visit.request),
-            "refresh": visit.refresh.period,
-            "refresh_choices": visit.refresh.links(visit.request),
+            "refresh": visit.comforts.refresh,
+            "chosen": visit.comforts.chosen,
+            "comforts": visit.comforts.links(visit.request),
         }
         return self._templates.render(view.template, values), view.status
 

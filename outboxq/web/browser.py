@@ -1,4 +1,4 @@
-"""The requesting browser: its address, its cookies, the forms that it sends, and how often its page is refreshed."""
+"""The requesting browser: its address, its cookies, the forms that it sends, and what a person chose for it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -277,63 +278,98 @@ def _is_in(address: str, found: Sequence[Network]) -> bool:
     return address != "" and any(ip_address(address) in one for one in found)
 
 
-_PARAMETER: Final = "refresh"
-_REFRESH_COOKIE: Final = "outboxq-refresh"
-_CHOICES: Final[Mapping[str, tuple[str, timedelta | None]]] = {
-    "2": ("2 s", timedelta(seconds=2)),
-    "5": ("5 s", timedelta(seconds=5)),
-    "15": ("15 s", timedelta(seconds=15)),
-    "off": ("off", None),
-}
-_DEFAULT: Final = "5"
 _YEAR: Final = 365 * 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refresh:
-    """The refresh period that was chosen in a browser, taken from the URL's parameter or from a cookie."""
+class Comfort:
+    """Something that each person can choose for a browser. It is taken from the URL's parameter or from a cookie."""
+
+    name: str
+    """The name of the parameter, and the end of the cookie's name."""
+    words: str
+    """The words before the choices."""
+    choices: Mapping[str, str]
+    """The words for each value. The first value is the default."""
+
+
+REFRESH: Final = Comfort(
+    name="refresh", words="Refresh every", choices={"5": "5 s", "2": "2 s", "15": "15 s", "off": "off"}
+)
+_COMFORTS: Final = (
+    REFRESH,
+    Comfort(name="times", words="Times in", choices={"utc": "UTC", "local": "your time zone"}),
+    Comfort(name="theme", words="Colours", choices={"system": "of the system", "light": "light", "dark": "dark"}),
+    Comfort(name="keys", words="Keyboard shortcuts", choices={"on": "on", "off": "off"}),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comforts:
+    """What was chosen in a browser."""
 
     client: Client
-    choice: str
-    is_chosen_now: bool
+    chosen: Mapping[str, str]
+    """The value of each choice, by name."""
+    new: AbstractSet[str]
+    """The names of those that were chosen with this request."""
 
     @classmethod
     def of(cls, request: Request, client: Client) -> Self:
-        """Return the choice that applies to the request."""
-        now = request.args.get(_PARAMETER, "")
-        kept = request.cookies.get(client.cookie(_REFRESH_COOKIE), "")
-        choice = next((one for one in (now, kept) if one in _CHOICES), _DEFAULT)
-        return cls(client=client, choice=choice, is_chosen_now=now in _CHOICES)
+        """Return the choices that apply to the request."""
+        chosen, new = {}, set()
+        for one in _COMFORTS:
+            now, kept = request.args.get(one.name, ""), request.cookies.get(client.cookie(_cookie(one)), "")
+            chosen[one.name] = next((value for value in (now, kept) if value in one.choices), next(iter(one.choices)))
+            if now in one.choices:
+                new.add(one.name)
+        return cls(client=client, chosen=chosen, new=new)
 
     @property
-    def period(self) -> timedelta | None:
+    def refresh(self) -> timedelta | None:
         """The time between two refreshes; None if the page is not refreshed."""
-        return _CHOICES[self.choice][1]
+        choice = self.chosen[REFRESH.name]
+        return None if choice == "off" else timedelta(seconds=int(choice))
 
     def remember(self, response: Response) -> None:
-        """Store the choice in the browser if it was made with this request."""
-        if self.is_chosen_now:
-            self.client.set_cookie(response, _REFRESH_COOKIE, self.choice, seconds=_YEAR)
+        """Store what was chosen with this request in the browser."""
+        for one in _COMFORTS:
+            if one.name in self.new:
+                self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
 
-    def links(self, request: Request) -> list[tuple[str, str, bool]]:
-        """Return, for each choice, the URL of the same page, the label, and whether it is the current choice."""
-        return [(_path(request, name), words, name == self.choice) for name, (words, _) in _CHOICES.items()]
+    def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
+        """Return, for each choice, its words, and the URL of the same page with each value, the words for the value, and
+        whether it is the current one.
+        """
+        return [
+            (
+                one.words,
+                [
+                    (_path(request, {one.name: value}), words, value == self.chosen[one.name])
+                    for value, words in one.choices.items()
+                ],
+            )
+            for one in _COMFORTS
+        ]
 
 
-def without_refresh(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the page's parameters without the refresh period."""
-    return MultiDict([(name, value) for name, value in query.items(multi=True) if name != _PARAMETER])
+def _cookie(one: Comfort) -> str:
+    return f"outboxq-{one.name}"
+
+
+def without_comforts(query: MultiDict[str, str]) -> MultiDict[str, str]:
+    """Return the page's parameters without what was chosen for the browser."""
+    names = {one.name for one in _COMFORTS}
+    return MultiDict([(name, value) for name, value in query.items(multi=True) if name not in names])
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and the refresh period."""
-    return _path(request, None)
+    """Return the URL of the page, without its host and what was chosen for the browser."""
+    return _path(request, {})
 
 
-def _path(request: Request, choice: str | None) -> str:
-    query = list(without_refresh(request.args).items(multi=True))
-    if choice is not None:
-        query.append((_PARAMETER, choice))
+def _path(request: Request, more: Mapping[str, str]) -> str:
+    query = [*without_comforts(request.args).items(multi=True), *more.items()]
     path = quoted(f"{request.root_path}{request.path}")
     return f"{path}?{urlencode(query)}" if query else path
 

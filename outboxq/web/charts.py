@@ -112,6 +112,8 @@ class Chart:
     times: Sequence[Tick]
     steps: Sequence[Step]
     lines: Sequence[Shape]
+    points: Sequence[Shape]
+    """The values between two gaps, which a line of the usual width would not show."""
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
@@ -230,7 +232,17 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
         summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
     ticks, text = _labelled(values, scale, _TIMES if of_time else _NUMBERS), "; ".join(summary)
     return _chart(
-        title, axis, series, legend, text, columns=columns, ticks=ticks, shown=shown, lines=paths, words=words
+        title,
+        axis,
+        series,
+        legend,
+        text,
+        columns=columns,
+        ticks=ticks,
+        shown=shown,
+        lines=paths,
+        points=[Shape(kind=one.kind, path=points) for one in paths if (points := _points(one.path))],
+        words=words,
     )
 
 
@@ -304,6 +316,15 @@ def _labelled(
     return tuple(found)
 
 
+_POINT = "h0.01"
+"""The end of a path that is a single point."""
+
+
+def _points(path: str) -> str:
+    """Return the single points of a path."""
+    return "".join(f"M{part}" for part in path.split("M") if part.endswith(_POINT))
+
+
 def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> str:
     """Return the path through the middles of the steps. A value between two gaps is drawn as a dot."""
     width = WIDTH / len(column)
@@ -311,7 +332,7 @@ def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> st
     for index, value in enumerate([*column, None]):
         if value is None:
             if alone:
-                parts.append("h0.01")
+                parts.append(_POINT)
             is_open = alone = False
         else:
             parts.append(f"{'L' if is_open else 'M'}{_rounded((index + 0.5) * width):g} {scale(value):g}")
@@ -340,6 +361,7 @@ def _chart(
     ticks: Sequence[Tick],
     shown: Sequence[bool],
     lines: Sequence[Shape] = (),
+    points: Sequence[Shape] = (),
     bars: Sequence[Shape] = (),
     words: Callable[[float], str],
 ) -> Chart:
@@ -363,6 +385,7 @@ def _chart(
         times=time_ticks(axis),
         steps=steps,
         lines=lines,
+        points=points,
         bars=bars,
         legend=[Legend(name=one.name, words=text) for one, text in zip(series, legend, strict=True)],
         rows=rows[::-1],

@@ -344,3 +344,13 @@ def test_the_slowest_tasks_are_those_of_the_newest(database, monkeypatch):
     monkeypatch.setattr(slowest, "SCAN", 3)
     assert database.frozen.slowest().tasks[0].id == tasks[0].id
     assert not database.frozen.slowest().is_cut
+
+
+def test_the_time_for_which_a_dead_letter_waited_to_be_discarded_is_not_a_duration(database):
+    task = database.add().id
+    database.frozen.fail(database.claim()[0], "no")
+    database.clock.advance(timedelta(days=1))
+    assert database.frozen.slowest().times == {task: timedelta(0)}
+    database.frozen.discard(task)
+    assert database.frozen.slowest().tasks == []
+    assert [one.id for one in database.frozen.slowest(by=Slow.WAIT).tasks] == [task]

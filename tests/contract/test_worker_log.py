@@ -50,6 +50,16 @@ def test_a_retry_says_when_and_the_last_failure_carries_its_exception(outbox, ca
     assert last.exc_info[2].tb_next is not None, "the handler's frame is in it"
 
 
+def test_a_failure_that_is_not_retried_says_that_no_attempt_follows(outbox, caplog):
+    @outbox.task(name="charge", retry=RetryPolicy(max_attempts=10, retry=OSError))
+    def charge() -> None:
+        raise Declined("order 7")
+
+    charge.using(outbox).enqueue()
+    (failed,) = run(outbox, caplog)
+    assert "attempt 1 of 10, and no other follows: Declined: order 7; see: " in failed.getMessage()
+
+
 def test_who_wants_no_tracebacks_gets_none(outbox, caplog):
     declining(outbox)
     assert [record.exc_info for record in run(outbox, caplog, log_tracebacks=False)] == [None, None]

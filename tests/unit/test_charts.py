@@ -112,9 +112,12 @@ def test_a_chart_of_days_names_the_day_of_each_step():
 
 
 def test_a_line_has_a_gap_where_nothing_is_known_and_a_dot_where_one_value_is_alone():
-    (line,) = lines("Depth", axis(6), series([1, 2, None, 3, None, 4])).lines
+    chart = lines("Depth", axis(6), series([1, 2, None, 3, None, 4]))
+    (line,), (dots,) = chart.lines, chart.points
     assert [len(part) for part in points(line.path)] == [2, 1, 1]
     assert line.path.count("h0.01") == 2
+    assert (dots.kind, dots.path.count("M"), dots.path.count("h0.01")) == (line.kind, 2, 2)
+    assert lines("Depth", axis(3), series([1, 2, 3])).points == []
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,9 @@ class Slow(StrEnum):
     """The time by which tasks are compared."""
 
     DURATION = "duration"
-    """The time for which the last attempt ran, or has been running."""
+    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out: if a task was a dead
+    letter before, its end is the time at which it was discarded.
+    """
     WAIT = "wait"
     """The time from the enqueueing to the first start. A delay that the producer asked for counts too."""
 
@@ -77,7 +79,9 @@ def slowest(
         source = source_of(target, status, given)
         last = ending(target, source, given, up=False)
         present = target.run(select_now, store.values(target))[0]["now"]
-        times = {row["id"]: time for row in target.run(TIMES[source], given) if (time := _time(row, by, present))}
+        times = {
+            row["id"]: time for row in target.run(TIMES[source], given) if (time := _time(row, by, present)) is not None
+        }
         chosen = heapq.nlargest(most, times, key=lambda one: (times[one], one))
         rows = target.run(select_given, pack_ids(target, "chosen", chosen)) if chosen else []
         found = {row["id"]: execution_of(row) for row in rows}
@@ -91,6 +95,8 @@ def slowest(
 
 
 def _time(row: Row, by: Slow, present: datetime) -> timedelta | None:
+    if by is Slow.DURATION and row["status"] == TaskStatus.CANCELLED:
+        return None
     begun, ended = (
         (row["started_at"], row["completed_at"] or present)
         if by is Slow.DURATION
@@ -102,7 +108,9 @@ def _time(row: Row, by: Slow, present: datetime) -> timedelta | None:
 def times_of(g: Grammar, *, source: str) -> sa.Select[Any]:
     """Select the times of the tasks that match among the rows of a source."""
     execution = task_executions.c
-    columns = (execution[name] for name in ("id", "created_at", "first_started_at", "started_at", "completed_at"))
+    columns = (
+        execution[name] for name in ("id", "status", "created_at", "first_started_at", "started_at", "completed_at")
+    )
     return sa.select(*columns).where(g.among(execution.id, page_of_ids(g, source=source, up=False)))
 
 

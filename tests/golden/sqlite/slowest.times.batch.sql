@@ -15,6 +15,7 @@ WITH
     page AS MATERIALIZED (/* task_pages.page-4: param_1, param_2 */)
 SELECT
     task_executions.id,
+    task_executions.status,
     task_executions.created_at,
     task_executions.first_started_at,
     task_executions.started_at,

@@ -40,7 +40,7 @@ def test_htmx_is_asked_for_nothing_that_needs_eval():
         assert all("src=" in script for script in re.findall(r"<script[^>]*>", text)), one.name
 
 
-@pytest.mark.parametrize("name", ["style.css", "outboxq.js", "htmx.min.js"])
+@pytest.mark.parametrize("name", ["style.css", "outboxq.js", "comforts.js", "htmx.min.js"])
 def test_a_file_is_kept_for_ever_by_its_hash(client, name):
     version = hashlib.sha256(STATIC.joinpath(name).read_bytes()).hexdigest()[:16]
     found = client.get(f"/static/{version}/{name}")

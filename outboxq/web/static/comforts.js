@@ -1,0 +1,68 @@
+// Shows times in the person's time zone, and adds keyboard shortcuts, as they were chosen. Everything works without it.
+(() => {
+  "use strict";
+
+  const shown = new WeakMap();
+  const two = (number) => String(number).padStart(2, "0");
+  const day = (at) => `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+
+  // A refresh writes the time in UTC again, so that each text that is not ours is replaced.
+  function localize(time) {
+    const text = time.textContent;
+    if (shown.get(time) === text) return;
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.getTime())) return;
+    const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+    const isWhole = text.endsWith(" UTC");
+    time.title = `${at.toISOString().slice(0, 19).replace("T", " ")} UTC`;
+    time.textContent = isWhole || day(at) !== day(new Date()) ? `${day(at)} ${clock}` : clock;
+    shown.set(time, time.textContent);
+  }
+
+  if (document.documentElement.dataset.times === "local") {
+    const all = () => document.querySelectorAll("time[datetime]").forEach(localize);
+    all();
+    new MutationObserver(all).observe(document.body, {childList: true, characterData: true, subtree: true});
+    const zone = document.getElementById("zone");
+    if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
+  }
+
+  const help = document.getElementById("keys");
+  if (!help) return;
+  help.hidden = false;
+  let isGoing = false;
+
+  function move(by) {
+    const rows = [...document.querySelectorAll("#page tbody th a")];
+    if (!rows.length) return;
+    const now = rows.indexOf(document.activeElement);
+    rows[now < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(rows.length - 1, Math.max(0, now + by))].focus();
+  }
+
+  function find() {
+    const field = document.querySelector("#page [role=search] input, #page details.card form[method=get] input:not([type=hidden])");
+    if (!field) return;
+    const around = field.closest("details");
+    if (around) around.open = true;
+    field.focus();
+  }
+
+  const keys = {
+    "/": find,
+    j: () => move(1),
+    k: () => move(-1),
+    r: () => document.getElementById("now")?.click(),
+    g: () => { isGoing = true; },
+  };
+  document.addEventListener("keydown", (event) => {
+    const wasGoing = isGoing;
+    isGoing = false;
+    if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
+    if (event.target.closest("input, select, textarea, [contenteditable]")) return;
+    const page = wasGoing && document.querySelectorAll(".top nav.pages a")[Number(event.key) - 1];
+    if (page) page.click();
+    else if (Object.hasOwn(keys, event.key)) keys[event.key]();
+    else return;
+    event.preventDefault();
+  });
+})();
