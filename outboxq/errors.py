@@ -229,5 +229,13 @@ class WebhookInvalid(OutboxqError, ValueError):
     """A received webhook has a wrong signature, or was signed too long ago. Answer with the status 400 or 401."""
 
 
+class MessageUnreadable(OutboxqError, ValueError):
+    """A message of another program cannot become a task. It is kept as a dead letter, which a redrive reads again."""
+
+
+class SourceUnavailable(OutboxqError):
+    """A broker cannot be reached or does not deliver messages at the moment."""
+
+
 class LeaseLost(OutboxqError):
     """The claim has ended, and another worker may hold the task execution, so nothing was written."""

@@ -45,6 +45,7 @@ from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
 from .task.inbox import Inbox
+from .task.receivers import Receivers
 from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
 from .task.task import Origin
@@ -86,7 +87,7 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
-class Outbox(Answering, BatchedTasks, PeriodicTasks, Relays):
+class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
     _noun = "an Outbox"

@@ -134,6 +134,8 @@ class _Link:
 
     def close(self) -> None:
         """Close the connection and end the thread."""
+        if self._loop.is_closed():
+            return
         with suppress(Exception):
             self.do(self._close(), time.monotonic() + _CLOSE_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from uuid import UUID
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, MessageUnreadable
 from .options import is_name
 
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
@@ -65,6 +65,93 @@ class CloudEvent:
         """Return the event in the JSON format of CloudEvents. The payload is inserted as it is stored."""
         attributes = json.dumps(self.attributes, ensure_ascii=False, separators=(",", ":"))
         return f'{attributes[:-1]},"data":{self.data}}}'
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedEvent:
+    """An event of another program."""
+
+    id: str
+    source: str
+    type: str
+    data: str = field(repr=False)
+    """The payload as JSON, as it arrived."""
+    partition_key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The other headers and attributes. The names of attributes of CloudEvents begin with ``ce_``, except `traceparent`
+    and `tracestate`.
+    """
+
+
+def read_event(
+    body: bytes, headers: Mapping[str, str], *, id: str | None = None, source: str = "", type: str | None = None
+) -> ReceivedEvent:
+    """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any JSON.
+
+    `headers` have the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the message
+    does not contain them. Raises MessageUnreadable.
+    """
+    try:
+        text = body.decode()
+        value = _DECODER.decode(text)
+    except UnicodeDecodeError:
+        raise MessageUnreadable("the body is not text in UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise MessageUnreadable(f"the body is not JSON: {error}") from None
+    attributes = {name.removeprefix("ce_"): text for name, text in headers.items() if name.startswith("ce_")}
+    others = {name: text for name, text in headers.items() if not name.startswith("ce_")}
+    data = text.strip()
+    if isinstance(value, dict) and "specversion" in value:
+        if "data_base64" in value:
+            raise MessageUnreadable("the data of the event is binary (data_base64), and only JSON can be read")
+        data = _member(text, "data") if "data" in value else "null"
+        attributes = {
+            name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items() if name != "data"
+        }
+    found = {"id": attributes.pop("id", id), "type": attributes.pop("type", type)}
+    origin = attributes.pop("source", source)
+    for name, one in found.items():
+        if not one:
+            raise MessageUnreadable(f"the message has no {name}, so {_WITHOUT[name]}")
+    key = attributes.pop("partitionkey", None)
+    traced = {name: attributes.pop(name) for name in _TRACE if name in attributes}
+    rest = {f"ce_{name}": one for name, one in attributes.items()}
+    return ReceivedEvent(
+        id=str(found["id"]),
+        source=origin,
+        type=str(found["type"]),
+        data=data,
+        partition_key=key,
+        headers={**others, **rest, **traced},
+    )
+
+
+_TRACE = ("traceparent", "tracestate")
+_WITHOUT = {"id": "a repetition could not be recognised", "type": "its task is unknown"}
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _refused(constant: str) -> object:
+    raise ValueError(f"{constant} is not strict JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refused)
+
+
+def _member(text: str, name: str) -> str:
+    """Return the text of the last member with this name of an object, whose text is valid JSON.
+
+    The text is not parsed and printed again, so that its numbers stay as they are.
+    """
+    found, at = "", _SPACE.match(text).end() + 1  # type: ignore[union-attr]
+    while text[at - 1] != "}":
+        key, end = _DECODER.raw_decode(text, _SPACE.match(text, at).end())  # type: ignore[union-attr]
+        begin = _SPACE.match(text, text.index(":", end) + 1).end()  # type: ignore[union-attr]
+        _, end = _DECODER.raw_decode(text, begin)
+        if key == name:
+            found = text[begin:end]
+        at = _SPACE.match(text, end).end() + 1  # type: ignore[union-attr]
+    return found
 
 
 _RESERVED = frozenset(

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from inspect import isfunction
 from typing import Any
 
 from ..errors import ConfigurationError, UnknownTask
 from ..model.schedules import NewSchedule
+from ..model.subscriptions import EVERYTHING, Subscription
+from ..model.transports import Source
 from .broker_relay import BrokerRelay
 from .task import Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receiver:
+    """A task for messages of a broker."""
+
+    task: Task[..., Any]
+    source: Source
+    topics: Sequence[Subscription]
+    """The topics and patterns of its messages, and the parameter that gets their payload."""
+    keep: timedelta
+    """The time for which the inbox remembers each message."""
+
+    def takes(self, topic: str) -> bool:
+        """Return whether the task is for messages of this topic."""
+        return any(
+            topic.startswith(one.topic[:-1]) if one.topic.endswith(EVERYTHING) else topic == one.topic
+            for one in self.topics
+        )
 
 
 class TaskRegistry:
@@ -24,6 +47,7 @@ class TaskRegistry:
         """The relays to brokers, by name."""
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, tuple[object, NewSchedule]] = {}
+        self._receivers: dict[str, Receiver] = {}
 
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
@@ -41,6 +65,7 @@ class TaskRegistry:
                 "another name="
             )
         self._tasks[task.name] = task
+        self._receivers.pop(task.name, None)
         self._schedules = {name: one for name, one in self._schedules.items() if one[1].task_name != task.name}
 
     def add_schedule(self, schedule: NewSchedule, declarer: object) -> None:
@@ -56,6 +81,18 @@ class TaskRegistry:
                 "one of them another name="
             )
         self._schedules[schedule.name] = declarer, schedule
+
+    def add_receiver(self, receiver: Receiver) -> None:
+        """Add the receiver of a task that was added before."""
+        self._receivers[receiver.task.name] = receiver
+
+    @property
+    def receivers(self) -> list[tuple[Source, list[Receiver]]]:
+        """Each source with its receivers."""
+        found: dict[int, tuple[Source, list[Receiver]]] = {}
+        for one in self._receivers.values():
+            found.setdefault(id(one.source), (one.source, []))[1].append(one)
+        return list(found.values())
 
     @property
     def schedules(self) -> list[NewSchedule]:

@@ -105,7 +105,7 @@ class Task(Answering, Generic[P, R]):
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
         self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
-        self.subscriptions: tuple[Subscription, ...] = _subscriptions(self, subscribe)
+        self.subscriptions: tuple[Subscription, ...] = subscriptions_of(self, subscribe)
         """The subscriptions of the task; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
         self.__name__ = getattr(function, "__name__", name)
@@ -285,7 +285,7 @@ class BoundTask(Answering, Generic[P, R]):
     """A task with its transaction and options, ready for its arguments: `Task.using()` returns one."""
 
     _noun = "a task"
-    _inner = frozenset({"planned"})
+    _inner = frozenset({"planned", "planned_as"})
 
     def __init__(self, task: Task[P, R], target: object, options: Mapping[str, Any]) -> None:
         """Take `options`: the fields of a NewTask that all calls share."""
@@ -353,6 +353,12 @@ class BoundTask(Answering, Generic[P, R]):
     def planned(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
         """Return what `enqueue` would write for this call, after the same checks, without writing it."""
         task = self._new(args, kwargs)
+        check(task)
+        return task
+
+    def planned_as(self, args: str, *, topic: str) -> NewTask:
+        """Return the task for an event of this topic, whose arguments are JSON already. Raises InvalidArgument."""
+        task = NewTask.of({**self._options, "topic": topic}, uuid7(), args)
         check(task)
         return task
 
@@ -492,7 +498,8 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
             )
 
 
-def _subscriptions(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:
+def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:
+    """Return the task's subscriptions to these topics. Raises ConfigurationError if it does not take a payload."""
     patterns = patterns_of(subscribe)
     if not patterns:
         return ()

@@ -18,6 +18,7 @@ from ..integration.hooks import WorkerHooks, WorkerInfo
 from ..model.forks import CAN_FORK
 from ..model.records import fields_of
 from ..store import ClaimCursor, Store
+from ..task.receivers import Reader
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .completer import Completer, Handback
@@ -27,6 +28,7 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
+from .receiver import Receiver
 from .relays import Senders
 from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
@@ -186,7 +188,7 @@ class Parts:
         self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
         self.known_tasks = thread("known-tasks", known_tasks)
-        self.services = (
+        self.services: tuple[ServiceThread, ...] = (
             thread("heartbeat", self.leases, wake=self.leases.beat_moved),
             thread("recovery", recovery),
             self.registration,
@@ -212,6 +214,13 @@ class Parts:
             else None
         )
         """The senders of relays to brokers; None if there are none."""
+        self.receivers = [
+            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping)
+            for source, receivers in tasks.receivers
+        ]
+        self.services += tuple(
+            thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, start=1)
+        )
         self.hooks = WorkerHooks(application.hooks, info)
 
 
@@ -227,6 +236,14 @@ class Connections:
         self.urgent = store.reserved(stopped, hurried=True)
         """For heartbeats and other writes that are just as urgent."""
         self.claims = store.reserved(stopping)  # a claim that is waiting for the database must not delay a stop
+        self._new = partial(store.reserved, stopping)
+        self._receivers: Store | None = None
+
+    def for_receivers(self) -> Store:
+        """Return a fourth store, which exists only if there are receivers. Their transactions may take a second."""
+        if self._receivers is None:
+            self._receivers = self._new()
+        return self._receivers
 
     def watch(self, on_loss: Callable[[], object]) -> None:
         """Call `on_loss` whenever a connection to the server may have broken. SQLite does not have a server.
@@ -241,8 +258,9 @@ class Connections:
 
     def close(self) -> None:
         """Close all three stores."""
-        for one in (self.outcomes, self.claims, self.urgent):
-            close(one.bound_engine)
+        for one in (self.outcomes, self.claims, self.urgent, self._receivers):
+            if one is not None:
+                close(one.bound_engine)
 
 
 def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:

@@ -285,6 +285,8 @@ class Worker:
         parts.registration.run_early()
         parts.known_tasks.run_early()
         parts.planting.begin(burst=burst)
+        for receiver in parts.receivers if burst else ():
+            receiver.receive_all()
         self._has_begun = True
         parts.claim_loop.burst = burst
         if self.introduces_itself:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -17,6 +20,7 @@ import pika
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from nats.js.api import ConsumerConfig
 
 from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sqs
 from outboxq.model.cloud_events import CloudEvent
@@ -31,6 +35,10 @@ class Arrived:
     body: str
     id: str | None
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+SHORT = timedelta(seconds=1)
+"""The time after which a broker delivers again what a dead consumer has received."""
 
 
 class Bench(ABC):
@@ -59,9 +67,18 @@ class Bench(ABC):
     def transport(self, *, secret: str = SECRET, **options: Any) -> Transport:
         """A transport to the place, through the cable."""
 
+    @abstractmethod
     def source(self) -> Source:
         """The place as a source, through the cable."""
-        raise NotImplementedError
+
+    def deliver_again_soon(self) -> None:  # noqa: B027 - most brokers do not wait
+        """Have the broker wait only for `SHORT` before it delivers a message again."""
+
+    def pickle_source(self, path: Path) -> None:
+        """Write what another process needs to make the same source."""
+        one = self.source()
+        fields = {each.name: getattr(one, each.name) for each in dataclasses.fields(one) if each.init}
+        path.write_bytes(pickle.dumps((type(one), fields)))
 
     @abstractmethod
     def arrived(self) -> list[Arrived]:
@@ -146,7 +163,7 @@ class RedisBench(Bench):
         return RedisStreams(url=self._url(secret), **options)
 
     def source(self) -> Source:
-        return RedisStreams(url=self._url(), stream=self.place, group="billing")
+        return RedisStreams(url=self._url(), stream=self.place, group="billing", claim_after=SHORT)
 
     def arrived(self) -> list[Arrived]:
         found = []
@@ -183,7 +200,7 @@ class KafkaBench(Bench):
         return Kafka(servers=self._address, **{"options": {"ssl.key.password": secret, **QUICK}, **options})
 
     def source(self) -> Source:
-        return Kafka(servers=self._address, topic=self.place, group="billing", options=QUICK)
+        return Kafka(servers=self._address, topic=self.place, group="billing", options={**QUICK, **MEMBER})
 
     def arrived(self) -> list[Arrived]:
         settings = {"bootstrap.servers": self._address, "group.id": uuid4().hex, "enable.auto.commit": False}
@@ -210,6 +227,8 @@ class KafkaBench(Bench):
         return self.event('"' + "x" * 1_000_000 + '"')
 
 
+MEMBER = {"session.timeout.ms": 2000, "heartbeat.interval.ms": 300}
+"""Settings with which Tansu lets a consumer join within a second."""
 QUICK = {"reconnect.backoff.max.ms": 100, "socket.connection.setup.timeout.ms": 5000}
 """Settings of librdkafka with which it does not wait long before it tries again."""
 
@@ -219,7 +238,12 @@ class NatsBench(Bench):
     destination, prefix = "subject", "ce-"
 
     def prepare(self) -> None:
-        self._run(lambda context: context.add_stream(name=self.place, subjects=[self.place]))
+        async def make(context: Any) -> None:
+            await context.add_stream(name=self.place, subjects=[self.place])
+            wait = SHORT.total_seconds()
+            await context.add_consumer(self.place, ConsumerConfig(durable_name="billing", ack_wait=wait))
+
+        self._run(make)
 
     def _run(self, work: Any) -> Any:
         async def run() -> Any:
@@ -306,6 +330,9 @@ class SqsBench(Bench):
         self._client.send_message(
             QueueUrl=self._url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=message_id or uuid4().hex
         )
+
+    def deliver_again_soon(self) -> None:
+        self._client.set_queue_attributes(QueueUrl=self._url, Attributes={"VisibilityTimeout": "1"})
 
     def address(self, topic: str) -> str:
         return self._url.replace(self.place, topic)

@@ -16,9 +16,10 @@ from types import NoneType
 from typing import Any
 
 import outboxq
-from outboxq import testing
+from outboxq import brokers, testing
 from outboxq.integration import Integration
 from outboxq.model.batches import BatchFailure, BatchResult
+from outboxq.model.transports import Confirmed, Message, Refused, Unsure
 from outboxq.task.batches import Chain, RunningBatch
 from outboxq.task.inbox import Inbox
 from outboxq.task.schedules import OutboxSchedules
@@ -37,6 +38,8 @@ BY_NAME: Mapping[str, Any] = {
     **{name: getattr(outboxq, name) for name in outboxq.__all__},
     **{name: getattr(testing, name) for name in testing.__all__},
     **{kind.__name__: kind for kind in (BatchFailure, BatchResult, BoundTask, Chain, Integration, RunningBatch)},
+    **{name: getattr(brokers, name) for name in brokers.__all__},
+    **{kind.__name__: kind for kind in (Confirmed, Message, Refused, Unsure)},
     "Outbox.schedules": OutboxSchedules,
     "Outbox.inbox": Inbox,
     "Worker options": WorkerSettings,
@@ -52,7 +55,8 @@ PAGES: Mapping[str, str] = {
     "store": "Store QueueSettings Statistics DeadLetter Attempt Explanation Reason LiveWorker TailCursor Violation",
     "batches": "OpenBatch RunningBatch BatchResult BatchFailure Batch BatchCounts BatchStatus OnFailed Chain ChainHandle",
     "schedules": "Outbox.schedules Schedule CatchUp Overlap",
-    "messages": "Outbox.inbox|Webhook|Transport|Confirmed|Refused|Unsure|OnRefused|Relay|CloudEvent|verify_webhook",
+    "messages": "Outbox.inbox|Webhook|OnRefused|Relay|CloudEvent|verify_webhook",
+    "transports": "RabbitMQ RedisStreams NatsJetStream Kafka Sqs Sns|Transport|Confirmed Refused Unsure Message",
     "hooks": "Hook Sending WorkerInfo Outcome",
     "records": "TaskExecution TaskStatus ExecutionEvent EventType TaskState",
     "harness": "Harness Enqueued TaskRun Clock OutboxTests EndlessDrain OutcomeDiscarded TransactionEnded",
@@ -91,7 +95,13 @@ INTERNAL: Mapping[str, str] = {
     "Schedule": "with_key options stored",
     "Worker options": "of scope check_leases",
     "Task": "returned call_as_json",
-    "BoundTask": "planned",
+    "BoundTask": "planned planned_as",
+    "Kafka": "settings",
+    "NatsJetStream": "urls",
+    "RabbitMQ": "parameters",
+    "RedisStreams": "client",
+    "Sns": "client send",
+    "Sqs": "client send",
     "OpenBatch": "target takes_tasks",
     "RunningBatch": "target takes_tasks",
     "TaskContext": " ".join(sorted(NOT_OF_HANDLERS)),

@@ -18,7 +18,8 @@ ROWS = re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \| (.*?) ?\| (.*?) ?\| (.*?) ?\|$"
 BANNED = re.findall(r"^\| ([\w -]+) \| .+ \|$", PAGE.read_text().partition("## Words that")[2], re.MULTILINE)[1:]
 TABLES = {**metadata.tables, version_table.name: version_table}
 OF_OTHERS = {"from-celery.md", "from-django-tasks-db.md", "from-procrastinate.md", PAGE.name}
-"""Pages that speak of other queues in their own words, and the one that lists the banned words."""
+OF_OTHERS |= {"receive-messages.md", "transports.md"}
+"""Pages that speak of other queues and of brokers in their own words, and the one that lists the banned words."""
 
 
 def names(cell: str) -> list[str]:

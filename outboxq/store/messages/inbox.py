@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -12,15 +13,32 @@ from ...database.grammar import Grammar, Relations, Statement, Transition, limit
 from ...database.privileges import Feature
 from ...database.tables import inbox_messages
 from ...database.target import Target
-from ...model import duration
+from ...model import NewTask, duration
 from ...model.options import bad_name, bad_span, is_name, is_span
 from ..arguments import parameters
+from ..producing.enqueue import enqueue_many
 from ..transactions import Transactions
 
 KEPT = timedelta(days=7)
 """The time for which a message is remembered by default."""
 _ACCEPTS = frozenset({Feature.INBOX})
 _PRUNED_AT_ONCE = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Arrival:
+    """A message that a consumer may not have yet, and the task for it."""
+
+    consumer: str
+    source: str
+    message_id: str
+    keep: timedelta
+    task: NewTask
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The values that identify the message."""
+        return self.consumer, self.source, self.message_id
 
 
 class InboxMessages:
@@ -57,6 +75,27 @@ class InboxMessages:
             using=using,
             enqueues=_ACCEPTS,
         )
+
+    def receive(self, arrivals: Sequence[Arrival], *, using: object = None) -> int:
+        """Enqueue the task of each message that its consumer does not have yet, and record that it has the message, in
+        one transaction. Returns the number of these tasks, which are enqueued in the order of the messages.
+
+        Messages are accepted in the order of their keys, so that two calls never wait for each other.
+        """
+        ordered = {one.key: one for one in sorted(arrivals, key=lambda one: one.key)}
+
+        def work(target: Target) -> int:
+            with target.atomic():
+                new = {key for key, one in ordered.items() if target.run(accept, self._values(target, one))}
+                tasks = [one.task for one in arrivals if one.key in new and ordered[one.key] is one]
+                enqueue_many(self._store, tasks, using=target)
+            return len(tasks)
+
+        return self._store.run(work, using=using, enqueues=_ACCEPTS)
+
+    def _values(self, target: Target, one: Arrival) -> dict[str, Any]:
+        given = {"consumer": one.consumer, "source": one.source, "message_id": one.message_id}
+        return self._store.values(target, **given, keep_seconds=one.keep.total_seconds())
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
         """Forget the messages whose time is over, and return their number."""

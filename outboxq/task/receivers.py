@@ -1,0 +1,178 @@
+"""Receivers: each message of a broker becomes one task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any, Protocol
+
+from ..context import TaskContext
+from ..errors import ConfigurationError, InvalidArgument, InvalidCall, MessageUnreadable, PayloadError
+from ..integration.ambient import OutboxRef
+from ..model import TaskOptions, duration
+from ..model.cloud_events import ReceivedEvent, read_event
+from ..model.options import bad_span, is_name, is_span
+from ..model.records import NewTask
+from ..model.transports import Message, Source
+from ..model.uuid7 import uuid7
+from ..payload.parameters import dump_payload
+from ..retry import RetryPolicy
+from ..store.messages.inbox import KEPT, Arrival
+from .registry import Receiver, TaskRegistry
+from .task import ContextTask, Task, subscriptions_of
+
+UNREADABLE = "outboxq.unreadable_message"
+"""The name of the task that keeps a message which could not become a task."""
+
+
+class Declares(Protocol):
+    """The part of an Outbox that declares tasks."""
+
+    tasks: TaskRegistry
+
+    def task(self, **options: Any) -> Any: ...
+
+
+class Receivers:
+    """The receivers of an Outbox."""
+
+    def receive(
+        self: Declares,
+        topics: str | Sequence[str],
+        /,
+        *,
+        source: Source,
+        keep: timedelta | float = KEPT,
+        **options: Any,
+    ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
+        """Declare a function as a task for the messages of a broker: ``@outbox.receive("billing.*", source=…)``.
+
+        Workers receive the messages. Each message becomes exactly one task, which is enqueued in one transaction with its
+        row in the inbox; then the message is acknowledged. A message that arrives again is acknowledged and dropped.
+        The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` has the headers and the
+        attributes of the event: ``ce_id``, ``ce_source``, ``ce_type``. A message with the attribute `partitionkey` has
+        that partition key.
+
+        A message that cannot be read, or whose topic no receiver of the source takes, is kept as a dead letter.
+
+        Args:
+            topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
+            source: The place in the broker, such as a `RabbitMQ` with a queue. Several receivers may share one object;
+            each of them then gets its own task for a message.
+            keep: The time for which the inbox remembers a message, at least. It must be longer than the time in which
+            the broker can deliver the message again.
+            options: The options of `task`, except `subscribe`.
+
+        Raises ConfigurationError for a function that cannot take a payload, and for a source that cannot be received
+        from, and what `task` raises.
+        """
+        if not callable(getattr(source, "connect", None)):
+            raise ConfigurationError(
+                f"source= of receive() takes an object with connect(), such as RabbitMQ, not {source!r}"
+            )
+        if "subscribe" in options:
+            raise InvalidCall(
+                "receive() does not take subscribe=; declare another task for the events of this application"
+            )
+        if not is_span(kept := duration(keep, "keep"), timedelta(microseconds=1)):
+            raise bad_span("keep", "receive()")
+
+        def declare(function: Callable[..., Any]) -> Task[..., Any]:
+            task: Task[..., Any] = self.task(**options)(function)
+            found = subscriptions_of(task, topics)
+            if not found:
+                raise ConfigurationError(f"{task.name}: receive() needs a topic, or the pattern '*' for all messages")
+            self.tasks.add_receiver(Receiver(task=task, source=source, topics=found, keep=kept))
+            self.tasks.built_in.setdefault(UNREADABLE, _unreadable_task(task.outbox))
+            return task
+
+        return declare
+
+
+class Reader:
+    """Turns the messages of a source into tasks."""
+
+    def __init__(self, source: Source, receivers: Sequence[Receiver]) -> None:
+        self._source, self._receivers = source, receivers
+
+    def read(self, message: Message) -> list[Arrival]:
+        """Return the tasks of the message; the task that keeps it, if it cannot be read."""
+        try:
+            return self.arrivals(message)
+        except MessageUnreadable as error:
+            return [self._kept(message, str(error))]
+
+    def arrivals(self, message: Message) -> list[Arrival]:
+        """Return the tasks of the message, one for each of its receivers. Raises MessageUnreadable."""
+        event = read_event(message.body, message.headers, id=message.id, source=message.source, type=message.type)
+        for name, value in (("id", event.id), ("type", event.type), ("source", event.source)):
+            if not is_name(value) and (value or name != "source"):
+                raise MessageUnreadable(f"the {name} of the event has more than 200 characters or contains NUL")
+        found = [one for one in self._receivers if one.takes(event.type)]
+        if not found:
+            raise MessageUnreadable(f"no receiver of this source takes the topic {event.type!r}")
+        try:
+            dump_payload(json.loads(event.data), name=f"event {event.type!r}")  # its depth and its size
+            return [_arrival(one, event) for one in found]
+        except (PayloadError, InvalidArgument, RecursionError) as error:
+            raise MessageUnreadable(str(error)) from None
+
+    def _kept(self, message: Message, reason: str) -> Arrival:
+        """Return the task that fails with the reason. The message may have no id, so its text identifies it too."""
+        source = _storable(str(self._source))
+        fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}
+        fields["headers"] = {_storable(name): _storable(value) for name, value in message.headers.items()}
+        fields["body"] = _storable(message.body.decode(errors="backslashreplace"))
+        args = {"source": source, "reason": _storable(reason), "message": fields}
+        options = self._receivers[0].task.options
+        shared = {**vars(TaskOptions(queue=options.queue)), "task_name": UNREADABLE}
+        task = NewTask.of(shared, uuid7(), json.dumps(args, ensure_ascii=False))
+        digest = sha256(f"{source} {message.id} ".encode(errors="replace") + message.body).hexdigest()
+        return Arrival(consumer=UNREADABLE, source="", message_id=digest, keep=KEPT, task=task)
+
+
+def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:
+    """Return the task of one receiver. Raises InvalidArgument."""
+    own = {"ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
+    try:
+        bound = receiver.task.using(partition_key=event.partition_key, headers={**event.headers, **own})
+    except InvalidArgument:  # the others are too large, or have names that are reserved
+        bound = receiver.task.using(partition_key=event.partition_key, headers=own)
+    args = f"{{{json.dumps(receiver.topics[0].parameter)}:{event.data}}}"
+    return Arrival(
+        consumer=receiver.task.name,
+        source=event.source,
+        message_id=event.id,
+        keep=receiver.keep,
+        task=bound.planned_as(args, topic=event.type),
+    )
+
+
+def _stored(text: str | None) -> str | None:
+    return None if text is None else _storable(text)
+
+
+def _storable(text: str) -> str:
+    """Return the text in a form that every database can store."""
+    return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
+
+
+def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
+    """Return the task that keeps a message. It fails at once, and when it is redriven, it reads the message again."""
+
+    def unreadable_message(ctx: TaskContext, source: str, reason: str, message: dict[str, Any]) -> None:
+        tasks: TaskRegistry = ctx.outbox.tasks  # type: ignore[attr-defined]
+        again = Message(**{**message, "body": message["body"].encode()})
+        for known, receivers in tasks.receivers:
+            if str(known) == source:
+                with suppress(MessageUnreadable):  # its reason may differ, because the text is not the bytes
+                    outbox.store.inbox.receive(Reader(known, receivers).arrivals(again))
+                    return
+        raise MessageUnreadable(reason)
+
+    return ContextTask(
+        unreadable_message, name=UNREADABLE, options=TaskOptions(), retry=RetryPolicy(max_attempts=1), outbox=outbox
+    )

@@ -1,0 +1,88 @@
+"""Receive the messages of a broker and turn each of them into a task."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ..errors import SourceUnavailable
+from ..model.transports import Message, Source, SourceConnection
+from ..store import Store
+from ..task.receivers import Reader
+
+_AT_ONCE = 200
+"""The most messages in one transaction."""
+_LONGEST_WAIT = 0.5
+"""Seconds that one call waits for a message. A stopping worker waits as long for the broker."""
+_BACK_OFF = (1.0, 60.0)
+"""The first and the longest wait in seconds after the broker could not be reached."""
+
+
+class Receiver:
+    """Receives the messages of one source. Each message is acknowledged after its tasks have been committed."""
+
+    def __init__(self, source: Source, reader: Reader, store: Store, stopping: threading.Event) -> None:
+        self._source, self._reader, self._store, self._stopping = source, reader, store, stopping
+        self._connection: SourceConnection | None = None
+        self._wait = 0.0
+
+    def run_once(self) -> None:
+        """Receive a batch of messages. Raises SourceUnavailable, and what the database raises."""
+        self.receive()
+
+    def receive_all(self) -> None:
+        """Receive until no message comes, before a worker with `burst` begins."""
+        while self.receive():
+            pass
+
+    def receive(self) -> int:
+        """Receive a batch, and return the number of its messages.
+
+        If anything fails, the connection is closed, so that the broker delivers the messages again. The inbox then drops
+        those that were committed.
+        """
+        try:
+            messages = self._receive()
+            if self._stopping.is_set() or not messages:
+                return 0
+            self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])
+            self._acknowledge(messages)
+        except BaseException:
+            self.close()
+            self._wait = min(_BACK_OFF[1], max(_BACK_OFF[0], 2 * self._wait))
+            raise
+        self._wait = 0.0
+        return len(messages)
+
+    def pause(self) -> float:
+        """Return the seconds until the next batch: none, or after failures longer and longer, up to a minute."""
+        return self._wait * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def close(self) -> None:
+        """Close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(Exception):
+                connection.close()
+
+    def _receive(self) -> Sequence[Message]:
+        try:
+            if self._connection is None:
+                self._connection = self._source.connect()
+            return self._connection.receive(_AT_ONCE, time.monotonic() + _LONGEST_WAIT)
+        except Exception as error:
+            raise self._unavailable(error) from error
+
+    def _acknowledge(self, messages: Sequence[Message]) -> None:
+        assert self._connection is not None
+        try:
+            self._connection.acknowledge(messages)
+        except Exception as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> SourceUnavailable:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        return SourceUnavailable(f"{self._source} cannot be received from: {reason}")

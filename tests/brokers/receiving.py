@@ -1,0 +1,61 @@
+"""A service that receives from a broker, and is killed between its commit and the acknowledgement, as often as a file says."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import create_engine
+
+from outboxq import Outbox, configure_sqlite
+from outboxq.model.transports import Message, Source, SourceConnection
+
+
+class Deadly:
+    """A source whose connection kills the process before it acknowledges, while the file `deaths` is not empty."""
+
+    def __init__(self, source: Source, deaths: Path) -> None:
+        self.source, self.deaths = source, deaths
+
+    def __str__(self) -> str:
+        return str(self.source)
+
+    def connect(self) -> SourceConnection:
+        return DeadlyConnection(self.source.connect(), self.deaths)
+
+
+class DeadlyConnection:
+    def __init__(self, connection: SourceConnection, deaths: Path) -> None:
+        self.connection, self.deaths = connection, deaths
+        self.receive, self.close = connection.receive, connection.close
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        if left := self.deaths.read_text():
+            self.deaths.write_text(left[1:])
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.connection.acknowledge(messages)
+
+
+def service(folder: Path, source: Source) -> tuple[Outbox, list[Any]]:
+    """The outbox of the service, and the payloads that this process has handled."""
+    outbox = Outbox(configure_sqlite(create_engine(f"sqlite:///{folder / 'service.db'}")))
+    handled: list[Any] = []
+
+    @outbox.receive("*", source=source, name="book")
+    def book(payload: object) -> None:
+        handled.append(payload)
+
+    return outbox, handled
+
+
+if __name__ == "__main__":
+    home = Path(sys.argv[1])
+    kind, fields = pickle.loads((home / "source").read_bytes())
+    made, _ = service(home, Deadly(kind(**fields), home / "deaths"))
+    queues = ["another"] if (home / "deaths").read_text() else None  # a task of a dead worker would wait for its lease
+    made.worker(concurrency=1, notifications=False, queues=queues).run()

@@ -1,0 +1,349 @@
+"""Receivers: each message of a broker becomes one task, whatever fails between the broker and the database."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from outboxq import ConfigurationError, InvalidArgument, InvalidCall, Outbox, TaskContext, TaskStatus
+from outboxq.errors import SourceUnavailable
+from outboxq.model.transports import Message
+from outboxq.store.messages.inbox import InboxMessages
+from outboxq.task.receivers import UNREADABLE, Reader
+from outboxq.worker.receiver import Receiver
+from tests.conftest import Database
+from tests.waiting import until
+
+
+@dataclass
+class Queue:
+    """A broker with one queue in memory. What is not acknowledged is delivered again to the next connection."""
+
+    waiting: list[Message] = field(default_factory=list)
+    acknowledged: list[Message] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """The method that fails next, each once."""
+    connections: int = 0
+    on_acknowledge: Any = None
+
+    def __str__(self) -> str:
+        return "the queue 'shop'"
+
+    def put(self, data: object, **fields: Any) -> None:
+        event = {"specversion": "1.0", "id": "e1", "source": "erp", "type": "billing.paid", "data": data, **fields}
+        self.waiting.append(Message(body=json.dumps(event).encode()))
+
+    def connect(self) -> Connection:
+        self.fail("connect")
+        self.connections += 1
+        return Connection(self, list(self.waiting))
+
+    def fail(self, what: str) -> None:
+        if self.faults[:1] == [what]:
+            self.faults.pop(0)
+            raise OSError(f"{what} failed")
+
+
+@dataclass
+class Connection:
+    queue: Queue
+    left: list[Message]
+
+    def receive(self, limit: int, deadline: float) -> Sequence[Message]:
+        self.queue.fail("receive")
+        taken, self.left = self.left[:limit], self.left[limit:]
+        return taken
+
+    def acknowledge(self, messages: Sequence[Message]) -> None:
+        if self.queue.on_acknowledge is not None:
+            self.queue.on_acknowledge()
+        self.queue.fail("acknowledge")
+        for one in messages:
+            self.queue.waiting.remove(one)
+            self.queue.acknowledged.append(one)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    return Outbox(database.host)
+
+
+@pytest.fixture
+def queue() -> Queue:
+    return Queue()
+
+
+def run(outbox: Outbox) -> None:
+    outbox.worker(concurrency=1, notifications=False).run(burst=True)
+
+
+def receiver(outbox: Outbox, queue: Queue) -> Receiver:
+    ((source, receivers),) = outbox.tasks.receivers
+    return Receiver(source, Reader(source, receivers), outbox.store, threading.Event())
+
+
+def test_a_message_becomes_a_task_with_its_payload_and_its_attributes(outbox: Outbox, queue: Queue) -> None:
+    seen: list[Any] = []
+
+    @outbox.receive("billing.*", source=queue, name="book", queue="books", priority=5)
+    def book(ctx: TaskContext, payload: dict[str, Any]) -> None:
+        seen.append((payload, ctx.topic, ctx.partition_key, dict(ctx.headers)))
+
+    queue.put({"total": 1.10}, partitionkey="ada", traceparent="00-1", time="2026-11-27T02:00:00Z", tenant="eu")
+    run(outbox)
+
+    (task,) = outbox.store.tasks(task="book")
+    assert (task.status, task.queue, task.priority) == (TaskStatus.COMPLETED, "books", 5)
+    headers = {"ce_id": "e1", "ce_source": "erp", "ce_type": "billing.paid", "ce_specversion": "1.0"}
+    headers |= {"traceparent": "00-1", "ce_time": "2026-11-27T02:00:00Z", "ce_tenant": "eu"}
+    assert seen == [({"total": 1.10}, "billing.paid", "ada", headers)]
+    assert len(queue.acknowledged) == 1
+
+
+def test_the_payload_is_stored_as_it_arrived(outbox: Outbox, database: Database, queue: Queue) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    text = (
+        '{"specversion": "1.0", "data" : { "a": 1.10,"b":12345678901234567890.0 } ,"id":"e", "source":"s", "type":"t"}'
+    )
+    queue.waiting.append(Message(body=text.encode()))
+    receiver(outbox, queue).run_once()
+    assert database.rows("SELECT args FROM task_executions") == [
+        ('{"payload":{ "a": 1.10,"b":12345678901234567890.0 }}',)
+    ]
+
+
+def test_a_message_that_arrives_again_is_dropped_and_acknowledged(outbox: Outbox, queue: Queue) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    for _ in range(3):
+        queue.put(1)
+    queue.put(1, id="e2")
+    queue.put(1, source="crm")
+    run(outbox)
+    queue.put(1)
+    run(outbox)
+
+    assert len(outbox.store.tasks(task="book")) == 3
+    assert (len(queue.acknowledged), queue.waiting) == (6, [])
+
+
+def test_messages_of_one_key_become_tasks_in_their_order(outbox: Outbox, queue: Queue) -> None:
+    seen: list[int] = []
+
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: int) -> None:
+        seen.append(payload)
+
+    for number in range(20):
+        queue.put(number, id=f"e{(number * 7) % 20}", partitionkey="ada")
+    run(outbox)
+    assert seen == list(range(20))
+
+
+def test_each_receiver_of_a_source_gets_its_own_task(outbox: Outbox, queue: Queue) -> None:
+    for name, topics in {"book": "billing.*", "mail": ["billing.paid", "order.*"], "ship": "order.*"}.items():
+
+        @outbox.receive(topics, source=queue, name=name)
+        def take(payload: object) -> None: ...
+
+    queue.put(1)
+    queue.put(2)  # a repetition
+    run(outbox)
+
+    assert sorted(task.task_name for task in outbox.store.tasks()) == ["book", "mail"]
+    assert queue.connections == 1
+
+
+UNREADABLES = {
+    "no JSON": (Message(body=b"{]", id="m"), "not JSON"),
+    "no text": (Message(body=b"\xff\x00", id="m", type="t"), "UTF-8"),
+    "not strict": (Message(body=b"NaN", id="m", type="t"), "strict"),
+    "too deep": (Message(body=b"[" * 5000 + b"]" * 5000, id="m", type="t"), "neste|recursion"),
+    "no id": (Message(body=b"1", type="billing.paid"), "no id"),
+    "no type": (Message(body=b"1", id="m"), "no type"),
+    "a long id": (Message(body=b"1", id="m" * 201, type="billing.paid"), "id of the event"),
+    "a long key": (Message(body=b"1", id="m", type="billing.paid", headers={"ce_partitionkey": "k" * 201}), "key"),
+    "too large": (Message(body=json.dumps("x" * 300_000).encode(), id="m", type="billing.paid"), "262144"),
+    "another topic": (Message(body=b"1", id="m", type="order.paid"), "no receiver .* 'order.paid'"),
+}
+
+
+@pytest.mark.parametrize("case", UNREADABLES)
+def test_a_message_that_cannot_be_read_becomes_a_dead_letter(outbox: Outbox, queue: Queue, case: str) -> None:
+    @outbox.receive("billing.*", source=queue, name="book", queue="books")
+    def book(payload: object) -> None: ...
+
+    message, reason = UNREADABLES[case]
+    queue.waiting = [replace(message), replace(message), Message(body=b"7", id="good", type="billing.paid")]
+    run(outbox)
+
+    (letter,) = outbox.store.dead_letters.list()
+    assert (letter.task_name, letter.queue) == (UNREADABLE, "books")
+    assert re.search(reason, letter.last_error or ""), letter.last_error
+    stored = json.loads(outbox.store.get(letter.id).args)["message"]["body"]
+    assert stored == message.body.decode(errors="backslashreplace").replace("\0", "\\x00")
+    assert len(queue.acknowledged) == 3
+    assert [task.status for task in outbox.store.tasks(task="book")] == [TaskStatus.COMPLETED]
+
+
+def test_a_redriven_message_is_read_again(outbox: Outbox, database: Database, queue: Queue) -> None:
+    @outbox.receive("billing.*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1, type="order.paid")
+    run(outbox)
+    (letter,) = outbox.store.dead_letters.list()
+
+    later = Outbox(database.host)
+
+    @later.receive("order.*", source=queue, name="ship")
+    def ship(payload: object) -> None: ...
+
+    later.store.redrive(letter.id)
+    run(later)
+    assert [task.status for task in later.store.tasks(task="ship")] == [TaskStatus.COMPLETED]
+    assert later.store.dead_letters.list() == []
+
+
+@pytest.mark.parametrize("fault", ["connect", "receive", "acknowledge"])
+def test_a_broker_that_fails_is_connected_to_again(outbox: Outbox, queue: Queue, fault: str) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1)
+    queue.faults = [fault]
+    one = receiver(outbox, queue)
+    with pytest.raises(SourceUnavailable, match=f"the queue 'shop' cannot be received from: OSError: {fault} failed"):
+        one.run_once()
+    assert queue.waiting
+    assert 0 < one.pause() <= 1
+
+    one.run_once()
+    assert one.pause() == 0
+    assert queue.waiting == []
+    assert len(outbox.store.tasks(task="book")) == 1
+
+
+def test_the_waits_after_failures_grow_up_to_a_minute(outbox: Outbox, queue: Queue) -> None:
+    outbox.receive("*", source=queue, name="book")(lambda payload: None)
+    one = receiver(outbox, queue)
+    queue.faults = ["connect"] * 9
+    waits = []
+    for _ in range(9):
+        with pytest.raises(SourceUnavailable):
+            one.run_once()
+        waits.append(max(one.pause() for _ in range(50)))
+    assert [wait <= limit for wait, limit in zip(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True)] == [True] * 9
+    assert waits[-1] > 30
+    assert waits[0] > 0.5
+
+
+def test_nothing_is_acknowledged_if_the_database_fails(
+    outbox: Outbox, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1)
+    one = receiver(outbox, queue)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> int:
+            raise OperationalError("INSERT", {}, Exception("gone"))
+
+        patch.setattr(InboxMessages, "receive", fail)
+        with pytest.raises(OperationalError):
+            one.run_once()
+    assert queue.acknowledged == []
+    one.run_once()
+    assert queue.connections == 2
+    assert len(queue.acknowledged) == len(outbox.store.tasks(task="book")) == 1
+
+
+def test_the_message_and_its_task_are_one_transaction(
+    outbox: Outbox, database: Database, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1)
+    one = receiver(outbox, queue)
+    with monkeypatch.context() as patch:
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("the process would die here")
+
+        patch.setattr("outboxq.store.messages.inbox.enqueue_many", fail)
+        with pytest.raises(RuntimeError):
+            one.run_once()
+    assert database.rows("SELECT * FROM inbox_messages") == []
+    one.run_once()
+    assert len(database.rows("SELECT * FROM inbox_messages")) == len(outbox.store.tasks(task="book")) == 1
+
+
+def test_a_worker_receives_until_it_stops(outbox: Outbox, queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None:
+        done.set()
+
+    queue.put(1)
+    queue.faults = ["connect"]
+    worker = outbox.worker(concurrency=1, notifications=False)
+    with caplog.at_level(logging.ERROR):
+        worker.start()
+        assert done.wait(60)
+        assert worker.is_healthy
+        worker.stop()
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "the queue 'shop' cannot be received from" in caplog.text
+    assert "Traceback" not in caplog.text
+    until(lambda: not [one for one in threading.enumerate() if one.name.startswith("outboxq-receiver")])
+
+
+def test_nothing_is_stored_once_the_worker_is_stopping(outbox: Outbox, queue: Queue) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    queue.put(1)
+    stopping = threading.Event()
+    stopping.set()
+    ((source, receivers),) = outbox.tasks.receivers
+    Receiver(source, Reader(source, receivers), outbox.store, stopping).run_once()
+    assert outbox.store.tasks() == []
+    assert queue.acknowledged == []
+
+
+def test_a_mistake_is_reported_where_it_is_declared(outbox: Outbox, queue: Queue) -> None:
+    def none() -> None: ...
+
+    def two(first: int, second: int) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="let the function take one"):
+        outbox.receive("*", source=queue, name="none")(none)
+    with pytest.raises(ConfigurationError, match="give the others defaults: second"):
+        outbox.receive("*", source=queue, name="two")(two)
+    with pytest.raises(ConfigurationError, match="connect"):
+        outbox.receive("*", source="amqp://")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="needs a topic"):
+        outbox.receive([], source=queue, name="topicless")(lambda payload: None)
+    with pytest.raises(InvalidCall, match="subscribe"):
+        outbox.receive("*", source=queue, subscribe="order.*")
+    with pytest.raises(InvalidArgument, match="keep"):
+        outbox.receive("*", source=queue, keep=0)
+    with pytest.raises(InvalidArgument, match="must come last"):
+        outbox.receive("*.paid", source=queue, name="pattern")(lambda payload: None)
