@@ -28,6 +28,111 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "an event of a relay is published before the answer to an earlier one of its key",
+        "outboxq/worker/relays/publishing.py",
+        (("if key is None or key not in seen:", "if True:"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a relay publishes the later events of a key after an unsure one",
+        "outboxq/worker/relays/publishing.py",
+        (("one.id in report.unsure or (holds", "False or (holds"),),
+        ("tests/unit/test_publishing.py",),
+    ),
+    Mutant(
+        "a relay publishes the later events of a batch after a refused one that holds its key",
+        "outboxq/worker/relays/publishing.py",
+        (("(holds and one.id in report.refused)", "False"),),
+        ("tests/unit/test_publishing.py",),
+    ),
+    Mutant(
+        "an event is refused because the broker went away",
+        "outboxq/worker/relays/publishing.py",
+        (("if len(report.confirmed) > confirmed_before:", "if True:"),),
+        ("tests/unit/test_publishing.py",),
+    ),
+    Mutant(
+        "an event with which every call raises an error stops its relay",
+        "outboxq/worker/relays/sender.py",
+        (("self.care = Care.SEARCH if self.has_raised else Care.NONE", "self.care = Care.NONE"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a relay reads events above the horizon",
+        "outboxq/store/messages/relays_sql.py",
+        (("_m.id <= _settled, has_lease]", "has_lease]"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a sender that has lost its lease settles",
+        "outboxq/store/messages/relays_sql.py",
+        (
+            (
+                "return sa.select(_s.shard).where(_MINE).with_for_update()",
+                "return sa.select(_s.shard).where(_s.relay == _relay, _s.shard == _shard).with_for_update()",
+            ),
+        ),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a shard is leased while another worker has it",
+        "outboxq/store/messages/relays_sql.py",
+        (
+            (
+                "is_free = sa.or_(shard.c.lease_expires_at.is_(None), shard.c.lease_expires_at <= g.now)",
+                "is_free = sa.true()",
+            ),
+        ),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a refused event does not hold its key",
+        "outboxq/store/messages/relays_sql.py",
+        (("    if holds:\n        for table", "    if False:\n        for table"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "the later events of a held key overtake a redriven one",
+        "outboxq/store/messages/relays_sql.py",
+        (("for table in (partition_claims, task_outbox):", "for table in (partition_claims,):"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "new shards are sent while the leases of the old ones are valid",
+        "outboxq/store/messages/relays.py",
+        (("[(relay, shard, token, free_at) for shard", "[(relay, shard, token, None) for shard"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a relay tries a broker that is away without a pause",
+        "outboxq/store/messages/relays.py",
+        (('waits = seen["paused"] or (seen["try_in"] is not None and seen["try_in"] > 0)', 'waits = seen["paused"]'),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "the lease of a transport that never returns is extended for ever",
+        "outboxq/worker/relays/sender.py",
+        (("if busy_until is not None and self._clock()", "if False and self._clock()"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a sender sleeps although an earlier transaction may still emit",
+        "outboxq/worker/relays/sender.py",
+        (("is_complete = is_complete and all(one.is_proven for one in self._shards.values())", "pass"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a relay gets a second event for an idempotency key",
+        "outboxq/store/producing/fanout.py",
+        (
+            (
+                '"message": lambda r: _message(g, r["accepted"])}',
+                '"message": lambda r: _message(g, r["subscriber"], _is_relay(r))}',
+            ),
+        ),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
         "a webhook goes to the network inside if one address of its host is public",
         "outboxq/webhooks.py",
         (

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
-from ..model.relays import COUNTED, state_of
-from ..model.wording import brief
+from ..model.relays import COUNTED
 from ..operating.verbs import REMOVE_RELAY, Noun
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
@@ -27,6 +26,7 @@ from .database import (
 )
 from .groups import Group
 from .parameters import span_option
+from .relay_rows import RELAY_HEAD, RELAY_SPARE, relay_rows
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -41,7 +41,6 @@ Exit codes:
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a right
 """
-_HEAD = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
 
 
 @click.group(cls=Group)
@@ -56,24 +55,7 @@ def list_(store: Store) -> None:
 
     A + after a number means that there are more.
     """
-    now, found = store.now(), store.relays.list()
-    rows = []
-    for one in found:
-        owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
-        rows.append(
-            (
-                one.name,
-                state_of(one).value,
-                f"{one.messages}{'+' * (one.messages >= COUNTED)}",
-                None if one.oldest_at is None else brief(now - one.oldest_at),
-                one.dead_letters,
-                len(one.shards),
-                ", ".join(owners) or None,
-                ", ".join(one.topics),
-                one.last_error,
-            )
-        )
-    show(_HEAD, rows, records=found, spare=("topics", "last error", "sent by"))
+    show(RELAY_HEAD, relay_rows(store), records=store.relays.list(), spare=RELAY_SPARE)
 
 
 @relay.command()

@@ -24,6 +24,7 @@ from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import QUEUE, SPAN, Read, span_option
 from .queues import number, with_plus
+from .relay_rows import RELAY_HEAD, RELAY_SPARE, relay_rows
 
 if TYPE_CHECKING:
     from ..store import Cure, Statistics, Store
@@ -84,6 +85,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
             return
         for head, rows in tables(look()):
             table(head, rows)
+        if on_terminal and (relays := relay_rows(store)):
+            table(RELAY_HEAD, relays, spare=RELAY_SPARE)
         if watch is not None:
             click.echo()
 

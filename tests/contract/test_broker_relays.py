@@ -526,6 +526,26 @@ def test_a_worker_publishes_at_once_and_lets_others_have_the_shards_when_it_stop
     assert (relay.is_sent, broker.closed) == (False, 1)
 
 
+def test_a_sender_does_not_sleep_while_an_earlier_transaction_may_still_emit(
+    postgresql: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trigger of that transaction ran before the sender announced its sleep, so it does not notify."""
+    outbox, broker = Outbox(postgresql.host, source="shop"), Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    steps = Steps(postgresql, outbox)
+    monkeypatch.setattr(type(steps._waiting), "listening", 1)
+    with transaction(postgresql) as early:
+        outbox.emit("order.paid", 1, using=early)
+        assert steps.run_once() == 0.0, "it announces that it sleeps"
+        pauses = [steps.run_once() for _ in range(20)]
+        assert max(filter(None, pauses)) <= 0.05, "it looks again and again"
+        early.commit()
+    assert steps.run_once() == 0.0
+    assert broker.payloads == ["1"]
+    assert steps.run_once() == 5.0
+
+
 def test_a_sleeping_sender_is_notified(database: Database, outbox: Outbox, broker: Broker) -> None:
     """It announces its sleep, and does not look again before an event is committed (PostgreSQL), or the file changes."""
     outbox.relay("order.*", to=broker, name="orders")

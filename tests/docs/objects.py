@@ -56,7 +56,7 @@ PAGES: Mapping[str, str] = {
     "batches": "OpenBatch RunningBatch BatchResult BatchFailure Batch BatchCounts BatchStatus OnFailed Chain ChainHandle",
     "schedules": "Outbox.schedules Schedule CatchUp Overlap",
     "messages": "Outbox.inbox|Webhook|OnRefused|Relay|CloudEvent|verify_webhook",
-    "transports": "RabbitMQ RedisStreams NatsJetStream Kafka Sqs Sns|Transport|Confirmed Refused Unsure Message",
+    "transports": "RabbitMQ RedisStreams NatsJetStream Kafka Sqs Sns Transport Confirmed Refused Unsure Message",
     "hooks": "Hook Sending WorkerInfo Outcome",
     "records": "TaskExecution TaskStatus ExecutionEvent EventType TaskState",
     "harness": "Harness Enqueued TaskRun Clock OutboxTests EndlessDrain OutcomeDiscarded TransactionEnded",

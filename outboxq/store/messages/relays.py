@@ -256,31 +256,31 @@ class Relays:
         self._store.run(work, using=using)
 
 
-def read_relays(store: Transactions, target: Target) -> list[Relay]:
-    """Return all relays with their backlog, sorted by name. Without relays, this is one statement."""
+def read_relays(store: Transactions, target: Target, *, topics: bool = True) -> list[Relay]:
+    """Return all relays with their backlog, sorted by name, with or without their topics. Without relays, this is one
+    statement.
+    """
     values = store.values(target, limit=COUNTED)
-    if not (found := target.run(sql.select_relays, values)):
+    if not (found := target.run(sql.select_backlogs, values)):
         return []
-    topics, shards = (_by_relay(target.run(one, values)) for one in (sql.select_topics, sql.select_shards))
-    counts = {one["name"]: one for one in target.run(sql.count_messages, values)}
-    dead_letters = {one["queue"]: one["dead_letters"] for one in target.run(sql.count_dead_letters, values)}
+    shards = _by_relay(target.run(sql.select_shards, values))
+    named = _by_relay(target.run(sql.select_topics, values)) if topics else {}
     return [
         Relay(
-            name=(name := one["name"]),
-            topics=[topic["topic"] for topic in topics.get(name, ())],
-            shards=[_shard(shard) for shard in shards.get(name, ())],
+            topics=[topic["topic"] for topic in named.get(one["name"], ())],
+            shards=[_shard(shard) for shard in shards.get(one["name"], ())],
             on_refused=OnRefused(one["on_refused"]),
-            messages=counts[name]["messages"] if name in counts else 0,
-            oldest_at=counts[name]["oldest_at"] if name in counts else None,
-            dead_letters=dead_letters.get(task_of(name), 0),
             **{key: one[key] for key in _SHOWN},
         )
         for one in found
     ]
 
 
-_SHOWN = ("paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error")
-"""The fields of a Relay that are columns of its row."""
+_SHOWN = (
+    *("name", "paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error"),
+    *("messages", "oldest_at", "dead_letters"),
+)
+"""The fields of a Relay that are columns of `select_backlogs`."""
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:

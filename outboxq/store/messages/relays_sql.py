@@ -284,7 +284,28 @@ def work_again(_: Grammar) -> sa.Update:
 
 
 def select_relays(_: Grammar) -> sa.Select[Any]:
+    """Select all relays as they are stored."""
     return sa.select(relays).order_by(_r.name)
+
+
+def select_backlogs(_: Grammar) -> sa.Select[Any]:
+    """Select all relays, each with the number of its messages, up to :limit, the time of the oldest, and the number of its
+    dead letters, up to :limit.
+    """
+    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
+    dead = dead_letters.c
+    queue = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _r.name
+    some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
+    refused = (
+        sa.select(dead.task_execution_id).where(dead.queue == queue).limit(limit).correlate(relays).subquery("refused")
+    )
+    oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(one).correlate(relays)
+    return sa.select(
+        relays,
+        sa.select(sa.func.count()).select_from(some).scalar_subquery().label("messages"),
+        oldest.scalar_subquery().label("oldest_at"),
+        sa.select(sa.func.count()).select_from(refused).scalar_subquery().label("dead_letters"),
+    ).order_by(_r.name)
 
 
 def select_topics(_: Grammar) -> sa.Select[Any]:
@@ -308,23 +329,6 @@ def select_shards(g: Grammar) -> sa.Select[Any]:
         .select_from(both)
         .order_by(_s.relay, _s.shard)
     )
-
-
-def count_messages(_: Grammar) -> sa.Select[Any]:
-    """Select for each relay the number of its messages, up to :limit, and the time of the oldest."""
-    first = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id)
-    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
-    some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
-    messages = sa.select(sa.func.count()).select_from(some).scalar_subquery()
-    oldest = first.limit(one).correlate(relays).scalar_subquery()
-    return sa.select(_r.name, messages.label("messages"), oldest.label("oldest_at"))
-
-
-def count_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Select for each relay the number of its dead letters."""
-    dead = dead_letters.c
-    columns: tuple[sa.ColumnElement[Any], ...] = (dead.queue, sa.func.count().label("dead_letters"))
-    return sa.select(*columns).where(dead.queue.like(sa.literal_column(f"'{RELAY_PREFIX}%'"))).group_by(dead.queue)
 
 
 def pause(g: Grammar) -> sa.Update:

@@ -174,6 +174,7 @@ def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | No
         "lost_since": -_LOST_WITHIN.total_seconds(),
         "storm_since": -STORM_WITHIN.total_seconds(),
         "storm": STORM,
+        "relay_before": -(limits.relay_late or timedelta(0)).total_seconds(),
         "storm_share": 100 if limits.retried is None else limits.retried,
     }
     seen = Present.read(store, target, signals, retries=False, **values)
@@ -206,7 +207,7 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
-        relays=read_relays(store, target) if limits.relay_late is not None and not of_queues else (),
+        relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
     )
 
 
@@ -257,8 +258,8 @@ NEWEST = 200
 number is committed later.
 """
 _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
-_failed_since, _overdue_before, _live_since, _lost_since, _storm_since = parameters(
-    sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since"
+_failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(
+    sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
 """Seconds from now, negative."""
 _one: Any = sa.literal_column("1")
@@ -269,7 +270,7 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
     schedules that are overdue or were planted by a clock that was running fast, batches that are unclosed or wait for
-    dead letters, silent workers, tasks with many retries, and what shows whether old tasks are deleted.
+    dead letters, silent workers, late relays to brokers, tasks with many retries, and what shows whether old tasks are deleted.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
@@ -291,6 +292,7 @@ def signals(g: Grammar) -> sa.Select[Any]:
             at=waits.c.updated_at,
         ),
         _lost_workers(g),
+        _late_relays(g),
         _retried_often(g),
         *_deletions(),
         _first_event(),
@@ -336,6 +338,14 @@ def _lost_workers(g: Grammar) -> sa.Select[Any]:
     )
     held = sa.select(sa.func.count()).where(lease.worker_id == silent.c.id).correlate(silent).scalar_subquery()
     return signal("lost", name=silent.c.label, task_id=silent.c.id, number=held, at=silent.c.last_seen_at)
+
+
+def _late_relays(g: Grammar) -> sa.Select[Any]:
+    """Select the relays to brokers whose oldest event was emitted before :relay_before."""
+    relay, message = tables.relays.c, tables.relay_messages.c
+    first = sa.select(message.created_at).where(message.relay == relay.name).order_by(message.id).limit(_one)
+    late = sa.select(relay.name, first.correlate(tables.relays).scalar_subquery().label("at")).subquery("late_relays")
+    return signal("relay", name=late.c.name, at=late.c.at).where(late.c.at < g.later(g.now, _relay_before))
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:

@@ -185,6 +185,27 @@ FROM (
     ) AS silent
     UNION ALL
     SELECT
+        'relay' AS kind,
+        late_relays.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS UUID) AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        late_relays.at AS at
+    FROM (
+        SELECT
+            relays.name AS name,
+            (
+                SELECT relay_messages.created_at
+                FROM relay_messages
+                WHERE relay_messages.relay = relays.name
+                ORDER BY relay_messages.id
+                LIMIT 1
+            ) AS at
+        FROM relays
+    ) AS late_relays
+    WHERE late_relays.at < (SELECT clock.now FROM clock) + %(relay_before)s * interval '1 second'
+    UNION ALL
+    SELECT
         'storm' AS kind,
         task_metrics.queue AS name,
         task_metrics.task_name AS detail,

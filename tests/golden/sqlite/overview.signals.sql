@@ -309,6 +309,45 @@ FROM (
     ) AS silent
     UNION ALL
     SELECT
+        'relay' AS kind,
+        late_relays.name AS name,
+        CAST(NULL AS TEXT) AS detail,
+        CAST(NULL AS CHAR(32)) AS task_id,
+        CAST(NULL AS BIGINT) AS number,
+        late_relays.at AS at
+    FROM (
+        SELECT
+            relays.name AS name,
+            (
+                SELECT relay_messages.created_at
+                FROM relay_messages
+                WHERE relay_messages.relay = relays.name
+                ORDER BY relay_messages.id
+                LIMIT 1
+                OFFSET :param_23
+            ) AS at
+        FROM relays
+    ) AS late_relays
+    WHERE late_relays.at < (
+        strftime(
+            :strftime_19,
+            (
+                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_24 + CAST(
+                    substr(:now, :substr_27, :substr_28) AS INTEGER
+                ) + CAST(round(:relay_before * :param_25) AS INTEGER)
+            ) / 1000000,
+            :strftime_21
+        ) || printf(
+            :printf_7,
+            (
+                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_24 + CAST(
+                    substr(:now, :substr_27, :substr_28) AS INTEGER
+                ) + CAST(round(:relay_before * :param_25) AS INTEGER)
+            ) % 1000000
+        )
+    )
+    UNION ALL
+    SELECT
         'storm' AS kind,
         task_metrics.queue AS name,
         task_metrics.task_name AS detail,
@@ -318,19 +357,19 @@ FROM (
     FROM task_metrics
     WHERE task_metrics.at >= (
         strftime(
-            :strftime_19,
+            :strftime_22,
             (
-                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_23 + CAST(
-                    substr(:now, :substr_27, :substr_28) AS INTEGER
-                ) + CAST(round(:storm_since * :param_24) AS INTEGER)
+                CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
+                    substr(:now, :substr_31, :substr_32) AS INTEGER
+                ) + CAST(round(:storm_since * :param_27) AS INTEGER)
             ) / 1000000,
-            :strftime_21
+            :strftime_24
         ) || printf(
-            :printf_7,
+            :printf_8,
             (
-                CAST(strftime(:strftime_20, substr(:now, :substr_25, :substr_26)) AS INTEGER) * :param_23 + CAST(
-                    substr(:now, :substr_27, :substr_28) AS INTEGER
-                ) + CAST(round(:storm_since * :param_24) AS INTEGER)
+                CAST(strftime(:strftime_23, substr(:now, :substr_29, :substr_30)) AS INTEGER) * :param_26 + CAST(
+                    substr(:now, :substr_31, :substr_32) AS INTEGER
+                ) + CAST(round(:storm_since * :param_27) AS INTEGER)
             ) % 1000000
         )
     )
@@ -372,6 +411,6 @@ FROM (
         FROM execution_events
         ORDER BY execution_events.sequence_num
         LIMIT 1
-        OFFSET :param_25
+        OFFSET :param_28
     ) AS first_event
 ) AS found

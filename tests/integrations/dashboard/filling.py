@@ -21,9 +21,11 @@ from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.actions import Interface, Operator
 from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
+from outboxq.model.relays import NewRelay
 from outboxq.model.running import LogLine, Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
+from outboxq.model.uuid7 import family
 from outboxq.operating.verbs import PAUSE_QUEUE
 from outboxq.store import NewStep, Store
 from tests.integrations.dashboard.filled_statistics import fill_statistics
@@ -147,6 +149,7 @@ def fill(engine: Engine, *, now: datetime | None = None) -> Filling:
     writer = Writer(engine, now or datetime.now(UTC))
     _workers(writer)
     _schedules(writer)
+    _relays(writer)
     _completed(writer)
     _ended_otherwise(writer)
     _dead_letters(writer)
@@ -185,6 +188,25 @@ def _workers(writer: Writer) -> None:
     writer.worker("topical", host="web-2", pid=78, version="2.4.0", **topical)
     for name in ("old", "new"):
         writer.store.workers.seen(writer.filling.workers[name], unknown_tasks=[("default", "shop.no_longer")])
+
+
+def _relays(writer: Writer) -> None:
+    """One relay has a sender and a short backlog, the other one is paused."""
+    writer.at(25 * HOUR)
+    relays, store = writer.store.relays, writer.store
+    for name, topics, shards in (("bills", ["bill.*"], 2), ("search", ["stock.*", "price.*"], 1)):
+        relays.declare([NewRelay(name=name, topics=topics, shards=shards)])
+        task = f"relay.{name}"
+        store.subscriptions.replace(
+            [Subscription(topic=one, task_name=task, queue=task, parameter=None) for one in topics]
+        )
+    relays.pause("search", reason="the index is rebuilt until noon")
+    writer.at(60 * SECOND)
+    for number in range(3):
+        store.emit(NewEvent(id=family(), topic="bill.sent", payload=f'{{"bill":{number}}}', partition_key=f"{number}"))
+    writer.at(0 * SECOND)
+    for _ in range(2):
+        relays.take("bills", writer.filling.workers["new"])
 
 
 def _schedules(writer: Writer) -> None:

@@ -56,6 +56,8 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
     "worker": {"": lambda filling: {"worker_id": filling.workers["new"]}},
     "schedules": {"": lambda _: {}},
     "schedule": {"": lambda _: {"name": "shop.sweep"}, "paused": lambda _: {"name": "stock: recount"}},
+    "relays": {"": lambda _: {}},
+    "relay": {"": lambda _: {"name": "bills"}, "paused": lambda _: {"name": "search"}},
     "system": {"": lambda _: {}},
     "actions": {"": lambda _: {}},
 }

@@ -22,6 +22,7 @@ from tests.integrations.dashboard.pages import Local
 PAGES = {
     "/queue": "/queue?name=mail",
     "/schedule": "/schedules",
+    "/relay": "/relays",
     "/bulk": "/bulk?action=cancel&queue=mail",
 }
 """What is asked for where a page needs to be told which."""

@@ -74,7 +74,7 @@ def test_every_link_leads_to_a_page(database, attacked):
     client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
     urls = Map([Rule(route.path, endpoint=route.name) for route in ROUTES if not route.is_action]).bind("")
     reached = set()
-    for path, answer in crawl(client, most=150):
+    for path, answer in crawl(client, most=200):
         assert answer.status_code == 200, path
         if not path.startswith(PREFIX):
             reached.add(urls.match(urlsplit(path).path)[0])

@@ -1,0 +1,36 @@
+"""Tables of relays to brokers, for `outboxq relay list` and `outboxq status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..model.relays import COUNTED, state_of
+from ..model.wording import brief
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+RELAY_HEAD: Final = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
+RELAY_SPARE: Final = ("topics", "last error", "sent by")
+"""The columns that a narrow terminal leaves out first."""
+
+
+def relay_rows(store: Store) -> list[tuple[object, ...]]:
+    """Return a row for each relay. A + after a number means that there are more."""
+    now, rows = store.now(), []
+    for one in store.relays.list():
+        owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
+        rows.append(
+            (
+                one.name,
+                state_of(one).value,
+                f"{one.messages}{'+' * (one.messages >= COUNTED)}",
+                None if one.oldest_at is None else brief(now - one.oldest_at),
+                one.dead_letters,
+                len(one.shards),
+                ", ".join(owners) or None,
+                ", ".join(one.topics),
+                one.last_error,
+            )
+        )
+    return rows

@@ -1,0 +1,108 @@
+"""Relays to brokers at the command line and in `check`: what is told about them, and what people do to them."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq import Outbox
+from outboxq.cli import main
+from outboxq.store import HealthLimits, Problem, Rule
+from tests.brokers import Broker, Steps, refused
+from tests.conftest import Database
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    outbox = Outbox(database.host, source="shop")
+    outbox.relay(["order.*", "bill.*"], to=Broker(), name="orders")
+    outbox.sync_subscriptions()
+    for number in range(2):
+        outbox.emit("order.paid", number, using=outbox, partition_key="ada")
+    return outbox
+
+
+def outboxq(database: Database, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, [*words, "--url", database.url])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def late(database: Database, **limits: object) -> list[Problem]:
+    database.clock.advance(timedelta(days=36_500) if database.clock().year < 2100 else 0)
+    found = database.frozen.health(HealthLimits(oldest=None, no_worker=False, **limits))  # type: ignore[arg-type]
+    return [one for one in found if one.rule is Rule.RELAY_LATE]
+
+
+def test_a_list_shows_the_backlog_and_the_senders(database: Database, outbox: Outbox) -> None:
+    [found] = json.loads(outboxq(database, "relay", "list", "--json"))
+    assert (found["name"], found["messages"], found["topics"]) == ("orders", 2, ["bill.*", "order.*"])
+    assert found["shards"] == [{"shard": 0, "worker_id": None, "worker": None, "lease_expires_at": None}]
+    worker = outbox.worker(label="web-1", notifications=False, relay=False)
+    database.store.workers.register(worker.id, label="web-1", concurrency=1, task_names=[], queues=None, topics=None)
+    assert database.store.relays.take("orders", worker.id)
+    lines = outboxq(database, "relay", "list").splitlines()
+    assert [cell.strip() for cell in lines[1].split("\t")][:3] == ["orders", "active", "2"]
+    assert "web-1" in lines[1]
+
+
+def test_a_relay_is_paused_and_resumed_with_a_reason_and_a_record(database: Database, outbox: Outbox) -> None:
+    del outbox
+    said = outboxq(database, "relay", "pause", "orders", "--reason", "broker upgrade")
+    assert said == "the relay 'orders' is paused: its events are written, but not published\n"
+    [relay] = database.store.relays.list()
+    assert relay.paused_at is not None
+    assert "broker upgrade" in str(relay.pause_reason)
+    assert outboxq(database, "relay", "resume", "orders") == "the relay 'orders' is resumed\n"
+    assert [(one.action, one.target) for one in database.store.actions.list()] == [
+        ("relay resume", "orders"),
+        ("relay pause", "orders"),
+    ]
+    assert "there is no relay 'order'" in outboxq(database, "relay", "pause", "order", code=3)
+
+
+def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox) -> None:
+    del outbox
+    assert "2" in outboxq(database, "relay", "remove", "orders", "--dry-run")
+    assert len(database.store.relays.list()) == 1
+    said = outboxq(database, "relay", "remove", "orders", "--yes", "--reason", "gone")
+    assert said == "the relay 'orders' was removed with 2 unpublished events\n"
+    assert database.store.relays.list() == []
+    [action] = database.store.actions.list()
+    assert (action.action, action.changed, action.reason) == ("relay remove", 1, "gone")
+    assert "there is no relay" in outboxq(database, "relay", "remove", "orders", "--yes", code=3)
+
+
+def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbox) -> None:
+    assert database.store.health(HealthLimits()) == [], "the events are new"
+    [problem] = late(database)
+    assert problem.subjects == ("orders",)
+    assert problem.sentence.startswith("2 events of the relay 'orders' are not published, the oldest for ")
+    assert problem.sentence.endswith("no worker sends all of its shards")
+    assert problem.cures[0].command == ("relay", "run")
+    assert late(database, relay_late=None) == []
+
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.is_away = True
+    steps.step()
+    [problem] = late(database)
+    assert problem.sentence.endswith("the broker has confirmed none for 0.0 s: ConnectionError: no broker")
+
+    database.frozen.relays.pause("orders", reason="upgrade")
+    [problem] = late(database)
+    assert problem.sentence.endswith("it has been paused for 0.0 s: upgrade")
+    assert problem.cures[0].command == ("relay", "resume", "orders")
+
+    database.frozen.relays.resume("orders")
+    broker.is_away = False
+    broker.answers["0"] = [refused]
+    steps.step(2)
+    [problem] = late(database)
+    assert problem.tasks == 1
+    assert "their keys wait for events that the broker refused" in problem.sentence
+    assert problem.cures[0].command == ("failed", "list", "-q", "relay.orders")

@@ -1,0 +1,56 @@
+"""The pages about relays to brokers: what they say, and what a person does there."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from outboxq import Outbox
+from outboxq.web import application
+from tests.brokers import Broker, Steps
+from tests.conftest import Database
+from tests.integrations.dashboard.pages import Local
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    outbox = Outbox(database.host, source="shop")
+    outbox.relay("order.*", to=Broker(), name="orders")
+    outbox.sync_subscriptions()
+    outbox.emit("order.paid", 1, using=outbox)
+    return outbox
+
+
+def text_of(page: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+def test_a_relay_is_paused_and_resumed_on_its_page(database: Database, outbox: Outbox) -> None:
+    client = Local(application(outbox, allow_actions=True))
+    assert "orders unsent order. * 1" in text_of(client.get("/relays").text)
+    page = client.get("/relay?name=orders").text
+    assert "No worker publishes the events of at least one shard" in text_of(page)
+    token = re.search(r'name="csrf"[^>]*value="([^"]+)"|value="([^"]+)"[^>]*name="csrf"', page)
+    fields = dict(re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', page))
+    assert token or fields
+    answer = client.post("/relay/pause?name=orders", data={**fields, "reason": "upgrade"})
+    assert answer.status_code == 303
+    [relay] = database.store.relays.list()
+    assert relay.paused_at is not None
+    assert "Paused since" in text_of(client.get("/relay?name=orders").text)
+    client.post("/relay/resume?name=orders", data=fields)
+    [relay] = database.store.relays.list()
+    assert relay.paused_at is None
+
+
+def test_a_failing_relay_shows_its_error(database: Database, outbox: Outbox) -> None:
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.is_away = True
+    steps.step()
+    page = text_of(Local(application(outbox)).get("/relay?name=orders").text)
+    assert "The broker has confirmed no event since" in page
+    assert "ConnectionError: no broker" in page
+    assert Local(application(outbox)).get("/relay?name=other").status_code == 404

@@ -1,0 +1,90 @@
+"""A batch on its way through a transport: which events are in a call, and what a failure says about the others."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from outboxq import CloudEvent, Confirmed
+from outboxq.worker.relays.publishing import Care, Message, Report, publish
+from tests.brokers import Broker, lost, refused
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+def message(number: int, key: str | None) -> Message:
+    event = CloudEvent(id=uuid4(), source="shop", type="t", time=NOW, data=str(number), partition_key=key)
+    return Message(number, event)
+
+
+def published(broker: Broker, *messages: Message, holds: bool = True, care: Care = Care.NONE) -> Report:
+    return publish(broker, messages, holds=holds, deadline=time.monotonic() + 60, care=care)
+
+
+def test_a_call_has_one_event_of_each_key_and_all_without_a_key() -> None:
+    broker = Broker()
+    keys = ["a", "a", None, "b", "a", None]
+    report = published(broker, *(message(number, key) for number, key in enumerate(keys)))
+    assert broker.calls == [["0", "2", "3", "5"], ["1"], ["4"]]
+    assert sorted(report.confirmed) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_key_stops_after_an_unsure_event_and_after_a_refused_one_if_that_holds() -> None:
+    for holds in (True, False):
+        broker = Broker()
+        broker.answers["0"], broker.answers["1"] = [lost], [refused]
+        report = published(broker, *(message(number, "ab"[number % 2]) for number in range(4)), holds=holds)
+        # The answer to 0 and 1 confirms nothing, so the broker may be away.
+        assert (report.confirmed, list(report.refused), list(report.unsure)) == ([], [1], [0])
+        broker.answers["0"], broker.answers["1"] = [lost], [refused]
+        report = published(
+            broker, *(message(number, "ab"[number % 2]) for number in range(4)), message(4, "c"), holds=holds
+        )
+        assert (report.confirmed, list(report.refused), list(report.unsure)) == ([4] if holds else [4, 3], [1], [0])
+
+
+def test_no_call_begins_after_the_deadline() -> None:
+    broker, times = Broker(), iter([0.0, 5.0, 11.0])
+    messages = [message(number, "a") for number in range(3)]
+    report = publish(broker, messages, holds=True, deadline=10.0, clock=lambda: next(times))
+    assert report.confirmed == [0, 1]
+    assert not report.unsure, "what was not published is not unsure"
+
+
+def test_an_answer_that_is_none_is_an_error() -> None:
+    class Wrong(Broker):
+        def publish(self, events, deadline):  # type: ignore[no-untyped-def]
+            return [Confirmed()]
+
+    report = published(Wrong(), message(1, None), message(2, None))
+    assert report.raised
+    assert "one Confirmed, Refused or Unsure for each of 2 events" in str(report.failure)
+
+
+def test_a_search_finds_the_event_and_a_probe_tries_two() -> None:
+    broker = Broker(poison="7")
+    messages = [message(number, None) for number in range(20)]
+    probed = published(broker, *messages, care=Care.PROBE)
+    assert (broker.calls, probed.confirmed) == ([["0"]], [0]) or broker.calls == [["0"], ["1"]]
+    report = published(broker, *messages, care=Care.SEARCH)
+    assert list(report.refused) == [7]
+    assert not report.unsure
+    assert sorted(report.confirmed) == [number for number in range(20) if number != 7]
+
+
+def test_a_broker_that_goes_away_during_a_search_refuses_nothing() -> None:
+    broker = Broker(is_away=True)
+    report = published(broker, *(message(number, None) for number in range(300)), care=Care.SEARCH)
+    assert (report.refused, report.confirmed) == ({}, [])
+    assert len(report.unsure) == 300
+    assert len(broker.calls) <= 20
+
+    broker = Broker()
+
+    def leave() -> None:
+        broker.is_away = len(broker.calls) > 2
+
+    broker.before, broker.poison = leave, "0"
+    report = published(broker, *(message(number, None) for number in range(4)), care=Care.SEARCH)
+    assert report.refused == {}, "no other event was confirmed after it"
