@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from sqlalchemy import event
 
@@ -19,6 +20,7 @@ from ..model.forks import CAN_FORK
 from ..model.records import fields_of
 from ..store import ClaimCursor, Store
 from ..task.receivers import Reader
+from ..task.registry import TaskRegistry
 from ..task.schedules import declare_schedules
 from .claim_loop import ClaimLoop
 from .completer import Completer, Handback
@@ -199,20 +201,7 @@ class Parts:
             thread("metrics", metrics, on_stop=metrics.end),
             thread("statistics", StatisticsUpkeep(own.claims, stopping)),
         )
-        relays = list(tasks.relays.values()) if settings.relay else []
-        self.senders = (
-            Senders(
-                store,
-                relays,
-                worker_id=info.id,
-                notifications=settings.notifications,
-                listen_url=settings.listen_url,
-                commits_of=store.engine,
-                on_thread_failure=on_thread_failure,
-            )
-            if relays
-            else None
-        )
+        self.senders = _senders(store, tasks, settings, info.id, on_thread_failure)
         """The senders of relays to brokers; None if there are none."""
         self.receivers = [
             Receiver(source, Reader(source, receivers), own.for_receivers(), stopping)
@@ -222,6 +211,27 @@ class Parts:
             thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, start=1)
         )
         self.hooks = WorkerHooks(application.hooks, info)
+
+
+def _senders(
+    store: Store,
+    tasks: TaskRegistry,
+    settings: WorkerSettings,
+    worker_id: UUID,
+    on_thread_failure: Callable[[BaseException], None],
+) -> Senders | None:
+    relays = list(tasks.relays.values()) if settings.relay else []
+    if not relays:
+        return None
+    return Senders(
+        store,
+        relays,
+        worker_id=worker_id,
+        notifications=settings.notifications,
+        listen_url=settings.listen_url,
+        commits_of=store.engine,
+        on_thread_failure=on_thread_failure,
+    )
 
 
 class Connections:
