@@ -193,7 +193,7 @@ class Sender(threading.Thread):
         if lease is not None:
             self._shards[lease.shard] = Shard(lease)
             self._announced_until = 0.0
-            log.info("relay %s: this worker sends shard %d", self.name_of_relay, lease.shard)
+            log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
         """Look for messages of the shard, and publish them. Returns None if the lease is lost."""

@@ -1,0 +1,212 @@
+"""Events on their way to a broker while relay processes are killed and the broker is restarted, fails and refuses some of them.
+
+The receiver has a database of its own with an inbox. What counts is what is there in the end: each committed event, and no other,
+with its first delivery after those of the earlier events of its key, and its effect once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import socketserver
+import sys
+import threading
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox, configure_sqlite
+from tests import forked
+from tests.conftest import Database
+from tests.faults import relay_app
+from tests.waiting import until
+
+pytestmark = pytest.mark.in_turn
+ROOT = Path(__file__).parents[2]
+AT_ONCE = 25
+"""Events of one transaction."""
+
+
+def is_refused(number: int) -> bool:
+    return number % 100 == 0
+
+
+@dataclass
+class Broker:
+    """A broker in threads of this process, with the receiver behind it."""
+
+    path: Path
+    chance: random.Random
+    refuses: bool = True
+    arrivals: list[int] = field(default_factory=list)
+    """The numbers of the events in the order of their first deliveries."""
+    answers: Counter[str] = field(default_factory=Counter)
+    port: int = 0
+
+    def __post_init__(self) -> None:
+        self.engine = configure_sqlite(create_engine(f"sqlite:///{self.path}"))
+        self.outbox = Outbox(self.engine)
+        self.outbox.upgrade()
+        with self.engine.begin() as connection:
+            connection.execute(text("CREATE TABLE effects (number INTEGER)"))
+        self._lock = threading.Lock()
+        self._server: socketserver.ThreadingTCPServer | None = None
+        self._open: set[object] = set()
+
+    def start(self) -> None:
+        broker = self
+
+        class Server(socketserver.ThreadingTCPServer):
+            allow_reuse_address = daemon_threads = True
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                broker._open.add(self.connection)
+                with suppress(OSError, ValueError):
+                    while line := self.rfile.readline():
+                        answers = [broker.answer(*one) for one in json.loads(line)]
+                        self.wfile.write(json.dumps(answers).encode() + b"\n")
+
+        self._server = Server(("127.0.0.1", self.port), Handler)
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Break all connections, and accept none."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+        while self._open:
+            with suppress(OSError):
+                self._open.pop().shutdown(2)  # type: ignore[attr-defined]
+
+    def answer(self, identity: str, _key: str, data: str) -> str:
+        """Store the event for the receiver, or not, and return the answer."""
+        number = json.loads(data)["number"]
+        with self._lock:
+            luck = self.chance.random()
+            if self.refuses and is_refused(number):
+                return self._count("refused", "refused")
+            if luck < 0.01:
+                return self._count("lost", "unsure")
+            with self.engine.begin() as connection:
+                if self.outbox.inbox.accept("crm", identity, source="shop", using=connection):
+                    connection.execute(text("INSERT INTO effects VALUES (:number)"), {"number": number})
+                    self.arrivals.append(number)
+                else:
+                    self._count("duplicate", "")
+            return self._count("stored, but unsure", "unsure") if luck < 0.02 else "confirmed"
+
+    def effects(self) -> list[int]:
+        with self.engine.connect() as connection:
+            return list(connection.execute(text("SELECT number FROM effects ORDER BY number")).scalars())
+
+    def _count(self, what: str, answer: str) -> str:
+        self.answers[what] += 1
+        return answer
+
+
+class Relays:
+    """Two processes of `outboxq relay run`. The older one is killed at a time, and another one takes its place."""
+
+    def __init__(self, database: Database, port: int, directory: Path) -> None:
+        self.database, self.directory, self.started = database, directory, 0
+        self.environment = {
+            **os.environ,
+            "OUTBOXQ_DATABASE_URL": make_url(database.url).render_as_string(hide_password=False),
+            "BROKER_PORT": str(port),
+            "PYTHONPATH": str(ROOT),
+        }
+        self.processes = [self.start(), self.start()]
+
+    def start(self) -> tuple[forked.Popen, Path]:
+        self.started += 1
+        path = self.directory / f"relay-{self.started}.log"
+        command = [sys.executable, "-m", "outboxq", "relay", "run", "tests.faults.relay_app:outbox"]
+        with path.open("wb") as log:
+            return forked.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log), path
+
+    def kill_one(self) -> None:
+        """Kill the older one, and let its leases run out."""
+        gone, path = self.processes.pop(0)
+        gone.kill()
+        gone.wait()
+        for sender in set(re.findall(r"sender ([0-9a-f-]{36}) has", path.read_text())):
+            identity = sender if self.database.name == "postgresql" else sender.replace("-", "")
+            self.database.run(
+                "UPDATE relay_shards SET lease_expires_at = '2020-01-01T00:00:00.000000+00:00' "
+                f"WHERE worker_id = '{identity}'"
+            )
+        self.processes.append(self.start())
+
+    def end(self) -> None:
+        for one, _ in self.processes:
+            one.kill()
+            one.wait()
+
+
+@pytest.mark.parametrize(
+    ("events", "keys", "kills", "restarts"),
+    [
+        (300, 20, 3, 1),
+        pytest.param(20_000, 200, 50, 5, marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
+    ],
+    ids=["few", "campaign"],
+)
+def test_each_committed_event_arrives_in_the_order_of_its_key(
+    database: Database, tmp_path: Path, events: int, keys: int, kills: int, restarts: int
+) -> None:
+    chance = random.Random(events)
+    broker = Broker(tmp_path / "theirs.db", chance=random.Random(7))
+    database.own(broker.engine)
+    sender, committed = Outbox(database.host), set[int]()
+    database.store.relays.declare([relay_app.outbox.tasks.relays["orders"].declared])
+    database.store.subscriptions.replace(relay_app.outbox.subscriptions)
+
+    def emit(numbers: range) -> None:
+        with Session(database.host) as session:
+            for number in numbers:
+                sender.emit("order.paid", {"number": number}, using=session, partition_key=f"key-{number % keys}")
+            if chance.random() < 0.1:
+                session.rollback()
+                return
+            session.commit()
+        committed.update(numbers)
+
+    def waiting() -> int:
+        return int(str(database.rows("SELECT count(*) FROM relay_messages")[0][0]))
+
+    broker.start()
+    relays = Relays(database, broker.port, tmp_path)
+    try:
+        for step in range(kills):
+            first, end = events * step // kills, events * (step + 1) // kills
+            reached = len(broker.arrivals)
+            for number in range(first, end, AT_ONCE):
+                emit(range(number, min(number + AT_ONCE, end)))
+            until(lambda at=reached: len(broker.arrivals) > at or not waiting(), seconds=600)  # type: ignore[misc]
+            relays.kill_one()
+            if step % max(1, kills // restarts) == 0:
+                broker.stop()
+                broker.start()
+        until(lambda: not waiting(), seconds=3600)
+    finally:
+        relays.end()
+        broker.stop()
+
+    refused = {number for number in committed if is_refused(number)}
+    assert broker.effects() == sorted(committed - refused), "each committed event once, and no other"
+    for key in range(keys):
+        mine = [number for number in broker.arrivals if number % keys == key]
+        assert mine == sorted(mine), f"first deliveries of key-{key} are out of order"
+    assert len(database.store.dead_letters.list(limit=events)) == len(refused)
+    assert database.store.verify() == []
+    print(f"{len(committed)} events, {relays.started - 2} kills, {dict(broker.answers)}")
