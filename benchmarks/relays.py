@@ -1,0 +1,253 @@
+"""What a relay to a broker publishes per second: `python -m benchmarks.relays`, or `nox -s bench_relays -- --broker redis`.
+
+Events with 200 partition keys wait in PostgreSQL. They are published to a real broker on this machine, in turns,
+
+* by the bare client, which gets the events from memory: redis-py's pipeline, or pika without confirms;
+* by the transport of outboxq, which also gets them from memory, and waits for the confirms;
+* by a relay written by hand: `SELECT … FOR UPDATE SKIP LOCKED`, the same transport, `DELETE`, and a commit for each 500 events;
+* by outboxq's relay.
+
+The last row is the time from a commit to the broker's confirmation while nothing else is published.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from uuid import uuid4
+
+import pika
+import redis
+from sqlalchemy import Engine, create_engine, text
+
+from benchmarks.bench import SERVER
+from outboxq import Outbox, migrations
+from outboxq.brokers import RabbitMQ, RedisStreams
+from outboxq.model.cloud_events import CloudEvent
+from outboxq.model.transports import Confirmed, Outcome, Transport
+from outboxq.worker.relays import Senders
+from tests import postgres
+from tests.brokers.servers import RabbitMQServer, RedisServer
+
+_AT_ONCE = 500
+_KEYS = 200
+_TOPIC = "orders"
+_DATA = '{"order_id": 17, "customer": "ada", "lines": [{"sku": "A-1", "quantity": 2}]}'
+
+
+def main() -> int:
+    given = _arguments()
+    cluster = postgres.start(prefer="own", durable=True, settings=SERVER)
+    for broker in given.broker:
+        with _BROKERS[broker]() as (transport, bare):
+            engine = create_engine(cluster.create_database())
+            migrations.upgrade(engine)
+            _print(broker, _measure(engine, transport, bare, given.events, given.rounds))
+            delays = _delays(engine, transport, given.single)
+            p50, p99 = statistics.median(delays), statistics.quantiles(delays, n=100)[98]
+            print(
+                f"| commit to confirmation, p50 and p99 of {len(delays)} | {p50 * 1e3:.1f} and {p99 * 1e3:.1f} ms | |"
+            )
+            engine.dispose()
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.relays", description=__doc__)
+    parser.add_argument("--broker", choices=list(_BROKERS), nargs="+", default=list(_BROKERS))
+    parser.add_argument("--events", type=int, default=20_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--single", type=int, default=200, help="the events that are published one at a time")
+    return parser.parse_args()
+
+
+def _print(broker: str, found: dict[str, list[float]]) -> None:
+    middle = {name: statistics.median(rates) for name, rates in found.items()}
+    print(f"| {broker} | events a second | of the bare client |\n|---|---|---|")
+    for name, rate in middle.items():
+        print(f"| {name} | {rate:,.0f} | {rate / middle['bare client']:.2f} |", flush=True)
+
+
+def _measure(
+    engine: Engine, transport: Transport, bare: Callable[[Sequence[CloudEvent]], None], number: int, rounds: int
+) -> dict[str, list[float]]:
+    ways: dict[str, Callable[[int], Callable[[], None]]] = {
+        "bare client": lambda many: partial(_each, _events(many), bare),
+        "transport": lambda many: partial(_each, _events(many), partial(_publish, transport)),
+        "relay by hand": lambda many: _by_hand(engine, transport, many),
+        "relay": lambda many: _by_relay(engine, transport, many),
+    }
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for prepare in ways.values():
+        prepare(_AT_ONCE)()
+    for _ in range(rounds):
+        for name, prepare in ways.items():
+            run = prepare(number)
+            began = time.perf_counter()
+            run()
+            found[name].append(number / (time.perf_counter() - began))
+    return found
+
+
+def _events(number: int) -> list[CloudEvent]:
+    return [
+        CloudEvent(
+            id=uuid4(),
+            source="shop",
+            type=_TOPIC,
+            time=datetime.now(UTC),
+            data=_DATA,
+            partition_key=f"key-{one % _KEYS}",
+        )
+        for one in range(number)
+    ]
+
+
+def _each(events: Sequence[CloudEvent], publish: Callable[[Sequence[CloudEvent]], None]) -> None:
+    for start in range(0, len(events), _AT_ONCE):
+        publish(events[start : start + _AT_ONCE])
+
+
+def _publish(transport: Transport, events: Sequence[CloudEvent]) -> None:
+    outcomes = transport.publish(events, time.monotonic() + 30)
+    assert set(map(type, outcomes)) == {Confirmed}, outcomes
+
+
+def _by_hand(engine: Engine, transport: Transport, number: int) -> Callable[[], None]:
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS by_hand (id bigserial PRIMARY KEY, key text, data text)"))
+        rows = [{"key": f"key-{one % _KEYS}", "data": _DATA} for one in range(number)]
+        connection.execute(text("INSERT INTO by_hand (key, data) VALUES (:key, :data)"), rows)
+
+    def run() -> None:
+        read = text(f"SELECT id, key, data FROM by_hand ORDER BY id LIMIT {_AT_ONCE} FOR UPDATE SKIP LOCKED")
+        with engine.connect() as connection:
+            while True:
+                with connection.begin():
+                    if not (rows := connection.execute(read).all()):
+                        return
+                    now = datetime.now(UTC)
+                    events = [
+                        CloudEvent(
+                            id=uuid4(), source="shop", type=_TOPIC, time=now, data=row.data, partition_key=row.key
+                        )
+                        for row in rows
+                    ]
+                    _publish(transport, events)
+                    connection.execute(
+                        text("DELETE FROM by_hand WHERE id = ANY(:ids)"), {"ids": [row.id for row in rows]}
+                    )
+
+    return run
+
+
+def _by_relay(engine: Engine, transport: Transport, number: int) -> Callable[[], None]:
+    outbox = _outbox(engine, transport)
+    for start in range(0, number, _AT_ONCE):
+        with engine.begin() as connection:
+            for one in range(start, min(start + _AT_ONCE, number)):
+                outbox.emit(_TOPIC, {"n": one}, using=connection, partition_key=f"key-{one % _KEYS}")
+    relays = list(outbox.tasks.relays.values())
+
+    def run() -> None:
+        senders = Senders(outbox.store, relays, on_thread_failure=print, burst=True)
+        senders.start()
+        senders.wait()
+        senders.stop(timedelta(seconds=5))
+        with engine.connect() as connection:
+            assert connection.execute(text("SELECT count(*) FROM relay_messages")).scalar() == 0
+
+    return run
+
+
+def _outbox(engine: Engine, transport: Transport) -> Outbox:
+    outbox = Outbox(engine, source="shop")
+    outbox.relay(_TOPIC, to=transport, name="bench")
+    outbox.upgrade()
+    return outbox
+
+
+@dataclass
+class _Timed:
+    """A transport that notes when events were confirmed."""
+
+    transport: Transport
+    confirmed_at: list[float] = field(default_factory=list)
+    has_come: threading.Event = field(default_factory=threading.Event)
+
+    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+        outcomes = self.transport.publish(events, deadline)
+        self.confirmed_at.append(time.perf_counter())
+        self.has_come.set()
+        return outcomes
+
+    def close(self) -> None:
+        self.transport.close()
+
+
+def _delays(engine: Engine, transport: Transport, number: int) -> list[float]:
+    timed = _Timed(transport)
+    outbox = _outbox(engine, timed)
+    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=print)
+    senders.start()
+    delays = []
+    for one in range(number + 10):
+        timed.has_come.clear()
+        with engine.begin() as connection:
+            outbox.emit(_TOPIC, {"n": one}, using=connection, partition_key=f"key-{one % _KEYS}")
+        committed = time.perf_counter()
+        assert timed.has_come.wait(30)
+        delays.append(timed.confirmed_at[-1] - committed)
+        time.sleep(0.05)
+    senders.stop(timedelta(seconds=5))
+    return delays[10:]  # the first ones connect
+
+
+Broker = tuple[Transport, Callable[[Sequence[CloudEvent]], None]]
+
+
+@contextmanager
+def _redis() -> Iterator[Broker]:
+    with RedisServer() as server:
+        client = redis.Redis.from_url(server.direct)
+
+        def bare(events: Sequence[CloudEvent]) -> None:
+            pipeline = client.pipeline(transaction=False)
+            for one in events:
+                pipeline.xadd(_TOPIC, {"body": one.as_json()})
+            pipeline.execute()
+
+        yield RedisStreams(url=server.direct), bare
+
+
+@contextmanager
+def _rabbitmq() -> Iterator[Broker]:
+    with RabbitMQServer() as server:
+        connection = pika.BlockingConnection(pika.URLParameters(server.direct))
+        channel = connection.channel()
+        # A length that the events of the benchmark exceed: otherwise, the broker would keep all of them in memory.
+        channel.queue_declare(_TOPIC, durable=True, arguments={"x-max-length": 50_000})
+        properties = pika.BasicProperties(delivery_mode=2)
+
+        def bare(events: Sequence[CloudEvent]) -> None:
+            for one in events:
+                channel.basic_publish("", _TOPIC, one.as_json().encode(), properties)
+            connection.process_data_events(0)
+
+        yield RabbitMQ(url=server.direct), bare
+        connection.close()
+
+
+_BROKERS = {"redis": _redis, "rabbitmq": _rabbitmq}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
