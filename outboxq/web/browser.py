@@ -306,7 +306,7 @@ _COMFORTS: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comforts:
-    """What was chosen in a browser."""
+    """The choices that a person has made for a browser."""
 
     client: Client
     chosen: Mapping[str, str]

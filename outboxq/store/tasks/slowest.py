@@ -34,8 +34,8 @@ class Slow(StrEnum):
     """The time by which tasks are compared."""
 
     DURATION = "duration"
-    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out: if a task was a dead
-    letter before, its end is the time at which it was discarded.
+    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out, because a dead letter
+    that was discarded ended only then.
     """
     WAIT = "wait"
     """The time from the enqueueing to the first start. A delay that the producer asked for counts too."""

@@ -9,7 +9,7 @@ from typing import Final
 
 from ...operating.verbs import VERBS, Noun
 from ..request import PageRequest, Redirect, View
-from . import actions, audit, batches, bulk, failures, relays, schedules, task, tasks, watching
+from . import actions, audit, batches, bulk, failures, relays, schedules, selected, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +53,7 @@ PAGES: Final = (
     Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
     Route(name="actions", path="/actions", answer=audit.page),
     Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
+    Route(name="selected", path="/selected", answer=selected.act, is_action=True, section="tasks"),
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
 

@@ -18,6 +18,7 @@ from ...store import Reason, Slow, TaskPage
 from ...store.explain.explain import Outlook
 from ..rendering import number
 from ..request import PAYLOAD, PageRequest, View, without
+from .selected import verbs_for
 from .task import most_attempts
 
 _ROWS: Final = 50
@@ -102,6 +103,7 @@ def page(request: PageRequest) -> View:
         "times": times,
         "orders": [(words, request.url("tasks", **here, **by), by.get("sort", "") == sort) for words, by in _ORDERS],
         "calm": _CALM,
+        "verbs": verbs_for(request, state, filters["queue"] or None) if found.tasks else [],
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
         "newer": None if found.newer is None else request.url("tasks", **here, after=found.newer),

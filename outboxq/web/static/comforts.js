@@ -51,6 +51,7 @@
     "/": find,
     j: () => move(1),
     k: () => move(-1),
+    x: () => document.activeElement.closest("tr")?.querySelector("input[type=checkbox]")?.click(),
     r: () => document.getElementById("now")?.click(),
     g: () => { isGoing = true; },
   };

@@ -80,6 +80,7 @@ class Local(Client):
         return super().open(*args, **{"environ_overrides": {"REMOTE_ADDR": "127.0.0.1"}, **options})
 
 
+_COMFORT = re.compile(r"[?&](refresh|times|theme|keys)=")
 _LINK = re.compile(r"""(?:href|src)="([^"]*)\"""")
 
 
@@ -99,6 +100,8 @@ def crawl(client: Client, *, most: int) -> Iterator[tuple[str, Any]]:
         answer = client.get(path)
         yield path, answer
         if answer.mimetype == "text/html":
-            new = [one for one in dict.fromkeys(links(path, answer.text)) if one not in seen]
+            found = dict.fromkeys(links(path, answer.text))
+            # What can be chosen for a browser is the same on each page.
+            new = [one for one in found if one not in seen and (path == "/" or not _COMFORT.search(one))]
             seen.update(new)
             waiting.extend(new)

@@ -116,7 +116,12 @@ def test_each_action_is_taken_here():
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
-    assert actions("") == of_queues | of_schedules | of_tasks | {"bulk_start", "batch_cancel", "task_reschedule"}
+    assert actions("") == of_queues | of_schedules | of_tasks | {
+        "bulk_start",
+        "selected",
+        "batch_cancel",
+        "task_reschedule",
+    }
 
 
 def test_actions_on_queues(open_tab, person, filling):
