@@ -173,6 +173,53 @@ MUTANTS = (
         ("tests/contract/test_relays.py",),
     ),
     Mutant(
+        "a message is acknowledged before its task is committed",
+        "outboxq/worker/receiver.py",
+        (
+            (
+                (
+                    "            self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])\n"
+                    "            self._acknowledge(messages)\n"
+                ),
+                (
+                    "            self._acknowledge(messages)\n"
+                    "            self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])\n"
+                ),
+            ),
+        ),
+        ("tests/contract/test_receivers.py",),
+    ),
+    Mutant(
+        "a message that arrives again becomes a second task",
+        "outboxq/store/messages/inbox.py",
+        (("if one.key in new and ordered[one.key] is one]", "if one.key in ordered]"),),
+        ("tests/contract/test_receivers.py",),
+    ),
+    Mutant(
+        "the tasks of one key are enqueued in the order of the ids of their messages",
+        "outboxq/store/messages/inbox.py",
+        (("[one.task for one in arrivals if", "[one.task for one in ordered.values() if"),),
+        ("tests/contract/test_receivers.py",),
+    ),
+    Mutant(
+        "the numbers in the payload of a message are read and printed again",
+        "outboxq/model/cloud_events.py",
+        (('_member(text, "data")', 'json.dumps(value["data"])'),),
+        ("tests/unit/test_brokers.py",),
+    ),
+    Mutant(
+        "an event overtakes an earlier one of its key that SQS did not store",
+        "outboxq/brokers/aws.py",
+        (("[letter for letter in turn if _group(letter) not in unsure]", "list(turn)"),),
+        ("tests/unit/test_brokers.py",),
+    ),
+    Mutant(
+        "an event that Kafka refused because of another one in its batch is a dead letter",
+        "outboxq/brokers/kafka.py",
+        (("            self._one_by_one = True\n", "            return\n"),),
+        ("tests/unit/test_brokers.py",),
+    ),
+    Mutant(
         "the inbox forgets a message before its time is over",
         "outboxq/store/messages/inbox.py",
         ((".where(_message.expires_at <= g.now)", ".where(_message.expires_at.is_not(None))"),),

@@ -120,6 +120,10 @@ class RabbitMQBench(Bench):
         self._channel = connection.channel()
         self._channel.queue_declare(self.place, durable=True)
 
+    def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
+        """Make another queue."""
+        self._channel.queue_declare(queue, exclusive=True, arguments=dict(arguments))
+
     def _url(self, secret: str = SECRET) -> str:
         return f"amqp://outboxq:{secret}@127.0.0.1:{self.cable.port}/?heartbeat=30"
 
@@ -155,6 +159,10 @@ class RedisBench(Bench):
     def prepare(self) -> None:
         self._client = redis.Redis.from_url(self.server.direct)
         self._ends.callback(self._client.close)
+
+    def command(self, *words: str) -> Any:
+        """Send a command to the server."""
+        return self._client.execute_command(*words)
 
     def _url(self, secret: str = SECRET) -> str:
         return f"redis://:{secret}@127.0.0.1:{self.cable.port}/0"
@@ -330,6 +338,14 @@ class SqsBench(Bench):
         self._client.send_message(
             QueueUrl=self._url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=message_id or uuid4().hex
         )
+
+    def topic(self) -> tuple[str, dict[str, str]]:
+        """Make a topic of SNS to which the queue subscribes. Its ARN, and the arguments of a client."""
+        with contextlib.closing(boto3.client("sns", **self._options(self.server.port))) as client:
+            topic: str = client.create_topic(Name=f"{self.place}.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
+            wanted = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+            client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=wanted["Attributes"]["QueueArn"])
+        return topic, self._options(self.cable.port)
 
     def deliver_again_soon(self) -> None:
         self._client.set_queue_attributes(QueueUrl=self._url, Attributes={"VisibilityTimeout": "1"})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import threading
 import time
+from subprocess import PIPE, STDOUT
 
 import pytest
 
@@ -15,6 +14,7 @@ from outboxq import TaskStatus
 from outboxq.errors import SourceUnavailable
 from outboxq.task.receivers import Reader
 from outboxq.worker.receiver import Receiver
+from tests import forked
 from tests.brokers.conftest import AVAILABLE
 from tests.brokers.receiving import service
 from tests.forked import ROOT
@@ -160,13 +160,13 @@ def test_a_worker_that_is_killed_between_its_commit_and_the_acknowledgement_enqu
     bench.deliver_again_soon()
     bench.pickle_source(tmp_path / "source")
     (tmp_path / "deaths").write_text("xx")
-    command = [sys.executable, "-m", "tests.brokers.receiving", str(tmp_path)]
+    command = [*forked.PYTHON, "-m", "tests.brokers.receiving", str(tmp_path)]
 
     for _ in range(2):
-        killed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE * 3, check=False)
-        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        killed = forked.run(command, cwd=ROOT, stdout=PIPE, stderr=STDOUT, text=True, timeout=PATIENCE * 3)
+        assert killed.returncode == -signal.SIGKILL, killed.stdout
     publish(bench, [bench.event("30")])
-    living = subprocess.Popen(command, cwd=ROOT)
+    living = forked.Popen(command, cwd=ROOT)
     try:
         until(
             lambda: len(outbox.store.tasks(task="book", status=TaskStatus.COMPLETED, limit=100)) == 31,

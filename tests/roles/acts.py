@@ -33,6 +33,7 @@ from outboxq.store import NewStep, RelayFailure, Store, TailCursor, TaskMetric
 from outboxq.store.claims.broken_entries import cancel_expired
 from outboxq.store.claims.ends import _has_ended
 from outboxq.store.claims.sleeping_workers import forget_ended
+from outboxq.store.messages.inbox import Arrival
 from outboxq.store.producing import batches_sql
 from outboxq.store.producing.fanout import _emitted
 from outboxq.store.tasks.idempotency import enqueued
@@ -222,6 +223,12 @@ def accepts(stage: Stage) -> None:
     with stage.session() as session:
         assert stage.store.inbox.accept("billing", "m", using=session)
         assert not stage.store.inbox.accept("billing", "m", using=session)
+
+
+def receives(stage: Stage) -> None:
+    arrival = Arrival(consumer="billing", source="erp", message_id="m", keep=HOUR, task=new())
+    assert stage.store.inbox.receive([arrival]) == 1
+    assert stage.store.inbox.receive([arrival]) == 0
 
 
 def emits_with_a_key(stage: Stage) -> None:
@@ -712,7 +719,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
     ),
     (Role.PRODUCER, frozenset({Feature.EMIT})): (emits,),
     (Role.PRODUCER, frozenset({Feature.BATCHES})): (makes_a_batch,),
-    (Role.PRODUCER, frozenset({Feature.INBOX})): (accepts,),
+    (Role.PRODUCER, frozenset({Feature.INBOX})): (accepts, receives),
     (Role.PRODUCER, frozenset({Feature.IDEMPOTENCY})): (
         enqueues_with_a_key,
         enqueues_with_a_key_that_is_taken,

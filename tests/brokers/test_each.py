@@ -1,0 +1,80 @@
+"""What only one of the brokers does."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from outboxq.brokers import Sns
+from outboxq.model.transports import Confirmed, Unsure
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.apart
+
+
+def publish(transport, events):
+    found = list(transport.publish(events, time.monotonic() + PATIENCE))
+    transport.close()
+    return found
+
+
+@pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
+def test_an_event_that_a_full_queue_of_rabbitmq_rejects_is_unsure(bench):
+    bench.declare("full", {"x-max-length": 2, "x-overflow": "reject-publish"})
+    found = publish(bench.transport(), [bench.event(str(number), type="full") for number in range(5)])
+    assert [type(one) for one in found].count(Confirmed) == 2
+    assert [one for one in found if one != Confirmed()] == [Unsure("the broker could not store it (nack)")] * 3
+
+
+@pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
+def test_without_its_exchange_rabbitmq_refuses_nothing(bench):
+    found = publish(bench.transport(exchange="missing"), bench.events(3))
+    assert [type(one) for one in found] == [Unsure] * 3
+    assert "missing" in found[0].reason
+
+
+@pytest.mark.parametrize("bench", ["redis"], indirect=True)
+def test_a_redis_without_memory_stores_none_of_a_batch(bench):
+    events = bench.events(50)
+    bench.command("CONFIG", "SET", "maxmemory", "1")
+    try:
+        found = publish(bench.transport(), events)
+    finally:
+        bench.command("CONFIG", "SET", "maxmemory", "0")
+    assert [type(one) for one in found] == [Unsure] * 50
+    assert "maxmemory" in found[0].reason
+    assert bench.arrived() == []
+
+
+@pytest.mark.parametrize("bench", ["redis"], indirect=True)
+def test_redis_trims_only_what_it_is_told_to_trim(bench):
+    assert publish(bench.transport(), bench.events(300)) == [Confirmed()] * 300
+    assert len(bench.arrived()) == 300
+    assert publish(bench.transport(max_length=1), bench.events(300)) == [Confirmed()] * 300
+    assert len(bench.arrived()) < 300
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+def test_nats_stores_a_repetition_once(bench):
+    events = bench.events(3)
+    assert publish(bench.transport(), [*events, *events]) == [Confirmed()] * 6
+    assert len(bench.arrived()) == 3
+
+
+@pytest.mark.parametrize("bench", ["sqs"], indirect=True)
+def test_a_fifo_queue_stores_a_repetition_once(bench):
+    events = bench.events(3)
+    assert publish(bench.transport(), events) == [Confirmed()] * 3
+    assert publish(bench.transport(), events) == [Confirmed()] * 3
+    assert len(bench.arrived()) == 3
+
+
+@pytest.mark.parametrize("bench", ["sqs"], indirect=True)
+def test_an_event_reaches_a_queue_through_a_topic_of_sns(bench):
+    topic, options = bench.topic()
+    event = bench.event("7", headers={"tenant": "eu"})
+    assert publish(Sns(topic_arn=topic, options=options), [event]) == [Confirmed()]
+    (one,) = bench.arrived()
+    assert json.loads(one.body)["Message"] == event.as_json()

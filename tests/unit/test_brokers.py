@@ -1,0 +1,350 @@
+"""The transports of brokers, where no broker is needed: mistakes in a configuration, and answers that a real one rarely gives."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import socketserver
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.js.errors import NotFoundError
+
+from outboxq import CloudEvent, ConfigurationError, brokers
+from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sns, Sqs, letters, nats_jetstream
+from outboxq.errors import MessageUnreadable
+from outboxq.model.cloud_events import read_event
+from outboxq.model.transports import Confirmed, Outcome, Refused, Unsure
+
+SECRET = "pa55-w0rd"
+
+
+def event(data: str = "null", **fields: Any) -> CloudEvent:
+    given = {"id": uuid4(), "source": "shop", "type": "order.paid", "time": datetime.now(UTC)}
+    return CloudEvent(data=data, **{**given, **fields})
+
+
+def soon() -> float:
+    return time.monotonic() + 60
+
+
+WRONG: dict[str, tuple[Callable[[], object], str]] = {
+    "no URL": (lambda: RabbitMQ(url="localhost"), "RabbitMQ needs a URL such as amqp://"),
+    "another scheme": (lambda: RabbitMQ(url=f"redis://:{SECRET}@h"), "RabbitMQ needs a URL such as amqp://"),
+    "a wrong port": (
+        lambda: RedisStreams(url=f"redis://:{SECRET}@h:port"),
+        "RedisStreams needs a URL such as redis://",
+    ),
+    "prefetch": (lambda: RabbitMQ(url="amqp://h", prefetch=0), "prefetch of .* must be 1 to 65535, not 0"),
+    "routing_key": (lambda: RabbitMQ(url="amqp://h", routing_key="{tpoic}"), r"routing_key of .*\{topic\}"),
+    "stream": (lambda: RedisStreams(url="redis://h", stream=""), "stream of .* must be a name"),
+    "a brace": (lambda: RedisStreams(url="redis://h", stream="a{topic"), "stream of .* must be a name"),
+    "max_length": (lambda: RedisStreams(url="redis://h", max_length=0), "max_length of .* at least 1"),
+    "claim_after": (
+        lambda: RedisStreams(url="redis://h", claim_after=timedelta(0)),
+        "claim_after of .* greater than zero",
+    ),
+    "body": (
+        lambda: RedisStreams(url="redis://h", body="xml"),
+        "body of .* must be one of cloudevent, payload, not 'xml'",
+    ),
+    "no server": (lambda: NatsJetStream(servers=[]), "NatsJetStream needs a URL such as nats://"),
+    "no brokers": (lambda: Kafka(servers=" "), "Kafka needs servers"),
+    "a password": (lambda: Kafka(servers=f"me:{SECRET}@h"), "Kafka needs servers"),
+    "own options": (lambda: Kafka(servers="h", options={"acks": 0}), "options of .* cannot set acks"),
+    "queue_url": (lambda: Sqs(queue_url=""), "queue_url of .* must be a name"),
+    "topic_arn": (lambda: Sns(topic_arn="{x}"), "topic_arn of .* must be a name"),
+    "no queue": (RabbitMQ(url="amqp://h").connect, "cannot be received from; write RabbitMQ"),
+    "no group": (RedisStreams(url="redis://h", stream="s").connect, "cannot be received from; write RedisStreams"),
+    "many streams": (RedisStreams(url="redis://h", group="g").connect, "cannot be received from; write RedisStreams"),
+    "no durable": (NatsJetStream(servers="nats://h", stream="s").connect, "cannot be received from; write Nats"),
+    "many topics": (Kafka(servers="h", group="g").connect, "cannot be received from; write Kafka"),
+    "many queues": (Sqs(queue_url=lambda _: "").connect, "cannot be received from; write Sqs"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_mistake_is_reported_when_the_transport_is_made(case: str) -> None:
+    make, message = WRONG[case]
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        make()
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", brokers.__all__)
+def test_a_missing_client_is_named_with_its_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"url": "redis://h" if name == "RedisStreams" else "amqp://h", "servers": "nats://h", "queue_url": "q"}
+    given["topic_arn"] = "arn"
+    kind = getattr(brokers, name)
+    fields = {key: value for key, value in given.items() if key in kind.__dataclass_fields__}
+    kind(**fields)
+    monkeypatch.setattr(letters, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=rf"{name} needs \w+; run: pip install 'outboxq\[\w+\]'"):
+        kind(**fields)
+
+
+def test_a_client_is_imported_when_it_is_first_used() -> None:
+    assert importlib.util.find_spec("pika")
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from outboxq.brokers import RabbitMQ, Sqs; RabbitMQ(url='amqp://h'); Sqs(queue_url='q');"
+        "assert not {'pika', 'boto3', 'redis', 'nats', 'confluent_kafka', 'sqlalchemy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# Redis 8.6 and later, which Debian does not have.
+
+
+@contextmanager
+def redis(version: str) -> Iterator[tuple[int, list[list[bytes]]]]:
+    """A server that answers as Redis of this version does, and notes the commands."""
+    noted: list[list[bytes]] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline():
+                parts = []
+                for _ in range(int(line[1:])):
+                    size = int(self.rfile.readline()[1:])
+                    parts.append(self.rfile.read(size + 2)[:-2])
+                noted.append(parts)
+                self.wfile.write(self.answer(parts))
+
+        def answer(self, parts: list[bytes]) -> bytes:
+            match parts[0].upper():
+                case b"INFO":
+                    text = f"redis_version:{version}\r\n".encode()
+                    return b"$%d\r\n%s\r\n" % (len(text), text)
+                case b"HELLO" | b"CONFIG":
+                    return b"-ERR unknown command\r\n"
+                case b"XADD":
+                    return b"+QUEUED\r\n"
+                case b"EXEC":
+                    count = sum(one[0] == b"XADD" for one in noted)
+                    return b"*%d\r\n" % count + b"$3\r\n1-1\r\n" * count
+            return b"+OK\r\n"
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server.server_address[1], noted
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"), [("8.6.0", True), ("10.0.1", True), ("8.4.9", False), ("7.0.15", False)]
+)
+def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool) -> None:
+    one = event()
+    with redis(version) as (port, noted):
+        transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2", max_length=9)
+        assert list(transport.publish([one], soon())) == [Confirmed()]
+        transport.close()
+    [(_, stream, *rest)] = [parts for parts in noted if parts[0] == b"XADD"]
+    once = [b"IDMP", b"shop", str(one.id).encode()] if is_known else []
+    assert (stream, rest[: len(once) + 4]) == (b"order.paid", [*once, b"MAXLEN", b"~", b"9", b"*"])
+
+
+# Kafka: a broker that refuses a batch because one of its messages is too large.
+
+
+class Producer:
+    """Answers like a broker with a limit of 100 bytes, which refuses all messages that were sent together."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.waiting: list[tuple[bytes, Callable[[Any, Any], None]]] = []
+
+    def produce(self, _: str, *, value: bytes, on_delivery: Callable[[Any, Any], None], **__: Any) -> None:
+        self.waiting.append((value, on_delivery))
+
+    def flush(self, _: float) -> int:
+        waiting, self.waiting = self.waiting, []
+        is_refused = any(len(value) > 100 for value, _ in waiting)
+        error = SimpleNamespace(name=lambda: "MSG_SIZE_TOO_LARGE", str=lambda: "too large") if is_refused else None
+        for _, report in waiting:
+            report(error, None)
+        return 0
+
+    def purge(self) -> None: ...
+
+    def poll(self, _: float) -> int:
+        return 0
+
+
+def test_a_message_that_kafka_refuses_with_its_batch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    transport = Kafka(servers="h", body="payload")
+    events = [event("1"), event(json.dumps("x" * 200)), event("2")]
+    first = transport.publish(events, soon())
+    assert [type(one) for one in first] == [Unsure] * 3
+    assert [type(one) for one in transport.publish(events, soon())] == [Confirmed, Refused, Confirmed]
+    assert [type(one) for one in transport.publish(events[:1], soon())] == [Confirmed]
+
+
+# SQS: a batch that fails in part.
+
+
+class Sender:
+    """A client of SQS: the messages with these bodies fail."""
+
+    def __init__(self, *failing: str, is_final: bool = False) -> None:
+        self.failing, self.is_final = failing, is_final
+        self.batches: list[list[dict[str, Any]]] = []
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        self.batches.append(Entries)
+        bad = [one for one in Entries if one["MessageBody"] in self.failing]
+        failed = [{"Id": one["Id"], "Code": "Bad", "SenderFault": self.is_final} for one in bad]
+        return {"Successful": [{"Id": one["Id"]} for one in Entries if one not in bad], "Failed": failed}
+
+    def close(self) -> None: ...
+
+
+def published(sender: Sender, events: list[CloudEvent], monkeypatch: pytest.MonkeyPatch, url: str) -> list[Outcome]:
+    monkeypatch.setattr(Sqs, "client", lambda _: sender)
+    transport = Sqs(queue_url=url, body="payload")
+    outcomes = list(transport.publish(events, soon()))
+    transport.close()
+    return outcomes
+
+
+def test_no_event_of_a_key_overtakes_one_that_sqs_did_not_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [event(str(number), partition_key="ada" if number % 2 else "bob") for number in range(6)]
+    sender = Sender("3")
+    outcomes = published(sender, events, monkeypatch, "https://sqs/orders.fifo")
+    assert [type(one) for one in outcomes] == [Confirmed, Confirmed, Confirmed, Unsure, Confirmed, Unsure]
+    assert "5" not in {one["MessageBody"] for batch in sender.batches for one in batch}
+    assert all(len({one["MessageGroupId"] for one in batch}) == len(batch) for batch in sender.batches)
+
+
+def test_a_fault_of_the_message_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = published(Sender("1", is_final=True), [event("1"), event("2")], monkeypatch, "https://sqs/orders")
+    assert outcomes == [Refused("Bad"), Confirmed()]
+
+
+def test_a_batch_of_sqs_has_at_most_ten_messages_and_256_kib(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [event(json.dumps("x" * size)) for size in (200_000, 100_000, 300_000, *[10] * 12)]
+    sender = Sender()
+    assert published(sender, events, monkeypatch, "https://sqs/orders") == [Confirmed()] * 15
+    sizes = [[len(one["MessageBody"]) for one in batch] for batch in sender.batches]
+    assert all(len(batch) <= 10 and (len(batch) == 1 or sum(batch) <= 262_144) for batch in sizes)
+    assert sum(map(len, sizes)) == 15
+
+
+@pytest.mark.parametrize("headers", [{f"h{number}": "1" for number in range(11)}, {"a b": "1"}, {"AWS.x": "1"}])
+def test_headers_that_sqs_cannot_take_are_a_refusal(monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]) -> None:
+    sender = Sender()
+    [outcome] = published(sender, [event(headers=headers)], monkeypatch, "https://sqs/orders")
+    assert isinstance(outcome, Refused)
+    assert sender.batches == []
+
+
+@pytest.mark.parametrize("place", ["a b", "a.*", ">", "a..b", "a.", "a\r\nb"])
+def test_a_subject_that_nats_cannot_take_is_a_refusal(place: str) -> None:
+    transport = NatsJetStream(servers="nats://127.0.0.1:1", subject=lambda _: place)
+    [outcome] = transport.publish([event()], soon())
+    assert isinstance(outcome, Refused)
+
+
+def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
+    transport = NatsJetStream(servers="nats://127.0.0.1:1")
+    [outcome] = transport.publish([event(headers={"a": "1\r\nNats-Msg-Id: 2"})], soon())
+    assert outcome == Refused("the header 'a' cannot be sent")
+
+
+class Streams:
+    """The streams that JetStream names for a subject: one, an error, or no answer."""
+
+    def __init__(self, found: str | Exception) -> None:
+        self.found = found
+
+    async def find_stream_name_by_subject(self, _: str) -> str:
+        if isinstance(self.found, Exception):
+            raise self.found
+        return self.found
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        (NotFoundError(), Refused("no stream has the subject 's'")),
+        ("ORDERS", Unsure("the stream 'ORDERS' does not answer at the moment")),
+        (TimeoutError("late"), Unsure("TimeoutError: late")),
+    ],
+)
+def test_a_subject_without_an_answer_is_refused_only_if_no_stream_has_it(
+    found: str | Exception, outcome: Outcome
+) -> None:
+    """While a cluster elects the leader of a stream, nobody answers either."""
+    assert asyncio.run(nats_jetstream._without_stream(Streams(found), "s")) == outcome  # type: ignore[arg-type]
+
+
+# Reading messages.
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(data=_json, indent=st.sampled_from([None, 0, 2]), key=st.none() | st.text(min_size=1))
+def test_what_a_cloud_event_contains_is_read_unchanged(data: object, indent: int | None, key: str | None) -> None:
+    payload = json.dumps(data, indent=indent)
+    sent = event(payload, partition_key=key, headers={"tenant": "eu"})
+    read = read_event(sent.as_json().encode(), {"x": "1"})
+    assert (read.id, read.source, read.type, read.data) == (str(sent.id), "shop", "order.paid", payload)
+    assert (read.partition_key, read.headers["ce_tenant"], read.headers["x"]) == (key, "eu", "1")
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode) | _json.map(json.dumps).map(str.encode))
+def test_any_body_is_read_or_refused(body: bytes) -> None:
+    try:
+        read = read_event(body, {}, id="m", type="t")
+    except MessageUnreadable:
+        return
+    assert json.loads(read.data) == json.loads(body) or json.loads(body)["specversion"]
+
+
+def test_a_binary_event_has_its_attributes_in_headers() -> None:
+    headers = {"ce_id": "e1", "ce_source": "erp", "ce_type": "t", "ce_partitionkey": "ada", "traceparent": "00"}
+    read = read_event(b" 1.10 ", headers, id="other", source="queue", type="key")
+    assert (read.id, read.source, read.type, read.data, read.partition_key) == ("e1", "erp", "t", "1.10", "ada")
+    assert read.headers == {"traceparent": "00"}
+
+
+def test_binary_data_is_refused() -> None:
+    body = {**event().attributes, "data_base64": "AA=="}
+    with pytest.raises(MessageUnreadable, match="data_base64"):
+        read_event(json.dumps(body).encode(), {})
+
+
+def test_a_member_of_the_payload_is_not_taken_for_the_payload() -> None:
+    body = '{"x": {"data": 1, "}": "}"}, "specversion": "1.0", "data": {"data": 2.50}, "id": "i", "type": "t", "source": "s"}'
+    assert read_event(body.encode(), {}).data == '{"data": 2.50}'
+
+
+def test_a_message_keeps_no_private_header() -> None:
+    [letter] = letters.letters_of([event(headers={"Cookie": "c", "a": "1"})], "{topic}", "payload", "ce_", [None])
+    assert "Cookie" not in letter.headers
+    assert letter.headers["a"] == "1"
