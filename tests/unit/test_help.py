@@ -42,7 +42,7 @@ def test_every_list_has_one_line_for_each_command_with_a_whole_sentence():
         assert [line and line[1] for line in lines] == [
             name for name in group.list_commands(context) if not group.get_command(context, name).hidden
         ], listed
-    assert len(GROUPS) == 10
+    assert len(GROUPS) == 11
 
 
 def leaves(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

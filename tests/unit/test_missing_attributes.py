@@ -82,7 +82,7 @@ def test_the_sentences(outbox, send_receipt) -> None:
     assert answer(handle, "status") == "a handle has no 'status'; write outbox.store.get(handle.id).status"
     assert answer(handle, "started_at") == "a handle has no 'started_at'; write outbox.store.get(handle.id).started_at"
     assert answer(outbox, "redrive") == "an Outbox has no 'redrive'; write outbox.store.redrive(…)"
-    pauses = "outbox.store.queues.pause(…) or outbox.store.schedules.pause(…)"
+    pauses = "outbox.store.queues.pause(…) or outbox.store.relays.pause(…) or outbox.store.schedules.pause(…)"
     assert answer(outbox.store, "pause") == f"the store has no 'pause'; write {pauses}"
     assert answer(send_receipt, "banana") == "a task has no 'banana'"
     bound = send_receipt.using(outbox)
