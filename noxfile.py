@@ -272,6 +272,13 @@ def bench_steps(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_relays(session: nox.Session) -> None:
+    """Compare a relay to Redis and RabbitMQ with their clients: `nox -s bench_relays -- --broker redis`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.relays", *session.posargs)
+
+
+@nox.session
 def bench_herd(session: nox.Session) -> None:
     """Measure the cost of a task while 1, 10 and 50 workers are idle, on PostgreSQL: `nox -s bench_herd -- --idle 10`."""
     session.install("-e", ".[test]")

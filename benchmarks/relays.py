@@ -160,7 +160,8 @@ def _by_relay(engine: Engine, transport: Transport, number: int) -> Callable[[],
     def run() -> None:
         senders = Senders(outbox.store, relays, on_thread_failure=print, burst=True)
         senders.start()
-        senders.wait()
+        while not senders.have_ended:
+            time.sleep(0.001)
         senders.stop(timedelta(seconds=5))
         with engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM relay_messages")).scalar() == 0
@@ -171,7 +172,7 @@ def _by_relay(engine: Engine, transport: Transport, number: int) -> Callable[[],
 def _outbox(engine: Engine, transport: Transport) -> Outbox:
     outbox = Outbox(engine, source="shop")
     outbox.relay(_TOPIC, to=transport, name="bench")
-    outbox.upgrade()
+    outbox.sync_subscriptions()
     return outbox
 
 
