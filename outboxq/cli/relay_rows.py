@@ -17,8 +17,8 @@ RELAY_SPARE: Final = ("topics", "last error", "sent by")
 
 def relay_rows(store: Store) -> list[tuple[object, ...]]:
     """Return a row for each relay. A + after a number means that there are more."""
-    rows: list[tuple[object, ...]] = []
     now = store.now()
+    rows: list[tuple[object, ...]] = []
     for one in store.relays.list():
         owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
         rows.append(
