@@ -27,7 +27,7 @@ from .letters import (
 if TYPE_CHECKING:
     import confluent_kafka
 
-log = logging.getLogger("outboxq.brokers")
+log = logging.getLogger("confluent_kafka")
 
 _CLOSE_TIMEOUT = 2.0
 _OWN = frozenset({"bootstrap.servers", "enable.idempotence", "acks", "group.id", "enable.auto.commit"})

@@ -197,10 +197,9 @@ class _Publisher:
         place, event = self._place, letter.event
         once = ("IDMP", event.source, str(event.id)) if self._has_idmp else ()
         trim = () if place.max_length is None else ("MAXLEN", "~", place.max_length)
-        own = letter.headers
         fields: dict[str, Any] = {_BODY: letter.body}
-        for name, value in own.items():
-            fields[name if name not in event.headers else f"{_HEADER}{name}"] = value
+        for name, value in letter.headers.items():
+            fields[f"{_HEADER}{name}" if name in event.headers else name] = value
         return ("XADD", letter.to, *once, *trim, "*", *(part for pair in fields.items() for part in pair))
 
     def _connected(self, deadline: float) -> redis.Redis:
@@ -210,8 +209,9 @@ class _Publisher:
         if self._client is None:
             client = self._place.client(max(0.001, deadline - time.monotonic()))
             self._client = client
-            version = client.info("server").get("redis_version", "0")
-            self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
+            with suppress(redis.ResponseError):  # the user may lack the right
+                version = client.info("server").get("redis_version", "0")
+                self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
             with suppress(redis.ResponseError):  # managed servers do not tell
                 self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
         return self._client

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from outboxq.brokers import Sns
+from outboxq.brokers import RedisStreams, Sns
 from outboxq.model.transports import Confirmed, Unsure
 from tests.waiting import PATIENCE
 
@@ -78,3 +78,19 @@ def test_an_event_reaches_a_queue_through_a_topic_of_sns(bench):
     assert publish(Sns(topic_arn=topic, options=options), [event]) == [Confirmed()]
     (one,) = bench.arrived()
     assert json.loads(one.body)["Message"] == event.as_json()
+
+
+@pytest.mark.parametrize("bench", ["redis"], indirect=True)
+def test_redis_needs_no_right_but_to_add(bench):
+    bench.command("ACL", "SETUSER", "adder", "on", ">adder-pw", "~*", "+xadd", "+multi", "+exec")
+    transport = RedisStreams(url=f"redis://adder:adder-pw@127.0.0.1:{bench.cable.port}/0")
+    assert publish(transport, bench.events(2)) == [Confirmed()] * 2
+
+
+@pytest.mark.parametrize("bench", ["redis"], indirect=True)
+def test_a_user_of_redis_without_the_right_to_add_leaves_the_events_unsure(bench):
+    bench.command("ACL", "SETUSER", "reader", "on", ">reader-pw", "~*", "+xread")
+    transport = RedisStreams(url=f"redis://reader:reader-pw@127.0.0.1:{bench.cable.port}/0")
+    found = publish(transport, bench.events(2))
+    assert [type(one) for one in found] == [Unsure] * 2
+    assert "reader-pw" not in str(found)

@@ -16,7 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.js.errors import NotFoundError
 
@@ -308,6 +308,7 @@ _json = st.recursive(
 )
 
 
+@settings(max_examples=100, derandomize=True, deadline=None)
 @given(data=_json, indent=st.sampled_from([None, 0, 2]), key=st.none() | st.text(min_size=1))
 def test_what_a_cloud_event_contains_is_read_unchanged(data: object, indent: int | None, key: str | None) -> None:
     payload = json.dumps(data, indent=indent)
@@ -317,6 +318,7 @@ def test_what_a_cloud_event_contains_is_read_unchanged(data: object, indent: int
     assert (read.partition_key, read.headers["ce_tenant"], read.headers["x"]) == (key, "eu", "1")
 
 
+@settings(max_examples=100, derandomize=True, deadline=None)
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode) | _json.map(json.dumps).map(str.encode))
 def test_any_body_is_read_or_refused(body: bytes) -> None:
     try:
