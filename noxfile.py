@@ -75,6 +75,7 @@ def newest(session: nox.Session) -> None:
         "django",
     ]
     newest += ["opentelemetry-sdk", "sentry-sdk", "prometheus-client", "jinja2", "werkzeug", "waitress", "watchfiles"]
+    newest += ["pika", "redis", "nats-py", "confluent-kafka", "boto3"]
     session.install("--pre", "--upgrade", "--upgrade-strategy", "only-if-needed", "-e", ".[test]", *newest)
     session.run("python", "-m", "pytest", "--full", *session.posargs)
 

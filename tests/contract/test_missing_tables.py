@@ -22,10 +22,12 @@ from outboxq.model import Claim, EventType, NewTask, Outcome, TaskStatus
 from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import BatchLink, NewBatch, new_batch_id
 from outboxq.model.histograms import AttemptCounts
+from outboxq.model.relays import NewRelay, ShardLease
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.store import NewStep, QueueSample, Snapshot, Store, TaskMetric
+from outboxq.store import NewStep, QueueSample, Snapshot, Store, TailCursor, TaskMetric
+from outboxq.store.messages.inbox import Arrival
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NONE = "has no outboxq tables"
@@ -51,7 +53,7 @@ CLAIM = Claim(
 )
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "declared", "dialect",
-    "enqueue_timeout", "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
+    "emits_to_relays", "enqueue_timeout", "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
     "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
@@ -59,6 +61,7 @@ READS_NO_TABLE = {
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
 TASK, WORKER, BATCH = uuid7(), uuid4(), NewBatch(id=new_batch_id())
+SHARD = ShardLease(relay="orders", shard=0, token=1, worker_id=WORKER)
 ACTION = NewAction(operator=Operator(interface=Interface.PROGRAM), action="work")
 SNAPSHOT = Snapshot(head=1, open=frozenset())
 NIGHTLY = NewSchedule(name="nightly", task_name="tests.work", rule="30 2 * * *")
@@ -79,6 +82,10 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "attempts": ((TASK,), {}),
     "inbox.accept": (("billing", "m"), {"source": "", "keep": timedelta(days=7)}),
     "inbox.prune": ((lambda: False,), {}),
+    "inbox.receive": (
+        ([Arrival(consumer="billing", source="", message_id="m", keep=timedelta(days=7), task=new())],),
+        {},
+    ),
     "standings": (([TASK],), {}),
     "batch_standings": (([BatchLink(batch_id=BATCH.id, number=1)],), {}),
     "first_of_batch": ((BATCH.id, TaskStatus.READY), {}),
@@ -197,6 +204,18 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "parts": ((), {"snapshot": SNAPSHOT}),
     "dead_letters.parts": ((), {"snapshot": SNAPSHOT}),
     "task_detail": ((TASK,), {}),
+    "relays.declare": (([NewRelay(name="orders", topics=["order.*"])],), {}),
+    "relays.give_up": ((WORKER, [SHARD]), {}),
+    "relays.list": ((), {}),
+    "relays.look": ((SHARD, TailCursor()), {}),
+    "relays.pause": (("orders",), {}),
+    "relays.remove": (("orders",), {}),
+    "relays.renew": ((WORKER, [SHARD]), {}),
+    "relays.resume": (("orders",), {}),
+    "relays.settle": ((SHARD,), {"confirmed": [1]}),
+    "relays.sleep": (("orders", WORKER, timedelta(seconds=1)), {}),
+    "relays.take": (("orders", WORKER), {}),
+    "relays.wake": (("orders", WORKER), {}),
     "slowest": ((), {}),
     "task_page": ((), {}),
     "tasks": ((), {}),
