@@ -11,7 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from ..errors import InvalidArgument
-from .options import bad_name, is_name
+from .options import OnDeadLetter, bad_name, is_name
 from .subscriptions import check_pattern
 
 RELAY_PREFIX: Final = "relay."
@@ -29,6 +29,11 @@ class OnRefused(StrEnum):
     """The key's later events wait until the dead letter is redriven or discarded."""
     SKIP = "skip"
     """The key's later events are published."""
+
+    @property
+    def of_dead_letters(self) -> OnDeadLetter:
+        """The same choice for the task that is the dead letter."""
+        return OnDeadLetter.HOLD if self is OnRefused.HOLD else OnDeadLetter.RELEASE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

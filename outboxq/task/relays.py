@@ -166,9 +166,11 @@ class Relays(AwaitedResults):
             raise InvalidArgument(
                 f"timeout of relay {name!r} must be greater than zero and at most a minute, not {timeout!r}"
             )
-        holds = OnDeadLetter.HOLD if declared.on_refused is OnRefused.HOLD else OnDeadLetter.RELEASE
-        options = TaskOptions(queue=task_of(name), on_dead_letter=holds)
+        options = TaskOptions(queue=task_of(name), on_dead_letter=declared.on_refused.of_dead_letters)
         relay = BrokerRelay(declared=declared, transport=to, source=self.source, timeout=limit, options=options)
+        for other in self.tasks.relays.values():
+            if other.transport is to:  # it answers one thread at a time
+                relay.lock = other.lock
 
         def publish_again(ctx: TaskContext, emitted_at: datetime, payload: object) -> None:
             del payload  # the stored text is published, so that its numbers are not parsed and printed again

@@ -17,7 +17,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from outboxq import ConfigurationError, InvalidArgument, Outbox, RelayNotFound, TaskStatus, Webhook
-from outboxq.model.relays import NewRelay, ShardLease, slot_of
+from outboxq.model.relays import NewRelay, OnRefused, ShardLease, slot_of
 from outboxq.store.messages.relays import LEASE
 from outboxq.store.tasks.event_log import TailCursor
 from outboxq.worker.relays import Senders
@@ -444,6 +444,50 @@ def test_the_events_of_a_key_are_in_one_shard_and_the_others_are_spread(
     )
 
 
+def test_a_shard_with_an_event_that_stays_unsure_leaves_the_others_their_turn(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """Its failure pauses the relay, and all shards look again when the pause is over."""
+    outbox.relay("order.*", to=broker, name="orders", shards=2)
+    emit(outbox, database, *((number, f"key {number}") for number in range(20)))
+    steps = Steps(database, outbox)
+    steps._take()
+    database.clock.advance(timedelta(seconds=3))
+    steps._take()
+    assert steps.shards == [0, 1]
+    for number in range(20):
+        if slot_of(f"key {number}", database.worker) % 2 == 0:
+            broker.answers[str(number)] = [lost] * 100
+    for _ in range(8):
+        steps.step()
+        database.clock.advance(timedelta(minutes=2))
+    assert sorted(map(int, broker.payloads)) == [
+        number for number in range(20) if slot_of(f"key {number}", database.worker) % 2
+    ]
+
+
+def test_two_relays_with_one_transport_use_it_in_turn(outbox: Outbox, broker: Broker) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.relay("invoice.*", to=broker, name="invoices")
+    outbox.relay("invoice.*", to=Broker(), name="others")
+    orders, invoices, others = outbox.tasks.relays.values()
+    assert orders.lock is invoices.lock
+    assert orders.lock is not others.lock
+
+
+def test_the_stored_choice_decides_what_a_refused_event_does_to_its_key(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """Another release has declared it, and its choice was read together with the messages."""
+    outbox.relay("order.*", to=broker, name="orders", on_refused="skip")
+    emit(outbox, database, (1, "ada"), (2, "ada"))
+    database.store.relays.declare([NewRelay(name="orders", topics=["order.*"], on_refused=OnRefused.HOLD)])
+    broker.answers["1"] = [refused]
+    sender(database, outbox).step(3)
+    assert broker.payloads == []
+    assert waiting(database) == ["2"]
+
+
 def test_a_change_of_the_shards_waits_for_the_old_leases(database: Database, outbox: Outbox, broker: Broker) -> None:
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
@@ -454,8 +498,7 @@ def test_a_change_of_the_shards_waits_for_the_old_leases(database: Database, out
     first.step()
     second.step()
     assert (first.shards, second.shards, broker.payloads) == ([], [], [])
-    second.relay.declared = NewRelay(name="orders", topics=["order.*"], shards=3)
-    database.clock.advance(OVER)
+    database.clock.advance(OVER)  # the second one declares a single shard too, and learns that there are three
     for _ in range(3):
         second.step()
         database.clock.advance(timedelta(seconds=3))

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from outboxq import Outbox
 from outboxq.cli import main
 from outboxq.store import HealthLimits, Problem, Rule
-from tests.brokers import Broker, Steps, refused
 from tests.conftest import Database
+from tests.memory_broker import Broker, Steps, refused
 
 
 @pytest.fixture

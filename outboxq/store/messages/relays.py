@@ -60,6 +60,8 @@ class RelayLook:
     messages: Sequence[Row] = ()
     """The next messages, in the order of their ids. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
+    shards: int = 1
+    """The number of shards of the relay."""
     failures: int = 0
     try_in: float | None = None
     """Seconds until the next attempt after a failure; None: nothing is to be waited for."""
@@ -203,6 +205,7 @@ class Relays:
                 cursor=now,
                 messages=() if waits else target.run(sql.FOLLOWING[holds], values),
                 on_refused=OnRefused(seen["on_refused"]),
+                shards=seen["shards"],
                 failures=seen["failures"],
                 try_in=seen["try_in"] if waits and not seen["paused"] else None,
                 is_paused=seen["paused"],

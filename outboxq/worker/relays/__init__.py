@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from uuid import UUID, uuid4
@@ -93,9 +94,9 @@ class Senders:
         """Stop the senders, and return whether all of them have ended in time."""
         self.request_stop()
         if self._has_begun:
-            seconds = timeout.total_seconds()
+            end = time.monotonic() + timeout.total_seconds()
             for one in self.senders:
-                join(one, seconds)
+                join(one, max(0.0, end - time.monotonic()))
             self._heartbeat.stop()
             join(self._heartbeat, 1.0)
         self._gone.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ class Care(Enum):
     NONE = "none"
     """A call contains as many events as the order allows."""
     PROBE = "probe"
-    """Two events, each in a call of its own: one of them may be the cause of the failure."""
+    """The first event and any other one, each in a call of its own. Any, because those at the front may be the cause."""
     SEARCH = "search"
     """A call contains as many events, but one that raises an error is repeated in halves, to find the event that causes it."""
 
@@ -70,8 +71,8 @@ def publish(
     """
     report, left = Report(), list(messages)
     if care is Care.PROBE:
-        left = _first_of_each_key(left)[0][:2]
-        for one in left:
+        first, *others = _first_of_each_key(left)[0]
+        for one in (first, *random.sample(others, min(1, len(others)))):
             _call(transport, [one], deadline, report)
         return report
     while left and clock() < deadline:
@@ -133,8 +134,8 @@ def _check(outcomes: Sequence[Outcome], number: int) -> None:
 def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:
     """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
 
-    An event is refused if each of several calls with it alone raised an error and another event was confirmed after them:
-    so the broker was there, and the event is the cause. Without that confirmation, it remains `Unsure`.
+    An event is refused if each of several calls with it alone raised an error, another event was confirmed after them, and one
+    more call raises an error: so the broker was there, and the event is the cause. Otherwise, it remains `Unsure`.
     """
     suspects: dict[int, int] = {}
     errors = 0
@@ -153,8 +154,13 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
             else:
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
+    by_id = {one.id: one for one in messages}
     for suspect, confirmed_before in suspects.items():
-        if len(report.confirmed) > confirmed_before:
+        if len(report.confirmed) == confirmed_before:
+            continue
+        if _call(transport, [by_id[suspect]], deadline, report):
+            _clear(report.unsure, [by_id[suspect]], report)
+        else:
             report.refused[suspect] = f"publish() raised {report.unsure.pop(suspect)}"
 
 

@@ -84,6 +84,9 @@ class Sender(threading.Thread):
         self._worker_id, self._stopping, self._burst, self._clock = worker_id, stopping, burst, clock
         self._on_thread_failure = on_thread_failure
         self._shards: dict[int, Shard] = {}
+        self._number = relay.declared.shards
+        """The number of shards in the database. Another release may declare another number."""
+        self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
         self._busy_until: float | None = None
@@ -129,7 +132,7 @@ class Sender(threading.Thread):
         is over.
         """
         self._take()
-        looks = [look for shard in list(self._shards.values()) if (look := self._work(shard)) is not None]
+        looks = [look for shard in self._in_turn() if (look := self._work(shard)) is not None]
         if any(one.messages for one in looks):
             self._busy += 1
             self._pause = _FIRST_PAUSE
@@ -137,7 +140,7 @@ class Sender(threading.Thread):
                 self._withdraw()
             return 0.0
         self._busy = 0
-        has_all = len(self._shards) == self._relay.declared.shards or self._finds_none_free
+        has_all = len(self._shards) == self._number or self._finds_none_free
         if self._burst and has_all and all(one.is_complete or one.is_paused or one.try_in for one in looks):
             return None
         waits = [
@@ -148,9 +151,16 @@ class Sender(threading.Thread):
             return 0.0
         return self._until_look(looks)
 
+    def _in_turn(self) -> list[Shard]:
+        """Return the shards, each round with another one first: after a failure, the shards behind the failed one do not publish."""
+        shards = list(self._shards.values())
+        self._round += 1
+        first = self._round % max(1, len(shards))
+        return shards[first:] + shards[:first]
+
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
         """Return the number of seconds for which the sender may sleep, after it has announced that."""
-        longest = _LONGEST_SLEEP if len(self._shards) == self._relay.declared.shards else _TAKE_EVERY
+        longest = _LONGEST_SLEEP if len(self._shards) == self._number else _TAKE_EVERY
         if not looks:
             return longest
         is_complete = all(one.is_complete for one in looks)
@@ -184,7 +194,7 @@ class Sender(threading.Thread):
     def _take(self) -> None:
         """Lease one more shard if that is due, and if not all shards are leased."""
         now = self._clock()
-        if now < self._take_at or len(self._shards) >= self._relay.declared.shards:
+        if now < self._take_at or len(self._shards) >= self._number:
             return
         # In a burst, there is no other sender to share with.
         self._take_at = now if self._burst else now + _TAKE_EVERY
@@ -202,7 +212,7 @@ class Sender(threading.Thread):
         if not look.is_mine:
             self._lose(shard)
             return None
-        shard.cursor = look.cursor
+        shard.cursor, self._number = look.cursor, look.shards
         shard.is_proven |= look.cursor.mark_xact == 0 or marked not in {0, look.cursor.mark_xact}
         if not look.messages or self._stopping.is_set():
             return replace(look, messages=())
@@ -214,7 +224,7 @@ class Sender(threading.Thread):
             shard.lease,
             confirmed=report.confirmed,
             refused=report.refused,
-            options=self._relay.options,
+            options=replace(self._relay.options, on_dead_letter=look.on_refused.of_dead_letters),
             failure=failure,
             works_again=look.failures > 0 and bool(report.confirmed or report.refused),
         )
@@ -226,10 +236,9 @@ class Sender(threading.Thread):
 
     def _publish(self, look: RelayLook, care: Care) -> Report:
         messages = [Message(row["id"], self._event(row)) for row in look.messages]
-        deadline = self._clock() + self._relay.timeout.total_seconds()
-        self._busy_until = deadline
         try:
-            with self._relay.lock:
+            with self._relay.lock:  # another relay may use the same transport
+                self._busy_until = deadline = self._clock() + self._relay.timeout.total_seconds()
                 return publish(
                     self._relay.transport,
                     messages,

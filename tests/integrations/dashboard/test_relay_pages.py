@@ -8,9 +8,9 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.web import application
-from tests.brokers import Broker, Steps
 from tests.conftest import Database
 from tests.integrations.dashboard.pages import Local
+from tests.memory_broker import Broker, Steps
 
 
 @pytest.fixture
