@@ -251,7 +251,7 @@ class _Link(threading.Thread):
     def _close(self) -> None:
         if self._connection.is_open:
             self._connection.close()
-        else:
+        elif not self._connection.is_closing:  # its channel is closed first
             self._cut(ConnectionAbortedError("closed"))
 
     def _cut(self, error: Exception) -> None:

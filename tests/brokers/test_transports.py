@@ -166,7 +166,7 @@ def test_nothing_is_published_without_events(transport):
     assert publish(transport, []) == []
 
 
-def test_a_transport_can_be_closed_at_any_time_and_used_again(bench):
+def test_a_transport_can_be_closed_at_any_time_and_used_again(bench, caplog):
     before = set(threading.enumerate())
     transport = bench.transport()
     transport.close()
@@ -177,6 +177,7 @@ def test_a_transport_can_be_closed_at_any_time_and_used_again(bench):
     transport.close()
     assert len(bench.arrived()) == 2
     assert {thread for thread in threading.enumerate() if thread.name.startswith("outboxq")} <= before
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 def test_a_batch_does_not_wait_for_each_answer(bench, transport):
