@@ -31,7 +31,7 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
                 len(one.shards),
                 ", ".join(owners) or None,
                 ", ".join(one.topics),
-                one.last_error,
+                one.last_error if one.failing_since else None,
             )
         )
     return rows
