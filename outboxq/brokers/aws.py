@@ -34,6 +34,10 @@ _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
 """Seconds in which a request must be answered."""
+_SHORTEST_POLL = 1.0
+"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0 it answers at once, and an idle
+receiver would send requests, which are billed, without a pause.
+"""
 _LONGEST_POLL = 20.0
 _THREADS = 8
 """The batches that are sent at the same time."""
@@ -299,7 +303,7 @@ class _Consumer:
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         found: list[Message] = []
         while len(found) < limit:
-            seconds = 0 if found else int(max(0.0, min(_LONGEST_POLL, deadline - time.monotonic())))
+            seconds = 0 if found else int(max(_SHORTEST_POLL, min(_LONGEST_POLL, deadline - time.monotonic())))
             answer = self._client.receive_message(
                 QueueUrl=self._queue_url,
                 MaxNumberOfMessages=min(_AT_ONCE, limit - len(found)),
@@ -308,7 +312,7 @@ class _Consumer:
             )
             arrived = answer.get("Messages", ())
             found += map(self._message, arrived)
-            if not arrived and (found or deadline - time.monotonic() < 1):
+            if not arrived:
                 break
         return found
 

@@ -258,6 +258,39 @@ def test_headers_that_sqs_cannot_take_are_a_refusal(monkeypatch: pytest.MonkeyPa
     assert sender.batches == []
 
 
+class Poller:
+    """A client of SQS: each call of `receive_message` gets the next number of messages, and the last ones none."""
+
+    def __init__(self, *counts: int) -> None:
+        self.counts = list(counts)
+        self.waits: list[int] = []
+
+    def receive_message(self, *, WaitTimeSeconds: int, **_: Any) -> dict[str, Any]:  # noqa: N803
+        assert len(self.waits) < 5, "it does not stop after an empty answer"
+        self.waits.append(WaitTimeSeconds)
+        count = self.counts.pop(0) if self.counts else 0
+        return {"Messages": [{"Body": "1", "MessageId": str(number), "ReceiptHandle": "r"} for number in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "seconds", "waits"),
+    [
+        ((), 10, 0.5, [1]),
+        ((), 10, -1.0, [1]),
+        ((), 10, 60.0, [20]),
+        ((3,), 10, 0.5, [1, 0]),
+        ((10, 2), 12, 0.5, [1, 0]),
+    ],
+)
+def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], limit: int, seconds: float, waits: list[int]
+) -> None:
+    poller = Poller(*counts)
+    monkeypatch.setattr(Sqs, "client", lambda _: poller)
+    found = Sqs(queue_url="https://sqs/orders").connect().receive(limit, time.monotonic() + seconds)
+    assert (len(found), poller.waits) == (sum(counts), waits)
+
+
 @pytest.mark.parametrize("place", ["a b", "a.*", ">", "a..b", "a.", "a\r\nb"])
 def test_a_subject_that_nats_cannot_take_is_a_refusal(place: str) -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1", subject=lambda _: place)
