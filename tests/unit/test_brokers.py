@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
@@ -170,7 +170,11 @@ def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool)
 class Producer:
     """Answers like a broker with a limit of 100 bytes, which refuses all messages that were sent together."""
 
+    made: ClassVar[list[dict[str, Any]]] = []
+    """The settings of each producer."""
+
     def __init__(self, settings: dict[str, Any]) -> None:
+        self.made.append(settings)
         self.waiting: list[tuple[bytes, Callable[[Any, Any], None]]] = []
 
     def produce(self, _: str, *, value: bytes, on_delivery: Callable[[Any, Any], None], **__: Any) -> None:
@@ -198,6 +202,32 @@ def test_a_message_that_kafka_refuses_with_its_batch_is_found(monkeypatch: pytes
     assert [type(one) for one in first] == [Unsure] * 3
     assert [type(one) for one in transport.publish(events, soon())] == [Confirmed, Refused, Confirmed]
     assert [type(one) for one in transport.publish(events[:1], soon())] == [Confirmed]
+
+
+def test_a_single_event_does_not_make_kafka_forget_that_a_batch_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    transport = Kafka(servers="h", body="payload")
+    small, large = event("1"), event(json.dumps("x" * 200))
+
+    def published(*events: CloudEvent) -> list[type[Outcome]]:
+        return [type(one) for one in transport.publish(events, soon())]
+
+    assert published(small, large) == [Unsure, Unsure]
+    assert published(small) == [Confirmed]
+    assert published(small, large) == [Confirmed, Refused]
+    assert published(small, large) == [Unsure, Unsure], "later batches are sent together again"
+
+
+@pytest.mark.parametrize("given", [{}, {"topic.metadata.propagation.max.ms": 60_000}])
+def test_kafka_reports_a_missing_topic_before_relays_give_up(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    monkeypatch.setattr(Producer, "made", [])
+    transport = Kafka(servers="h", body="payload", options=given)
+    assert transport.publish([event("1")], soon()) == [Confirmed()]
+    [made] = Producer.made
+    assert made["topic.metadata.propagation.max.ms"] == (60_000 if given else 3000)
 
 
 # SQS: a batch that fails in part.
