@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -67,8 +68,8 @@ class _Service(ABC):
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Send the events in batches, and wait for the answers.
 
-        In a FIFO queue or topic, the events of a partition key are sent one after the other, and their ids are the ids
-        for deduplication. Events without a key are sent in any order.
+        In a FIFO queue or topic, the events of a partition key are sent one after the other. Events without a key are
+        sent in any order. The id for deduplication is a hash of the event's id, the kind of the body and the destination.
         """
         return self._publisher.publish(events, deadline)
 
@@ -278,7 +279,7 @@ def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
     if letter.to.endswith(".fifo"):
         entry |= {
             "MessageGroupId": str(event.id if event.partition_key is None else event.partition_key),
-            "MessageDeduplicationId": str(event.id),
+            "MessageDeduplicationId": sha256(letter.identity.encode()).hexdigest(),  # at most 128 characters
         }
     return entry
 

@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
 from outboxq import CloudEvent, ConfigurationError, brokers
@@ -332,6 +333,106 @@ def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1")
     [outcome] = transport.publish([event(headers={"a": "1\r\nNats-Msg-Id: 2"})], soon())
     assert outcome == Refused("the header 'a' cannot be sent")
+
+
+class Nats:
+    """A client of NATS whose server accepts 1000 bytes, and notes what is published."""
+
+    made: ClassVar[list[Nats]] = []
+    is_connected, max_payload = True, 1000
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.contexts = 0
+        self.published: list[tuple[str, bytes, dict[str, str]]] = []
+
+    async def connect(self, *_: Any, **__: Any) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def jetstream(self) -> Nats:
+        self.contexts += 1
+        return self
+
+    async def publish_async(self, subject: str, body: bytes, *, headers: dict[str, str]) -> asyncio.Future[None]:
+        answer = asyncio.get_running_loop().create_future()
+        if len(body) > self.max_payload:
+            raise MaxPayloadError
+        self.published.append((subject, body, headers))
+        answer.set_result(None)
+        return answer
+
+
+@pytest.fixture
+def fake_nats(monkeypatch: pytest.MonkeyPatch) -> list[Nats]:
+    monkeypatch.setattr("nats.aio.client.Client", Nats)
+    monkeypatch.setattr(Nats, "made", [])
+    return Nats.made
+
+
+def test_a_connection_to_nats_subscribes_to_its_answers_once(fake_nats: list[Nats]) -> None:
+    transport = NatsJetStream(servers="nats://h")
+    for _ in range(3):
+        assert transport.publish([event(), event()], soon()) == [Confirmed()] * 2
+    transport.close()
+    [client] = fake_nats
+    assert (client.contexts, len(client.published)) == (1, 6)
+
+
+def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats: list[Nats]) -> None:
+    """The server closes the connection at such a message."""
+    transport = NatsJetStream(servers="nats://h", body="payload")
+    one = event(headers={"a": "é"})
+    assert transport.publish([one], soon()) == [Confirmed()]
+    [(_, _, headers)] = fake_nats[0].published
+    written = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    left = Nats.max_payload - len(f"NATS/1.0\r\n{written}\r\n".encode())
+    fits, large = (event("1" * size, headers={"a": "é"}) for size in (left, left + 1))
+    outcomes = transport.publish([large, fits], soon())
+    transport.close()
+    assert outcomes == [Refused("it has 1001 bytes with its headers, and the server accepts 1000"), Confirmed()]
+
+
+@pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])
+def test_a_name_of_a_header_that_nats_cannot_take_is_a_refusal(fake_nats: list[Nats], name: str) -> None:
+    transport = NatsJetStream(servers="nats://h")
+    assert transport.publish([event(headers={name: "1"})], soon()) == [Refused(f"the header {name!r} cannot be sent")]
+    assert fake_nats == []
+
+
+# An event that two relays publish is not a repetition.
+
+
+DIFFERENT: dict[str, list[tuple[str, str]]] = {
+    "destinations": [("a", "cloudevent"), ("b", "cloudevent")],
+    "bodies": [("a", "cloudevent"), ("a", "payload")],
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_nats_drops_only_a_repetition(fake_nats: list[Nats], case: str) -> None:
+    one = event()
+    for subject, body in DIFFERENT[case] * 2:
+        transport = NatsJetStream(servers="nats://h", subject=subject, body=body)
+        assert transport.publish([one], soon()) == [Confirmed()]
+        transport.close()
+    ids = [headers["Nats-Msg-Id"] for client in fake_nats for _, _, headers in client.published]
+    assert ids[:2] == ids[2:]
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_a_fifo_queue_drops_only_a_repetition(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    one, sender = event(), Sender()
+    monkeypatch.setattr(Sqs, "client", lambda _: sender)
+    for queue, body in DIFFERENT[case] * 2:
+        transport = Sqs(queue_url=f"https://sqs/{queue}.fifo", body=body)
+        assert transport.publish([one], soon()) == [Confirmed()]
+        transport.close()
+    ids = [one["MessageDeduplicationId"] for batch in sender.batches for one in batch]
+    assert ids[:2] == ids[2:]
+    assert len(set(ids)) == 2
+    assert all(len(one) <= 128 for one in ids)
 
 
 class Streams:
