@@ -8,7 +8,7 @@ import json
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -110,19 +110,25 @@ def test_a_client_is_imported_when_it_is_first_used() -> None:
 
 
 @contextmanager
-def redis(version: str) -> Iterator[tuple[int, list[list[bytes]]]]:
-    """A server that answers as Redis of this version does, and notes the commands."""
+def redis(version: str, *, first: Mapping[bytes, bytes] | None = None) -> Iterator[tuple[int, list[list[bytes]]]]:
+    """A server that answers as Redis of this version does, and notes the commands.
+
+    `first`: what its first connection answers instead.
+    """
     noted: list[list[bytes]] = []
+    connections: list[object] = []
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
+            connections.append(self)
             while line := self.rfile.readline():
                 parts = []
                 for _ in range(int(line[1:])):
                     size = int(self.rfile.readline()[1:])
                     parts.append(self.rfile.read(size + 2)[:-2])
                 noted.append(parts)
-                self.wfile.write(self.answer(parts))
+                wrong = (first or {}).get(parts[0].upper()) if self is connections[0] else None
+                self.wfile.write(self.answer(parts) if wrong is None else wrong)
 
         def answer(self, parts: list[bytes]) -> bytes:
             match parts[0].upper():
@@ -134,7 +140,8 @@ def redis(version: str) -> Iterator[tuple[int, list[list[bytes]]]]:
                 case b"XADD":
                     return b"+QUEUED\r\n"
                 case b"EXEC":
-                    count = sum(one[0] == b"XADD" for one in noted)
+                    begun = max(number for number, one in enumerate(noted) if one[0] == b"MULTI")
+                    count = sum(one[0] == b"XADD" for one in noted[begun:])
                     return b"*%d\r\n" % count + b"$3\r\n1-1\r\n" * count
             return b"+OK\r\n"
 
@@ -163,6 +170,31 @@ def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool)
     [(_, stream, *rest)] = [parts for parts in noted if parts[0] == b"XADD"]
     once = [b"IDMP", b"shop", str(one.id).encode()] if is_known else []
     assert (stream, rest[: len(once) + 4]) == (b"order.paid", [*once, b"MAXLEN", b"~", b"9", b"*"])
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {b"XADD": b"-READONLY You can't write against a read only replica.\r\n", b"EXEC": b"-EXECABORT\r\n"},
+        {b"EXEC": b"-EXECABORT Transaction discarded because of previous errors.\r\n"},
+        {b"EXEC": b"*1\r\n-UNBLOCKED the role of the server has changed\r\n"},
+    ],
+)
+def test_a_connection_to_redis_is_opened_again_after_an_unsure_event(answers: Mapping[bytes, bytes]) -> None:
+    """It may lead to a server that has become a replica."""
+    with redis("7.0.15", first=answers) as (port, _):
+        transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
+        assert [type(one) for one in transport.publish([event()], soon())] == [Unsure]
+        assert transport.publish([event()], soon()) == [Confirmed()]
+        transport.close()
+
+
+def test_a_connection_to_redis_stays_open_after_a_refusal() -> None:
+    with redis("7.0.15", first={b"EXEC": b"*1\r\n-WRONGTYPE it is a list\r\n"}) as (port, _):
+        transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
+        for _ in range(2):
+            assert transport.publish([event()], soon()) == [Refused("ResponseError: WRONGTYPE it is a list")]
+        transport.close()
 
 
 # Kafka: a broker that refuses a batch because one of its messages is too large.
