@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -34,6 +35,10 @@ _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
 """Seconds in which a request must be answered."""
+_SHORTEST_POLL = 1.0
+"""Seconds that SQS waits for a first message, even if the deadline is earlier. With 0 it answers at once, and an idle
+receiver would send requests, which are billed, without a pause.
+"""
 _LONGEST_POLL = 20.0
 _THREADS = 8
 """The batches that are sent at the same time."""
@@ -63,8 +68,8 @@ class _Service(ABC):
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Send the events in batches, and wait for the answers.
 
-        In a FIFO queue or topic, the events of a partition key are sent one after the other, and their ids are the ids
-        for deduplication. Events without a key are sent in any order.
+        In a FIFO queue or topic, the events of a partition key are sent one after the other. Events without a key are
+        sent in any order. The id for deduplication is a hash of the event's id, the kind of the body and the destination.
         """
         return self._publisher.publish(events, deadline)
 
@@ -274,7 +279,7 @@ def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
     if letter.to.endswith(".fifo"):
         entry |= {
             "MessageGroupId": str(event.id if event.partition_key is None else event.partition_key),
-            "MessageDeduplicationId": str(event.id),
+            "MessageDeduplicationId": sha256(letter.identity.encode()).hexdigest(),  # at most 128 characters
         }
     return entry
 
@@ -299,7 +304,7 @@ class _Consumer:
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         found: list[Message] = []
         while len(found) < limit:
-            seconds = 0 if found else int(max(0.0, min(_LONGEST_POLL, deadline - time.monotonic())))
+            seconds = 0 if found else int(max(_SHORTEST_POLL, min(_LONGEST_POLL, deadline - time.monotonic())))
             answer = self._client.receive_message(
                 QueueUrl=self._queue_url,
                 MaxNumberOfMessages=min(_AT_ONCE, limit - len(found)),
@@ -308,7 +313,7 @@ class _Consumer:
             )
             arrived = answer.get("Messages", ())
             found += map(self._message, arrived)
-            if not arrived and (found or deadline - time.monotonic() < 1):
+            if not arrived:
                 break
         return found
 

@@ -32,6 +32,12 @@ log = logging.getLogger("confluent_kafka")
 _CLOSE_TIMEOUT = 2.0
 _OWN = frozenset({"bootstrap.servers", "enable.idempotence", "acks", "group.id", "enable.auto.commit"})
 """Settings of librdkafka that are set here."""
+_DEFAULTS = {
+    "partitioner": "murmur2_random",  # a key goes to the same partition as with Java's client
+    # librdkafka waits 30 s until it reports an unknown topic. Relays give a batch 10 s.
+    "topic.metadata.propagation.max.ms": 3000,
+}
+"""Settings of the producer that `options` may replace."""
 _REFUSALS = frozenset(
     {"INVALID_MSG", "INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION"}
     | {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
@@ -108,10 +114,13 @@ class _Publisher:
         letters = letters_of(events, place.topic, place.body, "ce_", outcomes)
         self._fault = ""
         groups = [[letter] for letter in letters] if self._one_by_one else [letters]
-        self._one_by_one = False
+        was_one_by_one, published = self._one_by_one, 0
         for group in groups:
             if group and deadline > time.monotonic():
                 self._produce(group, outcomes, deadline)
+                published += len(group)
+        if was_one_by_one and published > 1:  # a single event may not be one of the batch that was refused
+            self._one_by_one = False
         found = settled(outcomes, self._fault or "the broker did not answer in time")
         if any(isinstance(one, Unsure) for one in found):
             self._discard()
@@ -133,11 +142,8 @@ class _Publisher:
         import confluent_kafka
 
         if self._producer is None:
-            # A key goes to the same partition as with Java's client.
             settings = {"enable.idempotence": True, "acks": "all", "error_cb": self._on_error}
-            self._producer = confluent_kafka.Producer(
-                {"partitioner": "murmur2_random", **self._place.settings(**settings)}
-            )
+            self._producer = confluent_kafka.Producer({**_DEFAULTS, **self._place.settings(**settings)})
         producer = self._producer
         refused: list[Letter] = []
         """The letters that a broker has refused as too large."""

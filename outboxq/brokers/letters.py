@@ -33,6 +33,15 @@ class Letter:
     content_type: str
     headers: dict[str, str]
 
+    @property
+    def identity(self) -> str:
+        """What a repetition has in common with the letter.
+
+        Two relays may send an event to two destinations, or with two kinds of body, that end in one stream or queue. One
+        is no repetition of the other.
+        """
+        return f"{self.event.id} {self.content_type} {self.to}"
+
 
 def letters_of(
     events: Sequence[CloudEvent], to: Destination, body: Body | str, prefix: str, outcomes: list[Outcome | None]

@@ -39,6 +39,8 @@ _MESSAGE_TOO_LARGE = 10054
 _CLOSE_TIMEOUT = 2.0
 _CONNECT_TIMEOUT = 10.0
 _SUBJECT = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+"""The name of a header that nats-py sends."""
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 """Characters that would end a header."""
 
@@ -47,8 +49,8 @@ _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 class NatsJetStream:
     """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.
 
-    Streams must exist. An event is confirmed when a stream has stored it. The id of the event is the id of the message,
-    so a stream drops a repetition within its duplicate window.
+    Streams must exist. An event is confirmed when a stream has stored it. The id of the message consists of the event's
+    id, the kind of the body and the subject, so a stream drops a repetition within its duplicate window.
     """
 
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
@@ -115,6 +117,8 @@ class _Link:
         """The last error of the connection."""
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
+            self.stream = self.client.jetstream()
+            """One for the connection, because each subscribes to its answers when it first publishes."""
         except BaseException:
             self.close()
             raise
@@ -195,7 +199,7 @@ class _Publisher:
                 self.close()
             if self._link is None:
                 self._link = _Link(place, deadline)
-            self._link.do(_publish(self._link.client, letters, outcomes), deadline)
+            self._link.do(_publish(self._link, letters, outcomes), deadline)
         except Exception as error:  # noqa: BLE001 - the client raises its own errors and asyncio's
             reason = reason_of(error)
         found = settled(list(outcomes), reason)
@@ -209,20 +213,20 @@ class _Publisher:
             link.close()
 
 
-async def _publish(client: nats.aio.client.Client, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
+async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcome | None]) -> None:
     """Send the letters in their order, and note their answers."""
-    import nats.errors
     import nats.js.errors
 
-    stream = client.jetstream(publish_async_max_pending=len(letters))
+    stream, most = link.stream, link.client.max_payload
     answers: list[tuple[Letter, asyncio.Future[Any]]] = []
     for letter in letters:
-        headers = {**letter.headers, "content-type": letter.content_type, _ID: str(letter.event.id)}
-        try:
-            answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
-        except nats.errors.MaxPayloadError:
-            reason = f"it has {len(letter.body)} bytes, and the server accepts {client.max_payload} with the headers"
-            outcomes[letter.number] = Refused(reason)
+        headers = {**letter.headers, "content-type": letter.content_type, _ID: letter.identity}
+        # The server would close the connection at a larger one, and an error of the client would keep its place among
+        # the messages that wait for an answer.
+        if (size := len(letter.body) + _size(headers)) > most:
+            outcomes[letter.number] = Refused(f"it has {size} bytes with its headers, and the server accepts {most}")
+            continue
+        answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
     for letter, answer in answers:
         try:
             await answer
@@ -233,6 +237,12 @@ async def _publish(client: nats.aio.client.Client, letters: Sequence[Letter], ou
             outcomes[letter.number] = (Refused if is_final else Unsure)(reason_of(error.description))
         else:
             outcomes[letter.number] = Confirmed()
+
+
+def _size(headers: Mapping[str, str]) -> int:
+    """Return the number of bytes of the headers in the protocol: a line for the version, one for each, and an empty one."""
+    lines = ["NATS/1.0", *(f"{name.strip()}: {value.strip()}" for name, value in headers.items()), ""]
+    return sum(len(line.encode()) + 2 for line in lines)
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
@@ -253,7 +263,7 @@ def _why_not(letter: Letter) -> str:
     if not _SUBJECT.fullmatch(letter.to):
         return f"{letter.to!r} is not a subject that can be published to"
     for name, value in letter.headers.items():
-        if _UNSENDABLE.search(f"{name}{value}") or ":" in name or not name.strip():
+        if _UNSENDABLE.search(f"{name}{value}") or not _HEADER.fullmatch(name.strip()):
             return f"the header {name!r} cannot be sent"
     return ""
 
@@ -274,7 +284,7 @@ class _Consumer:
         from nats.js.api import AckPolicy, ConsumerConfig
         from nats.js.errors import NotFoundError
 
-        context = self._link.client.jetstream()
+        context = self._link.stream
         try:
             await context.consumer_info(stream, durable)
         except NotFoundError:

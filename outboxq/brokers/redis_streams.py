@@ -150,7 +150,10 @@ class _Publisher:
         except BaseException:
             self.close()
             raise
-        return settled(outcomes, "the server did not add it")
+        found = settled(outcomes, "the server did not add it")
+        if any(isinstance(one, Unsure) for one in found):
+            self.close()  # after a failover, the next connection may reach the new primary
+        return found
 
     def close(self) -> None:
         client, self._client = self._client, None

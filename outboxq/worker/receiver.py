@@ -16,7 +16,7 @@ from ..task.receivers import Reader
 _AT_ONCE = 200
 """The most messages in one transaction."""
 _LONGEST_WAIT = 0.5
-"""Seconds that one call waits for a message. A stopping worker waits as long for the broker."""
+"""Seconds that one call waits for a message. A stopping worker waits as long for the broker, and 1 s for SQS."""
 _BACK_OFF = (1.0, 60.0)
 """The first and the longest wait in seconds after the broker could not be reached."""
 

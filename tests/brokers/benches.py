@@ -278,7 +278,8 @@ class NatsBench(Bench):
             subscription = await context.subscribe(self.place, ordered_consumer=True)
             found = [await subscription.next_msg(60) for _ in range(count)]
             return [
-                Arrived(body=one.data.decode(), id=one.headers["Nats-Msg-Id"], headers=one.headers) for one in found
+                Arrived(body=one.data.decode(), id=one.headers["Nats-Msg-Id"].partition(" ")[0], headers=one.headers)
+                for one in found
             ]
 
         return self._run(read)

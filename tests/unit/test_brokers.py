@@ -8,16 +8,17 @@ import json
 import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
 from outboxq import CloudEvent, ConfigurationError, brokers
@@ -109,19 +110,25 @@ def test_a_client_is_imported_when_it_is_first_used() -> None:
 
 
 @contextmanager
-def redis(version: str) -> Iterator[tuple[int, list[list[bytes]]]]:
-    """A server that answers as Redis of this version does, and notes the commands."""
+def redis(version: str, *, first: Mapping[bytes, bytes] | None = None) -> Iterator[tuple[int, list[list[bytes]]]]:
+    """A server that answers as Redis of this version does, and notes the commands.
+
+    `first`: what its first connection answers instead.
+    """
     noted: list[list[bytes]] = []
+    connections: list[object] = []
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
+            connections.append(self)
             while line := self.rfile.readline():
                 parts = []
                 for _ in range(int(line[1:])):
                     size = int(self.rfile.readline()[1:])
                     parts.append(self.rfile.read(size + 2)[:-2])
                 noted.append(parts)
-                self.wfile.write(self.answer(parts))
+                wrong = (first or {}).get(parts[0].upper()) if self is connections[0] else None
+                self.wfile.write(self.answer(parts) if wrong is None else wrong)
 
         def answer(self, parts: list[bytes]) -> bytes:
             match parts[0].upper():
@@ -133,7 +140,8 @@ def redis(version: str) -> Iterator[tuple[int, list[list[bytes]]]]:
                 case b"XADD":
                     return b"+QUEUED\r\n"
                 case b"EXEC":
-                    count = sum(one[0] == b"XADD" for one in noted)
+                    begun = max(number for number, one in enumerate(noted) if one[0] == b"MULTI")
+                    count = sum(one[0] == b"XADD" for one in noted[begun:])
                     return b"*%d\r\n" % count + b"$3\r\n1-1\r\n" * count
             return b"+OK\r\n"
 
@@ -164,13 +172,42 @@ def test_redis_is_told_the_id_if_it_recognises_one(version: str, is_known: bool)
     assert (stream, rest[: len(once) + 4]) == (b"order.paid", [*once, b"MAXLEN", b"~", b"9", b"*"])
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {b"XADD": b"-READONLY You can't write against a read only replica.\r\n", b"EXEC": b"-EXECABORT\r\n"},
+        {b"EXEC": b"-EXECABORT Transaction discarded because of previous errors.\r\n"},
+        {b"EXEC": b"*1\r\n-UNBLOCKED the role of the server has changed\r\n"},
+    ],
+)
+def test_a_connection_to_redis_is_opened_again_after_an_unsure_event(answers: Mapping[bytes, bytes]) -> None:
+    """It may lead to a server that has become a replica."""
+    with redis("7.0.15", first=answers) as (port, _):
+        transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
+        assert [type(one) for one in transport.publish([event()], soon())] == [Unsure]
+        assert transport.publish([event()], soon()) == [Confirmed()]
+        transport.close()
+
+
+def test_a_connection_to_redis_stays_open_after_a_refusal() -> None:
+    with redis("7.0.15", first={b"EXEC": b"*1\r\n-WRONGTYPE it is a list\r\n"}) as (port, _):
+        transport = RedisStreams(url=f"redis://127.0.0.1:{port}/0?protocol=2")
+        for _ in range(2):
+            assert transport.publish([event()], soon()) == [Refused("ResponseError: WRONGTYPE it is a list")]
+        transport.close()
+
+
 # Kafka: a broker that refuses a batch because one of its messages is too large.
 
 
 class Producer:
     """Answers like a broker with a limit of 100 bytes, which refuses all messages that were sent together."""
 
+    made: ClassVar[list[dict[str, Any]]] = []
+    """The settings of each producer."""
+
     def __init__(self, settings: dict[str, Any]) -> None:
+        self.made.append(settings)
         self.waiting: list[tuple[bytes, Callable[[Any, Any], None]]] = []
 
     def produce(self, _: str, *, value: bytes, on_delivery: Callable[[Any, Any], None], **__: Any) -> None:
@@ -198,6 +235,32 @@ def test_a_message_that_kafka_refuses_with_its_batch_is_found(monkeypatch: pytes
     assert [type(one) for one in first] == [Unsure] * 3
     assert [type(one) for one in transport.publish(events, soon())] == [Confirmed, Refused, Confirmed]
     assert [type(one) for one in transport.publish(events[:1], soon())] == [Confirmed]
+
+
+def test_a_single_event_does_not_make_kafka_forget_that_a_batch_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    transport = Kafka(servers="h", body="payload")
+    small, large = event("1"), event(json.dumps("x" * 200))
+
+    def published(*events: CloudEvent) -> list[type[Outcome]]:
+        return [type(one) for one in transport.publish(events, soon())]
+
+    assert published(small, large) == [Unsure, Unsure]
+    assert published(small) == [Confirmed]
+    assert published(small, large) == [Confirmed, Refused]
+    assert published(small, large) == [Unsure, Unsure], "later batches are sent together again"
+
+
+@pytest.mark.parametrize("given", [{}, {"topic.metadata.propagation.max.ms": 60_000}])
+def test_kafka_reports_a_missing_topic_before_relays_give_up(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    monkeypatch.setattr("confluent_kafka.Producer", Producer)
+    monkeypatch.setattr(Producer, "made", [])
+    transport = Kafka(servers="h", body="payload", options=given)
+    assert transport.publish([event("1")], soon()) == [Confirmed()]
+    [made] = Producer.made
+    assert made["topic.metadata.propagation.max.ms"] == (60_000 if given else 3000)
 
 
 # SQS: a batch that fails in part.
@@ -258,6 +321,39 @@ def test_headers_that_sqs_cannot_take_are_a_refusal(monkeypatch: pytest.MonkeyPa
     assert sender.batches == []
 
 
+class Poller:
+    """A client of SQS: each call of `receive_message` gets the next number of messages, and the last ones none."""
+
+    def __init__(self, *counts: int) -> None:
+        self.counts = list(counts)
+        self.waits: list[int] = []
+
+    def receive_message(self, *, WaitTimeSeconds: int, **_: Any) -> dict[str, Any]:  # noqa: N803
+        assert len(self.waits) < 5, "it does not stop after an empty answer"
+        self.waits.append(WaitTimeSeconds)
+        count = self.counts.pop(0) if self.counts else 0
+        return {"Messages": [{"Body": "1", "MessageId": str(number), "ReceiptHandle": "r"} for number in range(count)]}
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit", "seconds", "waits"),
+    [
+        ((), 10, 0.5, [1]),
+        ((), 10, -1.0, [1]),
+        ((), 10, 60.0, [20]),
+        ((3,), 10, 0.5, [1, 0]),
+        ((10, 2), 12, 0.5, [1, 0]),
+    ],
+)
+def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch, counts: tuple[int, ...], limit: int, seconds: float, waits: list[int]
+) -> None:
+    poller = Poller(*counts)
+    monkeypatch.setattr(Sqs, "client", lambda _: poller)
+    found = Sqs(queue_url="https://sqs/orders").connect().receive(limit, time.monotonic() + seconds)
+    assert (len(found), poller.waits) == (sum(counts), waits)
+
+
 @pytest.mark.parametrize("place", ["a b", "a.*", ">", "a..b", "a.", "a\r\nb"])
 def test_a_subject_that_nats_cannot_take_is_a_refusal(place: str) -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1", subject=lambda _: place)
@@ -269,6 +365,106 @@ def test_a_header_that_would_end_the_line_is_a_refusal() -> None:
     transport = NatsJetStream(servers="nats://127.0.0.1:1")
     [outcome] = transport.publish([event(headers={"a": "1\r\nNats-Msg-Id: 2"})], soon())
     assert outcome == Refused("the header 'a' cannot be sent")
+
+
+class Nats:
+    """A client of NATS whose server accepts 1000 bytes, and notes what is published."""
+
+    made: ClassVar[list[Nats]] = []
+    is_connected, max_payload = True, 1000
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.contexts = 0
+        self.published: list[tuple[str, bytes, dict[str, str]]] = []
+
+    async def connect(self, *_: Any, **__: Any) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def jetstream(self) -> Nats:
+        self.contexts += 1
+        return self
+
+    async def publish_async(self, subject: str, body: bytes, *, headers: dict[str, str]) -> asyncio.Future[None]:
+        answer = asyncio.get_running_loop().create_future()
+        if len(body) > self.max_payload:
+            raise MaxPayloadError
+        self.published.append((subject, body, headers))
+        answer.set_result(None)
+        return answer
+
+
+@pytest.fixture
+def fake_nats(monkeypatch: pytest.MonkeyPatch) -> list[Nats]:
+    monkeypatch.setattr("nats.aio.client.Client", Nats)
+    monkeypatch.setattr(Nats, "made", [])
+    return Nats.made
+
+
+def test_a_connection_to_nats_subscribes_to_its_answers_once(fake_nats: list[Nats]) -> None:
+    transport = NatsJetStream(servers="nats://h")
+    for _ in range(3):
+        assert transport.publish([event(), event()], soon()) == [Confirmed()] * 2
+    transport.close()
+    [client] = fake_nats
+    assert (client.contexts, len(client.published)) == (1, 6)
+
+
+def test_a_message_that_is_too_large_with_its_headers_is_refused_alone(fake_nats: list[Nats]) -> None:
+    """The server closes the connection at such a message."""
+    transport = NatsJetStream(servers="nats://h", body="payload")
+    one = event(headers={"a": "é"})
+    assert transport.publish([one], soon()) == [Confirmed()]
+    [(_, _, headers)] = fake_nats[0].published
+    written = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    left = Nats.max_payload - len(f"NATS/1.0\r\n{written}\r\n".encode())
+    fits, large = (event("1" * size, headers={"a": "é"}) for size in (left, left + 1))
+    outcomes = transport.publish([large, fits], soon())
+    transport.close()
+    assert outcomes == [Refused("it has 1001 bytes with its headers, and the server accepts 1000"), Confirmed()]
+
+
+@pytest.mark.parametrize("name", ["a b", "a:b", "é", ""])
+def test_a_name_of_a_header_that_nats_cannot_take_is_a_refusal(fake_nats: list[Nats], name: str) -> None:
+    transport = NatsJetStream(servers="nats://h")
+    assert transport.publish([event(headers={name: "1"})], soon()) == [Refused(f"the header {name!r} cannot be sent")]
+    assert fake_nats == []
+
+
+# An event that two relays publish is not a repetition.
+
+
+DIFFERENT: dict[str, list[tuple[str, str]]] = {
+    "destinations": [("a", "cloudevent"), ("b", "cloudevent")],
+    "bodies": [("a", "cloudevent"), ("a", "payload")],
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_nats_drops_only_a_repetition(fake_nats: list[Nats], case: str) -> None:
+    one = event()
+    for subject, body in DIFFERENT[case] * 2:
+        transport = NatsJetStream(servers="nats://h", subject=subject, body=body)
+        assert transport.publish([one], soon()) == [Confirmed()]
+        transport.close()
+    ids = [headers["Nats-Msg-Id"] for client in fake_nats for _, _, headers in client.published]
+    assert ids[:2] == ids[2:]
+    assert len(set(ids)) == 2
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_a_fifo_queue_drops_only_a_repetition(monkeypatch: pytest.MonkeyPatch, case: str) -> None:
+    one, sender = event(), Sender()
+    monkeypatch.setattr(Sqs, "client", lambda _: sender)
+    for queue, body in DIFFERENT[case] * 2:
+        transport = Sqs(queue_url=f"https://sqs/{queue}.fifo", body=body)
+        assert transport.publish([one], soon()) == [Confirmed()]
+        transport.close()
+    ids = [one["MessageDeduplicationId"] for batch in sender.batches for one in batch]
+    assert ids[:2] == ids[2:]
+    assert len(set(ids)) == 2
+    assert all(len(one) <= 128 for one in ids)
 
 
 class Streams:
