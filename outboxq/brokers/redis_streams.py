@@ -198,7 +198,7 @@ class _Publisher:
 
     def _command(self, letter: Letter) -> tuple[Any, ...]:
         place, event = self._place, letter.event
-        once = ("IDMP", event.source, str(event.id)) if self._has_idmp else ()
+        once = ("IDMP", event.source, letter.identity) if self._has_idmp else ()
         trim = () if place.max_length is None else ("MAXLEN", "~", place.max_length)
         fields: dict[str, Any] = {_BODY: letter.body}
         for name, value in letter.headers.items():
