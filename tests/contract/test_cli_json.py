@@ -22,6 +22,7 @@ from click.testing import CliRunner, Result
 from outboxq.cli import main
 from outboxq.model import EventType, Outcome
 from outboxq.model.batches import NewBatch, new_batch_id
+from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import NewStep
 
@@ -32,6 +33,7 @@ WITHOUT = {
     "completion": "prints a script of a shell",
     "demo": "is for people alone",
     "grants": "prints SQL",
+    "relay run": "logs",
     "upgrade": "prints SQL, or nothing on stdout",
     "web": "serves pages, and JSON at /api",
     "worker": "has --log-format json",
@@ -104,6 +106,10 @@ SAMPLES: dict[str, Sequence[str]] = {
     "batch list": (),
     "batch show": ("{batch}",),
     "batch cancel": ("{batch}", "--yes"),
+    "relay list": (),
+    "relay pause": ("orders",),
+    "relay resume": ("orders",),
+    "relay remove": ("orders", "--yes"),
     "schedule list": (),
     "actions": (),
     "schedule show": ("nightly", "--show-args"),
@@ -157,6 +163,7 @@ def tasks_of(database) -> dict[str, str]:
         new = NewSchedule(name=name, task_name="tests.work", rule="30 2 * * *", args="{}")
         database.store.schedules.put(new)
     database.store.schedules.trigger("nightly")
+    database.store.relays.declare([NewRelay(name="orders", topics=["order.*"])])
     batch = NewBatch(id=new_batch_id(), name="may")
     database.store.batches.create(batch)
     found["batch"] = str(batch.id)

@@ -166,6 +166,7 @@ def test_what_is_not_said_is_left_to_the_library(recording):
             "topics": None,
             "relaxed_durability": False,
             "log_tracebacks": None,
+            "relay": True,
             "handler_log": True,
             "concurrency": 8,
             "prefetch": None,
@@ -189,7 +190,7 @@ def test_each_option_reaches_the_worker(recording):
     options += " --timeout-grace 0.5s --isolation process --tasks-per-child 7"
     options += (
         " --topic order.* --topic user.new --relaxed-durability --log-tracebacks --metrics-port 9464 --metrics-host ::1"
-        " --no-handler-log"
+        " --no-handler-log --no-relay"
     )
     outboxq("recording:outbox", *options.split(), "--max-tasks", "7", "--listen-url", "postgresql://direct/x")
     assert recording.outbox.given == [
@@ -200,6 +201,7 @@ def test_each_option_reaches_the_worker(recording):
             "topics": ("order.*", "user.new"),
             "relaxed_durability": True,
             "log_tracebacks": True,
+            "relay": False,
             "handler_log": False,
             "concurrency": 3,
             "prefetch": 0,

@@ -116,7 +116,8 @@ def test_each_action_is_taken_here():
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
-    assert actions("") == of_queues | of_schedules | of_tasks | {
+    of_relays = {"relay_pause", "relay_resume", "relay_remove"}
+    assert actions("") == of_queues | of_schedules | of_tasks | of_relays | {
         "bulk_start",
         "selected",
         "batch_cancel",
@@ -149,6 +150,18 @@ def test_actions_on_schedules(sender, filling):
     assert not schedules.get("shop.sweep").paused_at
     sender.sends("/schedule/remove", "The schedule 'shop.sweep' was removed")
     assert "shop.sweep" not in {one.name for one in schedules.list()}
+
+
+def test_actions_on_relays(sender, filling):
+    def relays():
+        return {one.name: one.paused_at for one in filling.outbox.store.relays.list()}
+
+    sender.goes_to("relay").sends("/relay/pause").sees("Paused since")
+    assert relays()["bills"]
+    sender.sends("/relay/resume")
+    assert not relays()["bills"]
+    sender.sends("/relay/remove", "The relay 'bills' was removed")
+    assert relays().keys() == {"search"}
 
 
 def test_a_batch_is_cancelled(sender, filling):
