@@ -152,7 +152,7 @@ def pgbouncer(session: nox.Session) -> None:
 def brokers(session: nox.Session) -> None:
     """Test the transports on real brokers (on Debian: apt install rabbitmq-server redis-server nats-server)."""
     session.install("-e", ".[test]")
-    command = ["python", "-m", "pytest", "-n", "0", "-m", "apart", "tests/brokers", *session.posargs]
+    command = ["python", "-m", "pytest", "-n", "0", "--full", "-m", "apart", "tests/brokers", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_BROKERS": "required"})
 
 
