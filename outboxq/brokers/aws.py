@@ -51,7 +51,7 @@ _REFUSALS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Service(ABC):
-    """What SQS and SNS have in common."""
+    """The settings and the batches that SQS and SNS share."""
 
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret

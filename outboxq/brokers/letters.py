@@ -22,7 +22,7 @@ _LONGEST_REASON = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Letter:
-    """What a broker gets of an event."""
+    """An event in the form that a broker gets."""
 
     number: int
     """The place of the event in its batch."""
@@ -35,7 +35,7 @@ class Letter:
 
     @property
     def identity(self) -> str:
-        """What a repetition has in common with the letter.
+        """The text that is the same when the letter is sent again.
 
         Two relays may send an event to two destinations, or with two kinds of body, that end in one stream or queue. One
         is no repetition of the other.

@@ -36,7 +36,7 @@ def publish(transport, events, deadline=None):
 
 
 def publish_until_settled(transport, events):
-    """What a relay does: it publishes again what is unsure. The outcomes, in the order of the events."""
+    """Publish events, and unsure ones again, as a relay does. Returns the outcomes in the order of the events."""
     outcomes = publish(transport, events)
     while unsure := [number for number, one in enumerate(outcomes) if isinstance(one, Unsure)]:
         for number, outcome in zip(unsure, publish(transport, [events[number] for number in unsure]), strict=True):

@@ -134,7 +134,7 @@ def test_many_batches_end_in_many_sessions(database: Database) -> None:
 
 
 def index_entries_read(connection):
-    """By this session, which may not yet have reported those of its earlier transactions either."""
+    """Return the counts of this session, which may not have reported its earlier transactions yet."""
     return connection.exec_driver_sql(
         "SELECT pg_stat_get_xact_tuples_returned('ix_task_batch_changes_xact_id'::regclass)"
     ).scalar_one()

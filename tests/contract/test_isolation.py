@@ -310,7 +310,7 @@ def test_a_task_that_is_declared_after_the_start_is_given_back(outbox, caplog):
 
 
 def pipes_and_sockets():
-    """How many this process has open. A connection to SQLite has three files besides, and one may come late."""
+    """Return the number that this process has open. A connection to SQLite has three files besides, and one may come late."""
     found = 0
     for one in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # the one that lists them

@@ -160,7 +160,7 @@ def crowded(postgresql):
 
 
 def buffers_of_a_claim(database):
-    """In its own transaction, in which the server keeps its counts to itself: those of all sessions change at any time."""
+    """Return the counts of this transaction. Those of all sessions change at any time."""
     count = (
         "SELECT sum(pg_stat_get_xact_blocks_hit(oid)) FROM (SELECT 'task_outbox'::regclass::oid AS oid "
         "UNION SELECT indexrelid FROM pg_index WHERE indrelid = 'task_outbox'::regclass) AS relations"

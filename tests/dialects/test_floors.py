@@ -87,7 +87,7 @@ class Worker:
         return self
 
     def finds(self, task, watch: Watch) -> bool:
-        """Whether it claims the task within the bound."""
+        """Return whether it claims the task within the bound."""
         began = watch.now
         while self.claim() != [task.id]:
             watch.now += TICK

@@ -183,7 +183,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return the two strings of which one is part of the stored arguments, without spaces: with what follows a value."""
+    """Return two strings. If the argument is stored, the arguments without spaces contain one of them."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
