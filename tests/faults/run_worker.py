@@ -27,15 +27,12 @@ from outboxq.database.engine import configure_sqlite
 from outboxq.errors import LeaseLost
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
-from outboxq.worker import worker as worker_module
 from outboxq.worker.failpoints import Failpoint, OnFailpoint, ignore_failpoint
 from outboxq.worker.leases import Leases
 from outboxq.worker.upkeep.recovery import Recovery
 from tests.faults import app
 from tests.faults.runs import Pen
 
-worker_module._GIVE_BACK_TIMEOUT = 3.0
-"""On a busy machine, to give tasks back may take longer than the 0.8 s that a user waits for it at most."""
 FAST = {"poll": 0.05, "recover_every": 0.1, "heartbeat": 0.05, "drain_timeout": 30}
 """So that tests wait for no clock of ours."""
 
