@@ -214,6 +214,12 @@ MUTANTS = (
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
+        "a receiver of SQS collects messages beyond its deadline",
+        "outboxq/brokers/aws.py",
+        (("if not arrived or time.monotonic() >= deadline:", "if not arrived:"),),
+        ("tests/unit/test_brokers.py",),
+    ),
+    Mutant(
         "an event that Kafka refused because of another one in its batch is a dead letter",
         "outboxq/brokers/kafka.py",
         (("            self._one_by_one = True\n", "            return\n"),),

@@ -313,7 +313,7 @@ class _Consumer:
             )
             arrived = answer.get("Messages", ())
             found += map(self._message, arrived)
-            if not arrived:
+            if not arrived or time.monotonic() >= deadline:
                 break
         return found
 

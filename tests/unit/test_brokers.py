@@ -22,7 +22,7 @@ from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
 
 from outboxq import CloudEvent, ConfigurationError, brokers
-from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sns, Sqs, letters, nats_jetstream
+from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sns, Sqs, aws, letters, nats_jetstream
 from outboxq.errors import MessageUnreadable
 from outboxq.model.cloud_events import read_event
 from outboxq.model.transports import Confirmed, Outcome, Refused, Unsure
@@ -353,6 +353,22 @@ def test_an_idle_receiver_of_sqs_does_not_poll_without_a_pause(
     monkeypatch.setattr(Sqs, "client", lambda _: poller)
     found = Sqs(queue_url="https://sqs/orders").connect().receive(limit, time.monotonic() + seconds)
     assert (len(found), poller.waits) == (sum(counts), waits)
+
+
+def test_a_receiver_of_sqs_asks_for_no_more_after_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise slow answers keep the first messages unacknowledged until SQS delivers them again."""
+
+    class SlowPoller(Poller):
+        def receive_message(self, **arguments: Any) -> dict[str, Any]:
+            nonlocal now
+            now += 0.3
+            return super().receive_message(**arguments)
+
+    now = 1000.0
+    monkeypatch.setattr(aws, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(Sqs, "client", lambda _: SlowPoller(10, 10, 10, 10))
+    found = Sqs(queue_url="https://sqs/orders").connect().receive(200, now + 0.5)
+    assert len(found) == 20
 
 
 @pytest.mark.parametrize("place", ["a b", "a.*", ">", "a..b", "a.", "a\r\nb"])
