@@ -7,29 +7,25 @@ with its first delivery after those of the earlier events of its key, and its ef
 from __future__ import annotations
 
 import json
-import os
 import random
-import re
 import socketserver
-import sys
 import threading
 from collections import Counter
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox, configure_sqlite
-from tests import forked
 from tests.conftest import Database
 from tests.faults import relay_app
+from tests.fleet import Fleet, of_relays
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
-ROOT = Path(__file__).parents[2]
 AT_ONCE = 25
 """Events of one transaction."""
 
@@ -114,45 +110,6 @@ class Broker:
         return answer
 
 
-class Relays:
-    """Two processes of `outboxq relay run`. The older one is killed at a time, and another one takes its place."""
-
-    def __init__(self, database: Database, port: int, directory: Path) -> None:
-        self.database, self.directory, self.started = database, directory, 0
-        self.environment = {
-            **os.environ,
-            "OUTBOXQ_DATABASE_URL": make_url(database.url).render_as_string(hide_password=False),
-            "BROKER_PORT": str(port),
-            "PYTHONPATH": str(ROOT),
-        }
-        self.processes = [self.start(), self.start()]
-
-    def start(self) -> tuple[forked.Popen, Path]:
-        self.started += 1
-        path = self.directory / f"relay-{self.started}.log"
-        command = [sys.executable, "-m", "outboxq", "relay", "run", "tests.faults.relay_app:outbox"]
-        with path.open("wb") as log:
-            return forked.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log), path
-
-    def kill_one(self) -> None:
-        """Kill the older one, and let its leases run out."""
-        gone, path = self.processes.pop(0)
-        gone.kill()
-        gone.wait()
-        for sender in set(re.findall(r"sender ([0-9a-f-]{36}) has", path.read_text())):
-            identity = sender if self.database.name == "postgresql" else sender.replace("-", "")
-            self.database.run(
-                "UPDATE relay_shards SET lease_expires_at = '2020-01-01T00:00:00.000000+00:00' "
-                f"WHERE worker_id = '{identity}'"
-            )
-        self.processes.append(self.start())
-
-    def end(self) -> None:
-        for one, _ in self.processes:
-            one.kill()
-            one.wait()
-
-
 @pytest.mark.parametrize(
     ("events", "keys", "kills", "restarts"),
     [
@@ -185,22 +142,22 @@ def test_each_committed_event_arrives_in_the_order_of_its_key(
         return int(str(database.rows("SELECT count(*) FROM relay_messages")[0][0]))
 
     broker.start()
-    relays = Relays(database, broker.port, tmp_path)
-    try:
+    command = ["relay", "run", "tests.faults.relay_app:outbox"]
+    relays = Fleet(database, tmp_path, command, let_leases_run_out=of_relays, BROKER_PORT=str(broker.port))
+    with ExitStack() as stack:
+        stack.callback(broker.stop)
+        stack.enter_context(relays)
         for step in range(kills):
             first, end = events * step // kills, events * (step + 1) // kills
             reached = len(broker.arrivals)
             for number in range(first, end, AT_ONCE):
                 emit(range(number, min(number + AT_ONCE, end)))
             until(lambda at=reached: len(broker.arrivals) > at or not waiting(), seconds=600)  # type: ignore[misc]
-            relays.kill_one()
+            relays.kill()
             if step % max(1, kills // restarts) == 0:
                 broker.stop()
                 broker.start()
         until(lambda: not waiting(), seconds=3600)
-    finally:
-        relays.end()
-        broker.stop()
 
     refused = {number for number in committed if is_refused(number)}
     assert broker.effects() == sorted(committed - refused), "each committed event once, and no other"
@@ -209,4 +166,4 @@ def test_each_committed_event_arrives_in_the_order_of_its_key(
         assert mine == sorted(mine), f"first deliveries of key-{key} are out of order"
     assert len(database.store.dead_letters.list(limit=events)) == len(refused)
     assert database.store.verify() == []
-    print(f"{len(committed)} events, {relays.started - 2} kills, {dict(broker.answers)}")
+    print(f"{len(committed)} events, {len(relays.killed)} kills, {dict(broker.answers)}")

@@ -7,9 +7,7 @@ once, and of no other event.
 from __future__ import annotations
 
 import json
-import os
 import random
-import sys
 import threading
 from collections import Counter
 from contextlib import ExitStack
@@ -17,19 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox, configure_sqlite, verify_webhook
-from tests import forked
 from tests.conftest import Database
 from tests.endpoints import Arrival, endpoint
 from tests.faults import webhook_app
 from tests.faults.webhook_app import SECRET
+from tests.fleet import Fleet, of_tasks
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
-ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -88,44 +85,6 @@ def is_refused(number: int) -> bool:
     return number % 100 == 0
 
 
-class Workers:
-    """Two workers, each in a process. One of them is killed at a time, and another one takes its place."""
-
-    def __init__(self, database: Database, port: int, directory: Path) -> None:
-        self.database, self.directory, self.started = database, directory, 0
-        self.environment = {
-            **os.environ,
-            "OUTBOXQ_DATABASE_URL": make_url(database.url).render_as_string(hide_password=False),
-            "ENDPOINT": f"http://127.0.0.1:{port}/hooks",
-            "PYTHONPATH": str(ROOT),
-        }
-        self.processes = [self.start(), self.start()]
-
-    def start(self) -> forked.Popen:
-        self.started += 1
-        log = (self.directory / f"worker-{self.started}.log").open("wb")
-        command = [sys.executable, "-m", "outboxq", "worker", "tests.faults.webhook_app:outbox", "--poll", "100ms"]
-        with log:
-            return forked.Popen(command, env=self.environment, cwd=ROOT, stdout=log, stderr=log)
-
-    def kill_one(self) -> None:
-        """Kill the older one, and let its leases run out."""
-        gone = self.processes.pop(0)
-        gone.kill()
-        gone.wait()
-        past = "2020-01-01T00:00:00.000000+00:00"
-        self.database.run(
-            f"UPDATE task_leases SET lease_expires_at = '{past}' "
-            f"WHERE worker_id IN (SELECT id FROM workers WHERE pid = {gone.pid})"
-        )
-        self.processes.append(self.start())
-
-    def end(self) -> None:
-        for one in self.processes:
-            one.kill()
-            one.wait()
-
-
 @pytest.mark.parametrize(
     ("events", "keys", "kills", "restarts"),
     [
@@ -161,8 +120,9 @@ def test_each_committed_event_has_its_effect_once(
         serving = stack.enter_context(ExitStack())
         other = serving.enter_context(endpoint())
         other.answer = service.receive
-        workers = Workers(database, other.port, tmp_path)
-        stack.callback(workers.end)
+        command = ["worker", "tests.faults.webhook_app:outbox", "--poll", "100ms"]
+        place = f"http://127.0.0.1:{other.port}/hooks"
+        workers = stack.enter_context(Fleet(database, tmp_path, command, let_leases_run_out=of_tasks, ENDPOINT=place))
         for step in range(kills):
             first, end = events * step // kills, events * (step + 1) // kills
             for number in range(first, end, AT_ONCE):
@@ -170,7 +130,7 @@ def test_each_committed_event_has_its_effect_once(
                 reached = len(service.arrivals)
                 emit(range(number, min(number + AT_ONCE, end)))
             until(lambda at=reached: len(service.arrivals) > at or not waiting(), seconds=600)
-            workers.kill_one()
+            workers.kill()
             if step % max(1, kills // restarts) == 0:
                 serving.close()
                 other = serving.enter_context(endpoint(port=other.port))
@@ -190,4 +150,4 @@ def test_each_committed_event_has_its_effect_once(
         assert mine == sorted(mine), f"first deliveries of key-{key} are out of order"
     assert service.answers["refused"] >= len(refused)
     assert database.store.verify() == []
-    print(f"{len(committed)} events, {workers.started - 2} kills, {dict(service.answers)}")
+    print(f"{len(committed)} events, {len(workers.killed)} kills, {dict(service.answers)}")
