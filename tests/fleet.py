@@ -56,6 +56,7 @@ class Fleet:
         self.members: list[Member] = []
         """The processes that live, the oldest first."""
         self.killed: list[Member] = []
+        self._started = 0
 
     def __enter__(self) -> Self:
         self.members += [self._start() for _ in range(self._size)]
@@ -77,7 +78,8 @@ class Fleet:
         self.members.append(self._start())
 
     def _start(self) -> Member:
-        log = self._directory / f"{self._command[0]}-{len(self.killed) + len(self.members) + 1}.log"
+        self._started += 1
+        log = self._directory / f"{self._command[0]}-{self._started}.log"
         with log.open("wb") as output:
             command = [sys.executable, "-m", "outboxq", *self._command]
             process = forked.Popen(command, env=self._environment, cwd=ROOT, stdout=output, stderr=output)

@@ -22,9 +22,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from nats.js.api import ConsumerConfig
 
-from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sqs
+from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sns, Sqs
 from outboxq.model.cloud_events import CloudEvent
 from outboxq.model.transports import Source, Transport
+from tests.brokers.faulty import Route
 from tests.brokers.servers import SECRET, AwsServer, KafkaServer, NatsServer, RabbitMQServer, RedisServer, Server
 
 
@@ -51,12 +52,16 @@ class Bench(ABC):
     prefix = "ce_"
     count = 300
     """The number of events that the tests call many."""
+    missing: ClassVar[str]
+    """The name of a destination that does not exist."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
         self.cable = server.cable
         self.place = f"orders-{uuid4().hex[:12]}"
         """Both the topic of the events and the name of the place."""
+        self.again_after = SHORT
+        """The time after which a broker delivers a message again, where `prepare` decides it."""
         self._ends = contextlib.ExitStack()
 
     @abstractmethod
@@ -71,14 +76,20 @@ class Bench(ABC):
     def source(self) -> Source:
         """The place as a source, through the cable."""
 
+    def routed(self) -> Transport:
+        """A transport to the place, which the broker refuses for each hundredth number: see `Route`."""
+        return self.transport(**{self.destination: Route(self.address(self.place), self.missing)})
+
+    def stored(self) -> list[str]:
+        """The body of each message that a routed transport has stored."""
+        return [one.body for one in self.arrived()]
+
     def deliver_again_soon(self) -> None:  # noqa: B027 - most brokers do not wait
         """Have the broker wait only for `SHORT` before it delivers a message again."""
 
     def pickle_source(self, path: Path) -> None:
         """Write what another process needs to make the same source."""
-        one = self.source()
-        fields = {each.name: getattr(one, each.name) for each in dataclasses.fields(one) if each.init}
-        path.write_bytes(pickle.dumps((type(one), fields)))
+        write_place(path, self.source())
 
     @abstractmethod
     def arrived(self) -> list[Arrived]:
@@ -88,9 +99,9 @@ class Bench(ABC):
     def send(self, body: str, *, message_id: str | None = None) -> None:
         """Put a message of another program there."""
 
-    @abstractmethod
     def unsendable(self) -> CloudEvent:
         """An event that the broker will never accept."""
+        return self.event(type=self.missing)
 
     @abstractmethod
     def too_large(self) -> CloudEvent: ...
@@ -113,12 +124,16 @@ class Bench(ABC):
 class RabbitMQBench(Bench):
     server_type = RabbitMQServer
     destination, prefix = "routing_key", "cloudEvents_"
+    missing = "a-queue-that-is-missing"
 
     def prepare(self) -> None:
-        connection = pika.BlockingConnection(pika.URLParameters(self.server.direct))
-        self._ends.callback(connection.close)
-        self._channel = connection.channel()
+        self._channel = self._connected()
         self._channel.queue_declare(self.place, durable=True)
+
+    def _connected(self) -> Any:
+        connection = pika.BlockingConnection(pika.URLParameters(self.server.direct))
+        self._ends.callback(_close, connection)
+        return connection.channel()
 
     def declare(self, queue: str, arguments: Mapping[str, Any]) -> None:
         """Make another queue."""
@@ -133,10 +148,25 @@ class RabbitMQBench(Bench):
     def source(self) -> Source:
         return RabbitMQ(url=self._url(), queue=self.place)
 
+    def routed(self) -> Transport:
+        """A transport to an exchange that fills a second queue too, from which nobody receives."""
+        self._channel.exchange_declare(self.place, "direct", durable=True)
+        for queue in (self.place, f"{self.place}-copy"):
+            self._channel.queue_declare(queue, durable=True)
+            self._channel.queue_bind(queue, self.place, self.place)
+        return self.transport(exchange=self.place, routing_key=Route(self.place, self.missing))
+
+    def stored(self) -> list[str]:
+        self._channel = self._connected()  # the broker has crashed meanwhile
+        return [one.body for one in self._arrived(f"{self.place}-copy")]
+
     def arrived(self) -> list[Arrived]:
+        return self._arrived(self.place)
+
+    def _arrived(self, queue: str) -> list[Arrived]:
         found = []
         while True:
-            got, properties, body = self._channel.basic_get(self.place, auto_ack=True)
+            got, properties, body = self._channel.basic_get(queue, auto_ack=True)
             if got is None:
                 return found
             assert properties.delivery_mode == 2
@@ -145,20 +175,24 @@ class RabbitMQBench(Bench):
     def send(self, body: str, *, message_id: str | None = None) -> None:
         self._channel.basic_publish("", self.place, body.encode(), pika.BasicProperties(message_id=message_id))
 
-    def unsendable(self) -> CloudEvent:
-        return self.event(type="a-queue-that-is-missing")
-
     def too_large(self) -> CloudEvent:
         return self.event('"' + "x" * self.server.max_message_size + '"')
+
+
+def _close(connection: pika.BlockingConnection) -> None:
+    with contextlib.suppress(pika.exceptions.AMQPError):
+        connection.close()
 
 
 class RedisBench(Bench):
     server_type = RedisServer
     destination = "stream"
+    missing = "a-key-that-is-not-a-stream"
 
     def prepare(self) -> None:
         self._client = redis.Redis.from_url(self.server.direct)
         self._ends.callback(self._client.close)
+        self._client.set(self.missing, "")
 
     def command(self, *words: str) -> Any:
         """Send a command to the server."""
@@ -171,7 +205,7 @@ class RedisBench(Bench):
         return RedisStreams(url=self._url(secret), **options)
 
     def source(self) -> Source:
-        return RedisStreams(url=self._url(), stream=self.place, group="billing", claim_after=SHORT)
+        return RedisStreams(url=self._url(), stream=self.place, group="billing", claim_after=self.again_after)
 
     def arrived(self) -> list[Arrived]:
         found = []
@@ -184,10 +218,6 @@ class RedisBench(Bench):
     def send(self, body: str, *, message_id: str | None = None) -> None:
         self._client.xadd(self.place, {"body": body})
 
-    def unsendable(self) -> CloudEvent:
-        self._client.set("a-key-that-is-not-a-stream", "")
-        return self.event(type="a-key-that-is-not-a-stream")
-
     def too_large(self) -> CloudEvent:
         return self.event('"' + "x" * (8 << 20) + '"')
 
@@ -195,6 +225,7 @@ class RedisBench(Bench):
 class KafkaBench(Bench):
     server_type = KafkaServer
     destination = "topic"
+    missing = "not a topic"
     wrong_secret_is_refused = False
 
     def prepare(self) -> None:
@@ -228,9 +259,6 @@ class KafkaBench(Bench):
         producer.produce(self.place, body.encode())
         assert producer.flush(60) == 0
 
-    def unsendable(self) -> CloudEvent:
-        return self.event(type="not a topic")
-
     def too_large(self) -> CloudEvent:
         return self.event('"' + "x" * 1_000_000 + '"')
 
@@ -244,11 +272,12 @@ QUICK = {"reconnect.backoff.max.ms": 100, "socket.connection.setup.timeout.ms": 
 class NatsBench(Bench):
     server_type = NatsServer
     destination, prefix = "subject", "ce-"
+    missing = "a-subject-without-a-stream"
 
     def prepare(self) -> None:
         async def make(context: Any) -> None:
             await context.add_stream(name=self.place, subjects=[self.place])
-            wait = SHORT.total_seconds()
+            wait = self.again_after.total_seconds()
             await context.add_consumer(self.place, ConsumerConfig(durable_name="billing", ack_wait=wait))
 
         self._run(make)
@@ -288,9 +317,6 @@ class NatsBench(Bench):
         headers = None if message_id is None else {"Nats-Msg-Id": message_id}
         self._run(lambda context: context.publish(self.place, body.encode(), headers=headers))
 
-    def unsendable(self) -> CloudEvent:
-        return self.event(type="a-subject-without-a-stream")
-
     def too_large(self) -> CloudEvent:
         return self.event('"' + "x" * self.server.max_payload + '"')
 
@@ -298,6 +324,7 @@ class NatsBench(Bench):
 class SqsBench(Bench):
     server_type = AwsServer
     destination = "queue_url"
+    missing = "a-queue-that-is-missing-too"
     wrong_secret_is_refused = False
     count = 50
 
@@ -340,13 +367,23 @@ class SqsBench(Bench):
             QueueUrl=self._url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=message_id or uuid4().hex
         )
 
-    def topic(self) -> tuple[str, dict[str, str]]:
+    def topic(self, **attributes: str) -> tuple[str, dict[str, str]]:
         """Make a topic of SNS to which the queue subscribes. Its ARN, and the arguments of a client."""
         with contextlib.closing(boto3.client("sns", **self._options(self.server.port))) as client:
             topic: str = client.create_topic(Name=f"{self.place}.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
             wanted = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
-            client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=wanted["Attributes"]["QueueArn"])
+            queue = wanted["Attributes"]["QueueArn"]
+            client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=attributes)
         return topic, self._options(self.cable.port)
+
+    def routed(self) -> Transport:
+        """A transport to a topic of SNS, which passes the bodies on to the queue."""
+        arn, options = self.topic(RawMessageDelivery="true")
+        return Sns(topic_arn=Route(arn, arn.replace(self.place, self.missing)), options=options)
+
+    def stored(self) -> list[str]:
+        """Nothing: what was received has been deleted."""
+        return []
 
     def deliver_again_soon(self) -> None:
         self._client.set_queue_attributes(QueueUrl=self._url, Attributes={"VisibilityTimeout": "1"})
@@ -354,11 +391,14 @@ class SqsBench(Bench):
     def address(self, topic: str) -> str:
         return self._url.replace(self.place, topic)
 
-    def unsendable(self) -> CloudEvent:
-        return self.event(type="a-queue-that-is-missing-too")
-
     def too_large(self) -> CloudEvent:
         return self.event('"' + "x" * (2 << 20) + '"')
+
+
+def write_place(path: Path, place: Any) -> None:
+    """Write what another process needs to make the same transport or source: see `tests.brokers.faulty.read_place`."""
+    fields = {each.name: getattr(place, each.name) for each in dataclasses.fields(place) if each.init}
+    path.write_bytes(pickle.dumps((type(place), fields)))
 
 
 BENCHES: Mapping[str, type[Bench]] = {

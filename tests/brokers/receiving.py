@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from sqlalchemy import create_engine
 
 from outboxq import Outbox, configure_sqlite
 from outboxq.model.transports import Message, Source, SourceConnection
+from tests.brokers.faulty import read_place
 
 
 class Deadly:
@@ -55,7 +55,6 @@ def service(folder: Path, source: Source) -> tuple[Outbox, list[Any]]:
 
 if __name__ == "__main__":
     home = Path(sys.argv[1])
-    kind, fields = pickle.loads((home / "source").read_bytes())
-    made, _ = service(home, Deadly(kind(**fields), home / "deaths"))
+    made, _ = service(home, Deadly(read_place(home / "source"), home / "deaths"))
     queues = ["another"] if (home / "deaths").read_text() else None  # a task of a dead worker would wait for its lease
     made.worker(concurrency=1, notifications=False, queues=queues).run()

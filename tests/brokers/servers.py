@@ -11,12 +11,15 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Self
 
@@ -88,6 +91,8 @@ class Server(ABC):
     def __init__(self) -> None:
         self.port = postgres.free_port()
         self._ends = contextlib.ExitStack()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        """Each is the leader of a process group."""
 
     @classmethod
     def find(cls) -> str | None:
@@ -108,8 +113,20 @@ class Server(ABC):
     def __exit__(self, *_: object) -> None:
         self._ends.close()
 
+    def crash(self) -> None:
+        """Kill the broker, and start it again with what it has on disk."""
+        self._signal(signal.SIGKILL)
+        for one in self._processes:
+            one.wait()
+        self._processes.clear()
+        self._start()
+
     @abstractmethod
     def _start(self) -> None: ...
+
+    def _signal(self, number: signal.Signals) -> None:
+        for one in self._processes:
+            os.killpg(one.pid, number)
 
     def _run(
         self,
@@ -131,6 +148,7 @@ class Server(ABC):
             )
 
         self._ends.callback(process.communicate)  # closes the pipe
+        self._processes.append(process)
 
         def answers() -> bool:
             assert process.poll() is None, log.read_text()
@@ -220,6 +238,7 @@ class RedisServer(Server):
             "--port": str(self.port),
             "--bind": "127.0.0.1",
             "--save": "",
+            "--appendonly": "yes",
             "--requirepass": SECRET,
             "--dir": str(self.home),
             "--proto-max-bulk-len": str(8 << 20),
@@ -234,6 +253,8 @@ class RedisServer(Server):
 
 class KafkaServer(Server):
     """Tansu, in memory. It tells its clients the address of the cable."""
+
+    frozen = timedelta(seconds=3)
 
     program, package = "tansu", ""
 
@@ -251,6 +272,13 @@ class KafkaServer(Server):
         assert found is not None
         own, told = f"tcp://127.0.0.1:{self.port}", f"tcp://127.0.0.1:{self.cable.port}"
         self._run([found, "broker", "--listener-url", own, "--advertised-listener-url", told])
+
+    def crash(self) -> None:
+        """Freeze it and cut its connections, because it would forget everything at its end."""
+        self._signal(signal.SIGSTOP)
+        time.sleep(self.frozen.total_seconds())
+        self.cable.drop()
+        self._signal(signal.SIGCONT)
 
 
 class NatsServer(Server):
@@ -278,9 +306,19 @@ class AwsServer(Server):
     def find(cls) -> str | None:
         return cls.program if importlib.util.find_spec("moto") else None
 
+    def crash(self) -> None:
+        """Stop the server and start it again. The process keeps what the queues contain."""
+        self._stop()
+        self.cable.drop()
+        self._start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+        super().__exit__()
+
     def _start(self) -> None:
         from moto.server import ThreadedMotoServer
 
         server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
         server.start()
-        self._ends.callback(server.stop)
+        self._stop = server.stop

@@ -1,0 +1,230 @@
+"""A shop publishes events to a broker, and a billing service receives them, while processes are killed and the broker crashes."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from outboxq import Outbox
+from tests.brokers.benches import Bench, write_place
+from tests.brokers.faulty import is_refused
+from tests.brokers.relaying import SHARDS, shop
+from tests.conftest import Database
+from tests.fleet import Fleet, of_relays, of_tasks
+from tests.waiting import until
+
+AT_ONCE = 25
+"""Events of one transaction."""
+EACH_ROLLED_BACK = 12
+"""One in so many transactions is rolled back."""
+_IN_FLIGHT = 500 * SHARDS
+"""The events that a relay process may have published without having deleted them: a batch of each shard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The size of a campaign."""
+
+    events: int
+    keys: int
+    kills: int
+    crashes: int
+    patience: float = 1800.0
+    """Seconds until the last effect."""
+
+    def key_of(self, number: int) -> str:
+        return f"key-{number % self.keys}"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A publication of an event."""
+
+    at: float
+    """The time of its beginning."""
+    pid: int
+    place: int
+    """The number of events that the process published before."""
+    outcome: str | None
+    """None: the process was killed before the answer."""
+
+
+@dataclass(eq=False)
+class Campaign:
+    """Runs as planned, and remembers what happened."""
+
+    plan: Plan
+    bench: Bench
+    database: Database
+    theirs: Database
+    """That of the billing service."""
+    folder: Path
+    committed: set[int] = field(default_factory=set)
+    rolled_back: set[int] = field(default_factory=set)
+    transactions: int = 0
+    crashes: int = 0
+    seconds: float = 0.0
+    _published: Counter[int] = field(default_factory=Counter)
+    """The number of events that each process has published."""
+
+    def run(self) -> None:
+        began = time.monotonic()
+        write_place(self.folder / "transport", self.bench.routed())
+        write_place(self.folder / "source", self.bench.source())
+        auto = "BIGSERIAL" if self.theirs.name == "postgresql" else "INTEGER"
+        self.theirs.run(f"CREATE TABLE effects (id {auto} PRIMARY KEY, number INTEGER NOT NULL)")
+        relays, billing = self._fleets()
+        self.relays = relays
+        with billing, relays:
+            for step in range(self.plan.kills):
+                self._strike(step)
+            until(lambda: not self._waiting(), seconds=self.plan.patience, every=0.1)
+            until(self._has_every_effect, seconds=self.plan.patience, every=0.1)
+            assert {one.process.poll() for one in (*relays.members, *billing.members)} == {None}
+        self.seconds = time.monotonic() - began
+
+    def check(self) -> None:
+        """Compare what became of the events with what was committed."""
+        expected = self.committed - self.refused
+        assert sorted(self.effects) == sorted(expected), "each committed event has its effect once, and no other"
+        for key in range(self.plan.keys):
+            mine = [number for number in self.effects if number % self.plan.keys == key]
+            assert mine == sorted(mine), f"first deliveries of key-{key} are out of order: {mine}"
+        letters = self.database.store.dead_letters.list(limit=self.plan.events)
+        assert len(letters) == len(self.refused), {one.last_error for one in letters}
+        assert set(self.attempts) <= self.committed, "an event of a rolled-back transaction was published"
+        for number, attempts in self.attempts.items():
+            for earlier in attempts[:-1]:
+                assert self._is_excused(earlier), f"event {number} was published again without a fault: {attempts}"
+            assert self.stored[number] <= len(attempts), f"the broker has event {number} {self.stored[number]} times"
+        for one in (self.database, self.theirs):
+            assert one.store.verify() == []
+
+    def figures(self) -> str:
+        again = sum(count - 1 for count in self.stored.values() if count > 1)
+        dropped = sum(self.delivered.values()) - len(self.effects)
+        return (
+            f"{type(self.bench).__name__} on {self.database.name}: {len(self.committed)} committed, "
+            f"{len(self.rolled_back)} rolled back, {len(self.relays.killed)} kills, {self.crashes} crashes of the broker, "
+            f"{len(self.refused)} refused, {again} stored again, {dropped} dropped by the inbox, "
+            f"{len(self.effects)} effects, {self.seconds:.0f} s"
+        )
+
+    @property
+    def refused(self) -> set[int]:
+        return {number for number in self.committed if is_refused(number)}
+
+    @cached_property
+    def effects(self) -> list[int]:
+        """The numbers of the events in the order of their effects."""
+        return [int(str(number)) for (number,) in self.theirs.rows("SELECT number FROM effects ORDER BY id")]
+
+    @cached_property
+    def stored(self) -> Counter[int]:
+        """How often the broker has each event."""
+        return Counter(json.loads(body)["data"]["number"] for body in self.bench.stored())
+
+    @property
+    def delivered(self) -> Counter[int]:
+        """How often the billing service has received each event."""
+        return Counter(number for *_, numbers in self._lines("delivered") for number in numbers)
+
+    @cached_property
+    def attempts(self) -> dict[int, list[Attempt]]:
+        """The publications of each event, in their order."""
+        found: defaultdict[int, list[Attempt]] = defaultdict(list)
+        pending: dict[int, tuple[float, list[int]]] = {}
+        for pid, at, (kind, numbers) in self._lines("published"):
+            if kind == "sent":
+                pending[pid] = at, numbers
+                continue
+            began, sent = pending.pop(pid)
+            for number in sent:
+                self._published[pid] += 1
+                found[number].append(Attempt(began, pid, self._published[pid], numbers[str(number)]))
+        for pid, (at, numbers) in pending.items():
+            for number in numbers:
+                found[number].append(Attempt(at, pid, self._published[pid], None))
+        return {number: sorted(attempts, key=lambda one: one.at) for number, attempts in found.items()}
+
+    def _is_excused(self, attempt: Attempt) -> bool:
+        """True if the event had to be published again: it was not confirmed, or the process was killed soon afterwards."""
+        if attempt.outcome in {None, "Unsure"}:
+            return True
+        is_killed = attempt.pid in {one.pid for one in self.relays.killed}
+        return is_killed and attempt.place >= self._published[attempt.pid] - _IN_FLIGHT
+
+    def _fleets(self) -> tuple[Fleet, Fleet]:
+        outbox = shop(self.bench.transport())
+        self.database.store.relays.declare([outbox.tasks.relays["orders"].declared])
+        self.database.store.subscriptions.replace(outbox.subscriptions)
+        self.sender, self.chance = Outbox(self.database.host), random.Random(self.plan.events)
+        folder = str(self.folder)
+        command = ["relay", "run", "tests.brokers.relaying:outbox"]
+        relays = Fleet(self.database, self.folder, command, let_leases_run_out=of_relays, CAMPAIGN=folder)
+        command = ["worker", "tests.brokers.billing:outbox", "--concurrency", "4"]
+        return relays, Fleet(self.theirs, self.folder, command, size=1, let_leases_run_out=of_tasks, CAMPAIGN=folder)
+
+    def _strike(self, step: int) -> None:
+        """Commit events, and kill a relay process while it publishes them, sometimes the broker too."""
+        plan = self.plan
+        first, end = plan.events * step // plan.kills, plan.events * (step + 1) // plan.kills
+        for number in range(first, end, AT_ONCE):
+            self._emit(range(number, min(number + AT_ONCE, end)))
+        until(lambda: self._waiting() <= end - first, seconds=plan.patience)
+        written = self._written()
+        until(lambda: self._written() > written or not self._waiting(), seconds=plan.patience)
+        time.sleep(self.chance.uniform(0, 0.05))  # a random moment of its work
+        self.relays.kill(max(self.relays.members, key=lambda one: self._last_write(one.pid)))
+        every = max(1, plan.kills // plan.crashes)
+        if step % every == every // 2 and self.crashes < plan.crashes:
+            self.bench.server.crash()
+            self.crashes += 1
+
+    def _emit(self, numbers: range) -> None:
+        """Emit the events in one transaction, and end it."""
+        with Session(self.database.host) as session:
+            for number in numbers:
+                key = self.plan.key_of(number)
+                self.sender.emit("order.paid", {"number": number}, using=session, partition_key=key)
+            self.transactions += 1
+            if self.transactions % EACH_ROLLED_BACK == EACH_ROLLED_BACK // 2:
+                session.rollback()
+                self.rolled_back.update(numbers)
+            else:
+                session.commit()
+                self.committed.update(numbers)
+
+    def _waiting(self) -> int:
+        return int(str(self.database.rows("SELECT count(*) FROM relay_messages")[0][0]))
+
+    def _has_every_effect(self) -> bool:
+        """True if the billing service has received all that the broker has, and has no task left."""
+        counts = "SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM task_outbox) + (SELECT count(*) FROM task_leases)"
+        [(done, left)] = self.theirs.rows(counts)
+        if left or int(str(done)) < len(self.committed - self.refused):
+            return False
+        return self.delivered.total() >= self.stored.total()
+
+    def _written(self) -> int:
+        return sum(path.stat().st_size for path in self.folder.glob("published-*"))
+
+    def _last_write(self, pid: int) -> float:
+        path = self.folder / f"published-{pid}"
+        return path.stat().st_mtime if path.exists() else 0.0
+
+    def _lines(self, what: str) -> Iterator[tuple[int, float, Any]]:
+        """The pid, the time and the value of each line, process by process."""
+        for path in self.folder.glob(f"{what}-*"):
+            for line in path.read_text().splitlines():
+                at, value = json.loads(line)
+                yield int(path.name.rpartition("-")[2]), at, value

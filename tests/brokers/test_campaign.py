@@ -1,0 +1,59 @@
+"""Each committed event reaches the second service once and in the order of its key, whatever dies on the way."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.brokers.benches import BENCHES
+from tests.brokers.campaign import Campaign, Plan
+from tests.brokers.conftest import AVAILABLE
+from tests.conftest import Database
+
+FEW = Plan(events=275, keys=20, kills=3, crashes=1)
+FULL = Plan(events=20_000, keys=200, kills=50, crashes=5)
+OF_MOTO = replace(FULL, events=2_000)
+"""Moto scans its queue for each message."""
+
+
+@pytest.fixture
+def theirs(request, database, tmp_path):
+    """The database of the billing service."""
+    if database.name == "postgresql":
+        cluster = request.getfixturevalue("cluster")
+        url = cluster.create_database(template=request.getfixturevalue("migrated_postgresql"))
+    else:
+        url = f"sqlite:///{tmp_path / 'billing.db'}"
+        shutil.copy(request.getfixturevalue("migrated_sqlite"), tmp_path / "billing.db")
+    made = Database(name=database.name, url=url)
+    yield made
+    made.close()
+    if database.name == "postgresql":
+        cluster.drop_database(url)
+
+
+@pytest.mark.parametrize("broker", AVAILABLE)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param("few", marks=[pytest.mark.apart, pytest.mark.in_turn]),
+        pytest.param("full", marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
+    ],
+)
+def test_each_committed_event_has_its_effect_once_and_in_order(size, broker, servers, database, theirs, tmp_path):
+    plan = FEW if size == "few" else OF_MOTO if broker == "sqs" else FULL
+    kind = BENCHES[broker]
+    bench = kind(servers(kind.server_type))
+    bench.again_after = timedelta(seconds=30)
+    campaign = Campaign(plan, bench, database, theirs, tmp_path)
+    bench.prepare()
+    try:
+        campaign.run()
+        print(campaign.figures())
+        campaign.check()
+    finally:
+        bench.close()
+        bench.server.cable.mend()
