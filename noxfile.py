@@ -157,6 +157,15 @@ def brokers(session: nox.Session) -> None:
 
 
 @nox.session
+def broker_campaign(session: nox.Session) -> None:
+    """Send 20 000 events through each broker with kills and crashes: `nox -s broker_campaign -- -k redis`."""
+    session.install("-e", ".[test]")
+    files = ["tests/brokers/test_campaign.py", "tests/faults/test_broker_relays.py", "tests/faults/test_webhooks.py"]
+    command = ["python", "-m", "pytest", "-n", "0", "-s", "-m", "campaign", "--database", "postgresql", *files]
+    session.run(*command, *session.posargs, env={"OUTBOXQ_TEST_BROKERS": "required"})
+
+
+@nox.session
 def monitoring(session: nox.Session) -> None:
     """Check the metrics of real workers, the alert rules and their tests with promtool (on Debian: apt install prometheus)."""
     session.install("-e", ".[test]")

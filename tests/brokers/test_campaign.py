@@ -13,7 +13,7 @@ from tests.brokers.campaign import Campaign, Plan
 from tests.brokers.conftest import AVAILABLE
 from tests.conftest import Database
 
-FEW = Plan(events=275, keys=20, kills=3, crashes=1)
+FEW = Plan(events=275, keys=20, kills=3, crashes=1, patience=120)
 FULL = Plan(events=20_000, keys=200, kills=50, crashes=5)
 OF_MOTO = replace(FULL, events=2_000)
 """Moto scans its queue for each message."""
