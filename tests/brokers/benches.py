@@ -81,7 +81,7 @@ class Bench(ABC):
         return self.transport(**{self.destination: Route(self.address(self.place), self.missing)})
 
     def stored(self) -> list[str]:
-        """The body of each message that a routed transport has stored."""
+        """The body of each message that a routed transport has stored. May be called once."""
         return [one.body for one in self.arrived()]
 
     def deliver_again_soon(self) -> None:  # noqa: B027 - most brokers do not wait
@@ -331,9 +331,12 @@ class SqsBench(Bench):
     def prepare(self) -> None:
         self._client = boto3.client("sqs", **self._options(self.server.port))
         self._ends.callback(self._client.close)
-        self._url = self._client.create_queue(QueueName=f"{self.place}.fifo", Attributes={"FifoQueue": "true"})[
-            "QueueUrl"
-        ]
+        self._url = self._queue(self.place)
+
+    def _queue(self, name: str) -> str:
+        """Make a queue, and return its URL."""
+        made = self._client.create_queue(QueueName=f"{name}.fifo", Attributes={"FifoQueue": "true"})
+        return str(made["QueueUrl"])
 
     def _options(self, port: int, secret: str = SECRET) -> dict[str, str]:
         address = f"http://127.0.0.1:{port}"
@@ -353,13 +356,16 @@ class SqsBench(Bench):
         return Sqs(queue_url=self._url, options=self._options(self.cable.port))
 
     def arrived(self) -> list[Arrived]:
+        return self._arrived(self._url)
+
+    def _arrived(self, url: str) -> list[Arrived]:
         found: list[Arrived] = []
-        wanted = {"QueueUrl": self._url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        wanted = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         while messages := self._client.receive_message(**wanted).get("Messages", ()):
             for one in messages:
                 headers = {name: value["StringValue"] for name, value in one.get("MessageAttributes", {}).items()}
                 found.append(Arrived(body=one["Body"], id=None, headers=headers))
-                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
+                self._client.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
         return found
 
     def send(self, body: str, *, message_id: str | None = None) -> None:
@@ -367,23 +373,24 @@ class SqsBench(Bench):
             QueueUrl=self._url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=message_id or uuid4().hex
         )
 
-    def topic(self, **attributes: str) -> tuple[str, dict[str, str]]:
-        """Make a topic of SNS to which the queue subscribes. Its ARN, and the arguments of a client."""
+    def topic(self, *queues: str, **attributes: str) -> tuple[str, dict[str, str]]:
+        """Make a topic of SNS to which the queue and these ones subscribe. Its ARN, and the arguments of a client."""
         with contextlib.closing(boto3.client("sns", **self._options(self.server.port))) as client:
             topic: str = client.create_topic(Name=f"{self.place}.fifo", Attributes={"FifoTopic": "true"})["TopicArn"]
-            wanted = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
-            queue = wanted["Attributes"]["QueueArn"]
-            client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=attributes)
+            for url in (self._url, *queues):
+                wanted = self._client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+                queue = wanted["Attributes"]["QueueArn"]
+                client.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=queue, Attributes=attributes)
         return topic, self._options(self.cable.port)
 
     def routed(self) -> Transport:
-        """A transport to a topic of SNS, which passes the bodies on to the queue."""
-        arn, options = self.topic(RawMessageDelivery="true")
+        """A transport to a topic of SNS, which passes the bodies on to the queue and to one from which nobody receives."""
+        self._copy = self._queue(f"{self.place}-copy")
+        arn, options = self.topic(self._copy, RawMessageDelivery="true")
         return Sns(topic_arn=Route(arn, arn.replace(self.place, self.missing)), options=options)
 
     def stored(self) -> list[str]:
-        """Nothing: what was received has been deleted."""
-        return []
+        return [one.body for one in self._arrived(self._copy)]
 
     def deliver_again_soon(self) -> None:
         self._client.set_queue_attributes(QueueUrl=self._url, Attributes={"VisibilityTimeout": "1"})

@@ -301,15 +301,29 @@ class AwsServer(Server):
     """Moto's server, in a thread."""
 
     program, package = "moto", ""
+    longest_poll = timedelta(seconds=1.5)
+    """The time in which the requests that have begun come to their end. A request of a receiver waits up to 1 s."""
 
     @classmethod
     def find(cls) -> str | None:
         return cls.program if importlib.util.find_spec("moto") else None
 
     def crash(self) -> None:
-        """Stop the server and start it again. The process keeps what the queues contain."""
+        """Stop the server and start it again. The process keeps what the queues contain.
+
+        What was received and not deleted can be received again at once. Moto would deliver it after 30 s, and out of order
+        if it is several messages of a group: it passes over the first one because the others are still being received.
+        """
+        from moto.sqs.models import sqs_backends
+
         self._stop()
         self.cable.drop()
+        time.sleep(self.longest_poll.total_seconds())
+        for _, _, backend in sqs_backends.iter_backends():
+            for queue in backend.queues.values():
+                queue.pending_messages.clear()
+                for message in queue._messages:
+                    message.change_visibility(0)
         self._start()
 
     def __exit__(self, *_: object) -> None:
