@@ -95,6 +95,7 @@ PROOFS: Mapping[str, Proof] = {
             "contract/test_broker_relays.py::test_a_late_commit_is_neither_lost_nor_overtaken",
             "contract/test_broker_relays.py::test_a_second_sender_takes_over_while_the_first_one_publishes",
             "contract/test_broker_relays.py::test_a_settlement_after_the_lease_is_lost_writes_nothing",
+            "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
         ),
         checks=("message_without_relay", "topic_without_relay", "shard_missing"),
     ),
