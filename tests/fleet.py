@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -59,6 +61,7 @@ class Fleet:
         self._started = 0
 
     def __enter__(self) -> Self:
+        self.began = time.monotonic()
         self.members += [self._start() for _ in range(self._size)]
         return self
 
@@ -86,11 +89,26 @@ class Fleet:
         return Member(process=process, log=log)
 
 
+def figures(events: int, committed: Collection[int], refused: Collection[int], fleet: Fleet) -> str:
+    """Return the figures that all campaigns tell."""
+    return (
+        f"{len(committed)} committed, {events - len(committed)} rolled back, {len(fleet.killed)} kills, "
+        f"{len(refused)} refused, {time.monotonic() - fleet.began:.0f} s"
+    )
+
+
 def of_relays(database: Database, gone: Member) -> None:
     """Let the leases of a dead process of `outboxq relay run` run out."""
     for sender in set(re.findall(r"sender ([0-9a-f-]{36}) has", gone.log.read_text())):
         identity = sender if database.name == "postgresql" else sender.replace("-", "")
         database.run(f"UPDATE relay_shards SET lease_expires_at = '{_PAST}' WHERE worker_id = '{identity}'")
+
+
+def unsettled(database: Database) -> set[int]:
+    """Return the numbers in the payloads of the events that relays have not published, or not deleted."""
+    return {
+        int(json.loads(str(payload))["number"]) for (payload,) in database.rows("SELECT payload FROM relay_messages")
+    }
 
 
 def of_tasks(database: Database, gone: Member) -> None:

@@ -18,17 +18,15 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox
 from tests.brokers.benches import Bench, write_place
 from tests.brokers.faulty import is_refused
-from tests.brokers.relaying import SHARDS, shop
+from tests.brokers.relaying import shop
 from tests.conftest import Database
-from tests.fleet import Fleet, of_relays, of_tasks
+from tests.fleet import Fleet, Member, figures, of_relays, of_tasks, unsettled
 from tests.waiting import until
 
 AT_ONCE = 25
 """Events of one transaction."""
 EACH_ROLLED_BACK = 12
 """One in so many transactions is rolled back."""
-_IN_FLIGHT = 500 * SHARDS
-"""The events that a relay process may have published without having deleted them: a batch of each shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +51,7 @@ class Attempt:
     at: float
     """The time of its beginning."""
     pid: int
-    place: int
-    """The number of events that the process published before."""
+    number: int
     outcome: str | None
     """None: the process was killed before the answer."""
 
@@ -70,15 +67,12 @@ class Campaign:
     """That of the billing service."""
     folder: Path
     committed: set[int] = field(default_factory=set)
-    rolled_back: set[int] = field(default_factory=set)
     transactions: int = 0
     crashes: int = 0
-    seconds: float = 0.0
-    _published: Counter[int] = field(default_factory=Counter)
-    """The number of events that each process has published."""
+    _unsettled: dict[int, set[int]] = field(default_factory=dict)
+    """The events that were still to be published when each process was killed."""
 
     def run(self) -> None:
-        began = time.monotonic()
         write_place(self.folder / "transport", self.bench.routed())
         write_place(self.folder / "source", self.bench.source())
         auto = "BIGSERIAL" if self.theirs.name == "postgresql" else "INTEGER"
@@ -91,7 +85,6 @@ class Campaign:
             with suppress(AssertionError):  # `check` says what is missing
                 until(self._is_over, seconds=self.plan.patience, every=0.1)
             assert {one.process.poll() for one in (*relays.members, *billing.members)} == {None}
-        self.seconds = time.monotonic() - began
 
     def check(self) -> None:
         """Compare what became of the events with what was committed."""
@@ -118,11 +111,10 @@ class Campaign:
     def figures(self) -> str:
         again = sum(count - 1 for count in self.stored.values() if count > 1)
         dropped = sum(self.delivered.values()) - len(self.effects)
+        known = figures(self.plan.events, self.committed, self.refused, self.relays)
         return (
-            f"{type(self.bench).__name__} on {self.database.name}: {len(self.committed)} committed, "
-            f"{len(self.rolled_back)} rolled back, {len(self.relays.killed)} kills, {self.crashes} crashes of the broker, "
-            f"{len(self.refused)} refused, {again} stored again, {dropped} dropped by the inbox, "
-            f"{len(self.effects)} effects, {self.seconds:.0f} s"
+            f"{type(self.bench).__name__} on {self.database.name}: {known}, {self.crashes} crashes of the broker, "
+            f"{again} stored again, {dropped} dropped by the inbox, {len(self.effects)} effects"
         )
 
     @property
@@ -155,19 +147,17 @@ class Campaign:
                 continue
             began, sent = pending.pop(pid)
             for number in sent:
-                self._published[pid] += 1
-                found[number].append(Attempt(began, pid, self._published[pid], numbers[str(number)]))
+                found[number].append(Attempt(began, pid, number, numbers[str(number)]))
         for pid, (at, numbers) in pending.items():
             for number in numbers:
-                found[number].append(Attempt(at, pid, self._published[pid], None))
+                found[number].append(Attempt(at, pid, number, None))
         return {number: sorted(attempts, key=lambda one: one.at) for number, attempts in found.items()}
 
     def _is_excused(self, attempt: Attempt) -> bool:
-        """True if the event had to be published again: it was not confirmed, or the process was killed soon afterwards."""
+        """True if the event had to be published again: it was not confirmed, or its process could not delete it any more."""
         if attempt.outcome in {None, "Unsure"}:
             return True
-        is_killed = attempt.pid in {one.pid for one in self.relays.killed}
-        return is_killed and attempt.place >= self._published[attempt.pid] - _IN_FLIGHT
+        return attempt.number in self._unsettled.get(attempt.pid, ())
 
     def _fleets(self) -> tuple[Fleet, Fleet]:
         outbox = shop(self.bench.transport())
@@ -176,9 +166,14 @@ class Campaign:
         self.sender, self.chance = Outbox(self.database.host), random.Random(self.plan.events)
         folder = str(self.folder)
         command = ["relay", "run", "tests.brokers.relaying:outbox"]
-        relays = Fleet(self.database, self.folder, command, let_leases_run_out=of_relays, CAMPAIGN=folder)
+        relays = Fleet(self.database, self.folder, command, let_leases_run_out=self._bury, CAMPAIGN=folder)
         command = ["worker", "tests.brokers.billing:outbox", "--concurrency", "4"]
         return relays, Fleet(self.theirs, self.folder, command, size=1, let_leases_run_out=of_tasks, CAMPAIGN=folder)
+
+    def _bury(self, database: Database, gone: Member) -> None:
+        """Remember what a killed process may have published without having deleted it, before others have its shards."""
+        self._unsettled[gone.pid] = unsettled(database)
+        of_relays(database, gone)
 
     def _strike(self, step: int) -> None:
         """Commit events, and kill a relay process while it publishes them, sometimes the broker too."""
@@ -205,7 +200,6 @@ class Campaign:
             self.transactions += 1
             if self.transactions % EACH_ROLLED_BACK == EACH_ROLLED_BACK // 2:
                 session.rollback()
-                self.rolled_back.update(numbers)
             else:
                 session.commit()
                 self.committed.update(numbers)

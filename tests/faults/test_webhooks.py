@@ -23,7 +23,7 @@ from tests.conftest import Database
 from tests.endpoints import Arrival, endpoint
 from tests.faults import webhook_app
 from tests.faults.webhook_app import SECRET
-from tests.fleet import Fleet, of_tasks
+from tests.fleet import Fleet, figures, of_tasks
 from tests.waiting import until
 
 pytestmark = pytest.mark.in_turn
@@ -150,4 +150,4 @@ def test_each_committed_event_has_its_effect_once(
         assert mine == sorted(mine), f"first deliveries of key-{key} are out of order"
     assert service.answers["refused"] >= len(refused)
     assert database.store.verify() == []
-    print(f"{len(committed)} events, {len(workers.killed)} kills, {dict(service.answers)}")
+    print(f"HTTP on {database.name}: {figures(events, committed, refused, workers)}, {dict(service.answers)}")
