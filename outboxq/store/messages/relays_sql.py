@@ -23,6 +23,7 @@ from ...database.grammar import (
 )
 from ...database.tables import (
     dead_letters,
+    inbox_messages,
     partition_claims,
     relay_messages,
     relay_shards,
@@ -344,15 +345,19 @@ def resume(_: Grammar) -> sa.Update:
 
 
 def remove(_: Grammar) -> Transition:
-    """Delete :relay with its topics, its shards and its messages. Returns the messages."""
+    """Delete :relay with its topics, its shards, its messages and the idempotency keys of its events. Returns the messages."""
     task_name = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _relay
-    subscription = task_subscriptions.c
+    subscription, accepted = task_subscriptions.c, inbox_messages.c
+    no_source = sa.literal_column("''", sa.Text)
     topics = sa.delete(task_subscriptions).where(subscription.task_name == task_name, subscription.parameter.is_(None))
     return Transition(
         steps={
             "topics": lambda _: topics,
             "relay": lambda _: sa.delete(relays).where(_r.name == _relay),
             "shards": lambda _: sa.delete(relay_shards).where(_s.relay == _relay),
+            "keys": lambda _: sa.delete(inbox_messages).where(
+                accepted.consumer == task_name, accepted.source == no_source
+            ),
             "gone": lambda _: sa.delete(relay_messages).where(_m.relay == _relay).returning(_m.id),
         },
         returns="gone",
