@@ -150,10 +150,12 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
     ]
     rows += [(task_of(name), None, "written for the relay") for name in emitted.relays]
     if not rows and not wants_json():
-        nobody = "no task or relay subscribes to this topic"
+        unrouted = "no task or relay subscribes to this topic"
         is_keyed = options["idempotency_key"] is not None
-        had_it = f"{nobody}, or all relays that do have had an event with this idempotency key; the event went nowhere"
-        click.echo(had_it if is_keyed else f"{nobody}; event_unrouted was recorded", err=True)
+        had_it = (
+            f"{unrouted}, or all relays that do have had an event with this idempotency key; the event went nowhere"
+        )
+        click.echo(had_it if is_keyed else f"{unrouted}; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
 
 
