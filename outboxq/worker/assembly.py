@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -174,15 +175,17 @@ class Parts:
         )
 
         self.receivers = [
-            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping)
+            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
             for source, receivers in tasks.receivers
         ]
 
         # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
-        process = partial(_process, tasks.version or None, self.pool, settings.isolation)
-        registration = WorkerRegistration(own.claims, info.id, unknown.recent, description, meter, process)
+        process = partial(_process, tasks.version or None, self.pool, settings.isolation, self.receivers)
+        registration = WorkerRegistration(
+            own.claims, info.id, unknown.recent, description, meter, process, partial(_failures, self.receivers)
+        )
         recovery = Recovery(
             own.urgent,
             self.leases,
@@ -273,7 +276,13 @@ class Connections:
                 close(one.bound_engine)
 
 
-def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
+def _failures(receivers: Sequence[Receiver]) -> list[datetime | None]:
+    return [one.state.failing_since for one in receivers]
+
+
+def _process(
+    code: str | None, pool: HandlerPool[Any], isolation: Isolation, receivers: Sequence[Receiver]
+) -> Mapping[str, Any]:
     """Return the arguments for `Store.workers.describe`. `code` is the version of the application's code."""
     try:
         release = version("outboxq")
@@ -286,4 +295,5 @@ def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> 
         "release": release,
         "busy": pool.busy,
         "isolation": isolation.value,
+        "receivers": [one.state for one in receivers],
     }
