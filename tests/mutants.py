@@ -2986,6 +2986,24 @@ MUTANTS = (
         ("tests/unit/test_meter.py",),
     ),
     Mutant(
+        "an attempt that the completer and the hand-back end counts twice",
+        "outboxq/worker/leases.py",
+        (("                if one is None or not one.is_counted\n", ""),),
+        ("tests/unit/test_counted_attempts.py",),
+    ),
+    Mutant(
+        "an outcome that is tried again has been counted as lost",
+        "outboxq/worker/completer.py",
+        (("                unwritten = lost | locked\n", "                unwritten = locked\n"),),
+        ("tests/unit/test_counted_attempts.py",),
+    ),
+    Mutant(
+        "a worker does not wait for its last counts",
+        "outboxq/worker/worker.py",
+        (("_LAST_COUNTS_TIMEOUT = 5.0", "_LAST_COUNTS_TIMEOUT = 0.0"),),
+        ("tests/contract/test_metrics.py",),
+    ),
+    Mutant(
         "what a worker has counted is sent again under other ids after an error",
         "outboxq/worker/upkeep/__init__.py",
         (

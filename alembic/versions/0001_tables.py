@@ -496,6 +496,7 @@ def _workers() -> None:
         sa.Column("release", sa.Text()),
         sa.Column("busy", sa.Integer()),
         sa.Column("isolation", sa.Text()),
+        sa.Column("receivers", sa.Text()),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     _partial_index("ix_workers_present", "workers", ["id"], "ended_at IS NULL")

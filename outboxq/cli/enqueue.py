@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..model import OnConflict
+from ..model.relays import RELAY_PREFIX, task_of
 from ..model.wording import short
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
@@ -134,8 +135,8 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options: Any) -> None:
     """Emit an event to the tasks that subscribe to its topic.
 
-    The command prints the enqueued tasks; with --dry-run, it prints the subscribed tasks. If no task subscribes to the topic,
-    event_unrouted is recorded.
+    The command prints the enqueued tasks and the relays to brokers that publish the event; with --dry-run, it prints those
+    that subscribe to the topic. If none does, event_unrouted is recorded.
     """
     from ..outbox import Outbox
 
@@ -144,9 +145,17 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
         _plan(store, topic, payload, **options)
         return
     emitted = outbox.emit(topic, payload, using=outbox, **options)
-    rows = [(name, one.id, "enqueued" if one.created else "existed already") for name, one in emitted.handles.items()]
+    rows: list[tuple[object, ...]] = [
+        (name, one.id, "enqueued" if one.created else "existed already") for name, one in emitted.handles.items()
+    ]
+    rows += [(task_of(name), None, "written for the relay") for name in emitted.relays]
     if not rows and not wants_json():
-        click.echo("no task subscribes to this topic; event_unrouted was recorded", err=True)
+        unrouted = "no task or relay subscribes to this topic"
+        is_keyed = options["idempotency_key"] is not None
+        had_it = (
+            f"{unrouted}, or all relays that do have had an event with this idempotency key; the event went nowhere"
+        )
+        click.echo(had_it if is_keyed else f"{unrouted}; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
 
 
@@ -174,8 +183,14 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
     matching = [one for one in store.subscriptions.list() if takes((one.topic,), topic)]
     subscribers = {one.task_name: (one.task_name, one.queue, one.topic) for one in reversed(matching)}
     if not subscribers and not wants_json():
-        click.echo("no task subscribes to this topic; event_unrouted would be recorded", err=True)
-    record = {"pipeline_execution_id": None, "handles": dict.fromkeys(sorted(subscribers)), "dry_run": True}
+        click.echo("no task or relay subscribes to this topic; event_unrouted would be recorded", err=True)
+    relays = {one.task_name for one in matching if one.parameter is None}
+    record = {
+        "pipeline_execution_id": None,
+        "handles": dict.fromkeys(sorted(subscribers.keys() - relays)),
+        "relays": sorted(name.removeprefix(RELAY_PREFIX) for name in relays),
+        "dry_run": True,
+    }
     show(("task", "queue", "subscribes to"), sorted(subscribers.values()), records=record)
 
 

@@ -1,9 +1,12 @@
-"""Tables of relays to brokers, for `outboxq relay list` and `outboxq status`."""
+"""Tables of relays to brokers and of receivers, for `outboxq relay list`, `outboxq status` and `outboxq worker show`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from ..model.receivers import SourceState
 from ..model.relays import COUNTED, state_of
 from ..model.wording import brief
 
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 RELAY_HEAD: Final = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
 RELAY_SPARE: Final = ("topics", "last error", "sent by")
 """The columns that a narrow terminal leaves out first."""
+
+RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")
+RECEIVER_SPARE: Final = ("tasks", "last error")
 
 
 def relay_rows(store: Store) -> list[tuple[object, ...]]:
@@ -35,3 +41,18 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
             )
         )
     return rows
+
+
+def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:
+    """Return a row for each source. The time is the time since the first failure."""
+    return [
+        (
+            one.source,
+            one.state,
+            None if one.failing_since is None else brief(max(now - one.failing_since, timedelta(0))),
+            f"{one.failing} of {one.workers}" if one.failing else one.workers,
+            ", ".join(one.tasks),
+            one.last_error,
+        )
+        for one in sources
+    ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ..errors import InvalidArgument
+from ..model.receivers import SourceState, sources_of
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, plural, rate_of, short
 from ..operating.reading import NONE, read_span
@@ -24,7 +25,14 @@ from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import QUEUE, SPAN, Read, span_option
 from .queues import number, with_plus
-from .relay_rows import RELAY_HEAD, RELAY_SPARE, relay_rows
+from .relay_rows import (
+    RECEIVER_HEAD,
+    RECEIVER_SPARE,
+    RELAY_HEAD,
+    RELAY_SPARE,
+    receiver_rows,
+    relay_rows,
+)
 
 if TYPE_CHECKING:
     from ..store import Cure, Statistics, Store
@@ -74,6 +82,9 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     10,000; a + means that there are more. Rates and durations cover the time span --window, and are based on what the
     workers have counted. In a pipe, tabs separate the columns, and durations are in seconds. With --json and --watch,
     each refresh prints one line. On a terminal, --watch lists problems first, and also shows graphs and workers.
+
+    The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
+    receivers.
     """
     look = partial(store.stats, window=window, by=by)
     on_terminal = sys.stdout.isatty()
@@ -81,12 +92,14 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     def show() -> None:
         if wants_json():
-            write_json(look(), line=watch is not None)
+            sources = _sources(store)
+            whole = {"queues": look(), "relays": store.relays.list(), "receivers": sources}
+            write_json(whole, line=watch is not None)
             return
         for head, rows in tables(look()):
             table(head, rows)
-        if on_terminal and (relays := relay_rows(store)):
-            table(RELAY_HEAD, relays, spare=RELAY_SPARE)
+        for head, rows in _relays_and_receivers(store):
+            table(head, rows, spare=(*RELAY_SPARE, *RECEIVER_SPARE))
         if watch is not None:
             click.echo()
 
@@ -100,6 +113,15 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
         show()
         while not stop.wait(watch):
             show()
+
+
+def _sources(store: Store) -> list[SourceState]:
+    return sources_of(state for worker in store.workers.list() for state in worker.receivers)
+
+
+def _relays_and_receivers(store: Store) -> list[Lines]:
+    found: list[Lines] = [(RELAY_HEAD, relay_rows(store)), (RECEIVER_HEAD, receiver_rows(store.now(), _sources(store)))]
+    return [(head, rows) for head, rows in found if rows]
 
 
 def _watch(
@@ -119,7 +141,7 @@ def _watch(
             overview = store.overview()
             found = view.sorted(look(), overview)
             head = [Text(line, no_wrap=True) for line in view.head(overview, console.width)]
-            lines = [*tables(found), *view.tables(found, overview)]
+            lines = [*tables(found), *_relays_and_receivers(store), *view.tables(found, overview)]
             live.update(Group(*head, *(drawn(top, rows, width=console.width) for top, rows in lines)), refresh=True)
             if wait():
                 return
@@ -376,6 +398,13 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     read_span,
     "SPAN",
     "Maximum time that an event of a relay to a broker may wait. Default: 5m. `none`: no limit.",
+)
+@_limit(
+    "--max-receiver",
+    "receiver_failing",
+    read_span,
+    "SPAN",
+    "Maximum time that a receiver may fail. Default: 5m. `none`: no limit.",
 )
 @_limit(
     "--max-snapshot",

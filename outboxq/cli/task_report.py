@@ -79,7 +79,9 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
 
 
 def _found(store: Store, task_id: UUID) -> TaskExecution:
-    """Return the task. If the task will only be enqueued after a batch or another task of its chain, the error says so."""
+    """Return the task. If the id belongs to an event, or to a task that will only be enqueued after a batch or another task
+    of its chain, the error says so.
+    """
     from ..store import Reason
 
     try:
@@ -88,6 +90,8 @@ def _found(store: Store, task_id: UUID) -> TaskExecution:
         why = store.explain(task_id)
         if why.reason is Reason.NOT_ENQUEUED:
             raise TaskNotFound(f"there is no task {task_id}; {why.sentence}") from None
+        if why.reason.is_of_event:
+            raise TaskNotFound(f"there is no task {task_id}, but an event may have this id: {why.sentence}") from None
         return store.get(task_id)  # it has just been enqueued
 
 

@@ -214,7 +214,10 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 @click.argument("task_id", type=TASK_ID)
 @database_options
 def explain(store: Store, task_id: str) -> None:
-    """Explain why a task is not running, and suggest commands."""
+    """Explain why a task is not running, and suggest commands.
+
+    For the id of an event, explain why its relays have not published it.
+    """
     found = store.find(task_id)
     explanation = store.explain(found)
     record = with_cures(explanation, "task explain")

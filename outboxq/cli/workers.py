@@ -10,12 +10,14 @@ from uuid import UUID
 import click
 
 from ..model import TaskStatus
+from ..model.receivers import sources_of
 from ..model.wording import brief, plural, short
 from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import QUEUE
+from .relay_rows import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store
@@ -40,7 +42,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     A worker is live if it was seen in the last 90 seconds; it reports every 30 seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. It also marks workers whose application
-    version or outboxq release differs from the most recently started worker's. With --all, it says how many tasks other
+    version or outboxq release differs from the most recently started worker's, and workers whose receivers fail. With --all, it says how many tasks other
     workers took back from a worker that is not live, and how many tasks are still leased to it. Workers that stopped
     normally are marked as ended.
     """
@@ -57,6 +59,8 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         if one.isolation == "process":
             notes.append(f"{one.concurrency} child {plural(one.concurrency, 'process', 'processes')}")
         notes += differs
+        if failing := sum(state.failing_since is not None for state in one.receivers):
+            notes.append(f"{failing} {plural(failing, 'receiver fails', 'receivers fail')}")
         if one.ended_at is not None:
             busy = None
             notes.append("ended")
@@ -114,6 +118,9 @@ def show_(store: Store, worker_id: UUID) -> None:
     if not (is_live or has_ended):
         lines["taken back"] = _tasks(len(taken.tasks), more=not taken.is_complete)
     table(("worker", found.label), [(name, value) for name, value in lines.items() if value is not None])
+    if found.receivers:
+        click.echo()
+        table(RECEIVER_HEAD, receiver_rows(now, sources_of(found.receivers)), spare=RECEIVER_SPARE)
     if running:
         click.echo()
         rows = [(one.id, one.task_name, one.queue, one.attempt, one.started_at) for one in running]

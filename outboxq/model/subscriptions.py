@@ -60,7 +60,7 @@ class NewEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Emitted:
-    """The return value of `emit`: the event's id, and a handle for each subscriber."""
+    """The return value of `emit`: the event's id, a handle for each subscriber, and the relays that publish the event."""
 
     pipeline_execution_id: UUID
     """The id of the event, shared by every task that was enqueued for it."""
@@ -69,6 +69,10 @@ class Emitted:
     relay to a broker either, that is recorded as `event_unrouted`.
 
     `created` is False if the idempotency key already belonged to a task; `id` is then the id of that task.
+    """
+    relays: tuple[str, ...] = ()
+    """The names of the relays to brokers that publish the event, sorted. A relay that has already had an event with the
+    idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
     """
 
 

@@ -98,6 +98,11 @@ class Reader:
     def __init__(self, source: Source, receivers: Sequence[Receiver]) -> None:
         self._source, self._receivers = source, receivers
 
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The names of the tasks of its receivers."""
+        return tuple(sorted(one.task.name for one in self._receivers))
+
     def read(self, message: Message) -> list[Arrival]:
         """Return the tasks of the message; the task that keeps it, if it cannot be read."""
         try:

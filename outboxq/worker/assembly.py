@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -173,11 +174,18 @@ class Parts:
             on_thread_failure=on_thread_failure,
         )
 
+        self.receivers = [
+            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
+            for source, receivers in tasks.receivers
+        ]
+
         # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
-        process = partial(_process, tasks.version or None, self.pool, settings.isolation)
-        registration = WorkerRegistration(own.claims, info.id, unknown.recent, description, meter, process)
+        process = partial(_process, tasks.version or None, self.pool, settings.isolation, self.receivers)
+        registration = WorkerRegistration(
+            own.claims, info.id, unknown.recent, description, meter, process, partial(_failures, self.receivers)
+        )
         recovery = Recovery(
             own.urgent,
             self.leases,
@@ -185,11 +193,12 @@ class Parts:
             prove_writable=registration.run_once,
             on_recovery=self.claim_loop.expect_recovered,
         )
-        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
-        metrics = MetricsWriter(own.claims, meter, info.id)
         self.planting = Planting(own.claims, partial(declare_schedules, tasks=tasks))
         self.registration = thread("registration", registration, wake=unknown.found_new, on_stop=registration.end)
+        known_tasks = KnownTasks(own.claims, names, queues=settings.queues, topics=settings.topics)
         self.known_tasks = thread("known-tasks", known_tasks)
+        metrics = MetricsWriter(own.claims, meter, info.id)
+        self.metrics = thread("metrics", metrics, on_stop=metrics.end)
         self.services: tuple[ServiceThread, ...] = (
             thread("heartbeat", self.leases, wake=self.leases.beat_moved),
             thread("recovery", recovery),
@@ -198,18 +207,12 @@ class Parts:
             thread("batches", batches, wake=batches.wake),
             thread("partitions", PartitionMaker(own.claims)),
             self.known_tasks,
-            thread("metrics", metrics, on_stop=metrics.end),
+            self.metrics,
             thread("statistics", StatisticsUpkeep(own.claims, stopping)),
+            *(thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, 1)),
         )
         self.senders = _senders(store, tasks, settings, info.id, on_thread_failure)
         """The senders of relays to brokers; None if there are none."""
-        self.receivers = [
-            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping)
-            for source, receivers in tasks.receivers
-        ]
-        self.services += tuple(
-            thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, start=1)
-        )
         self.hooks = WorkerHooks(application.hooks, info)
 
 
@@ -273,7 +276,13 @@ class Connections:
                 close(one.bound_engine)
 
 
-def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> Mapping[str, Any]:
+def _failures(receivers: Sequence[Receiver]) -> list[datetime | None]:
+    return [one.state.failing_since for one in receivers]
+
+
+def _process(
+    code: str | None, pool: HandlerPool[Any], isolation: Isolation, receivers: Sequence[Receiver]
+) -> Mapping[str, Any]:
     """Return the arguments for `Store.workers.describe`. `code` is the version of the application's code."""
     try:
         release = version("outboxq")
@@ -286,4 +295,5 @@ def _process(code: str | None, pool: HandlerPool[Any], isolation: Isolation) -> 
         "release": release,
         "busy": pool.busy,
         "isolation": isolation.value,
+        "receivers": [one.state for one in receivers],
     }

@@ -105,6 +105,10 @@ class Completer(threading.Thread):
         """The outcomes that are waiting for a lock, keyed by the batch whose row they need, or by None if their tasks
         are locked.
         """
+        self._attempts: dict[int, ActiveClaim] = {}
+        """The attempts of the outcomes that are not counted yet, keyed by `id` of the outcome's claim, which lives as long
+        as the outcome. A later claim of the same task has replaced some of them in `leases`.
+        """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
 
@@ -116,6 +120,7 @@ class Completer(threading.Thread):
                 text = "%s: its lease was lost, so its outcome %s is discarded"
                 log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
                 outcome = released(outcome.claim, "its lease was lost while it ran")
+            self._attempts[id(outcome.claim)] = active
         self._outcomes.put(outcome)
 
     def give_back(self, claims: Iterable[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
@@ -125,13 +130,13 @@ class Completer(threading.Thread):
 
     def committed(self, outcome: Outcome, active: ActiveClaim) -> None:
         """Count a completion that the task's own transaction has committed, so there is no outcome left to write."""
-        self.leases.meter.ended([outcome], [active.timing])
+        self.leases.count([outcome], [active])
         self._notify_unblocked([outcome.claim])
 
     def lost(self, active: ActiveClaim) -> None:
         """Count an attempt that ended without an outcome because its lease was lost."""
         self.leases.mark_lost(active.claim)
-        self.leases.meter.lost(active.claim, active.timing)
+        self.leases.count_lost(active)
 
     def begin(self, claim: Claim) -> bool:
         """Record that a suspect begins, after writing the earlier outcomes. Returns whether the suspect's claim still
@@ -248,6 +253,13 @@ class Completer(threading.Thread):
         waiting.outcomes.append(outcome)
 
     def _write(self, outcomes: Sequence[Outcome], *, skip_locked: bool = False) -> None:
+        """Write these outcomes. Two outcomes of the same task are written one after the other: the database answers by the
+        ids of tasks, and the lease of the first may be lost.
+        """
+        if len(outcomes) > 1 and len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
+            for outcome in outcomes:
+                self._write([outcome], skip_locked=skip_locked)
+            return
         self.leases.on_failpoint(Failpoint.BEFORE_FINISH)
         asked = time.monotonic()
         locked = _NONE
@@ -286,6 +298,7 @@ class Completer(threading.Thread):
         again = set()
         for outcome in outcomes:
             if self.leases.drop_lost(outcome.claim, asked=asked):
+                self._count([outcome], lost=frozenset({outcome.claim.id}))
                 text = "%s: its lease was lost, so its outcome %s is discarded"
                 log.warning(text, outcome.claim, outcome.event_type, extra=fields_of(outcome.claim, outcome=LOST))
             else:
@@ -321,7 +334,8 @@ class Completer(threading.Thread):
                 self._refused = 0
                 self._allow_claims()
                 self._failing.worked("outcomes are written again")
-                self._count(outcomes, lost, locked)
+                unwritten = lost | locked
+                self._count([one for one in outcomes if one.claim.id not in unwritten] if unwritten else outcomes)
                 return lost, dict.fromkeys(locked)
 
     def _divide(self, outcomes: Sequence[Outcome]) -> _Written:
@@ -375,6 +389,7 @@ class Completer(threading.Thread):
         what = f"task {outcome.claim.id}: its outcome {outcome.event_type} could not be written"
         say(log, logging.ERROR, what, error, fields=fields_of(outcome.claim))
         if self.store.gone.is_set():
+            self._count([outcome], lost=frozenset({outcome.claim.id}))
             return frozenset(), _NONE
         self._allow_claims()  # the database has answered
         try:
@@ -383,6 +398,7 @@ class Completer(threading.Thread):
             failure = unwritable(outcome, error)
             lost = self.store.finish([failure], durable=self.durable, waits=False)
         except Exception as again:
+            self._count([outcome], lost=frozenset({outcome.claim.id}))
             self._refused += 1
             if self._refused >= _MAX_REFUSED:
                 raise OutcomesRefused(
@@ -391,15 +407,14 @@ class Completer(threading.Thread):
                 ) from again
             return frozenset(), _NONE
         self._refused = 0
-        self._count([failure], lost)
+        if not lost:
+            self._count([failure])
         return lost, _NONE
 
-    def _count(self, outcomes: Sequence[Outcome], lost: frozenset[UUID], locked: frozenset[UUID] = frozenset()) -> None:
-        """Count the outcomes that the database has accepted or refused. This must happen before their leases, which
-        contain the timings, are dropped.
-        """
-        answered = [outcome for outcome in outcomes if outcome.claim.id not in locked] if locked else outcomes
-        self.leases.meter.ended(answered, self.leases.timings(answered), lost=lost)
+    def _count(self, outcomes: Sequence[Outcome], *, lost: frozenset[UUID] = frozenset()) -> None:
+        """Count the outcomes that will not be tried again."""
+        attempts = [self._attempts.pop(id(outcome.claim), None) for outcome in outcomes]
+        self.leases.count(outcomes, attempts, lost=lost)
 
 
 def _batch_of(outcome: Outcome) -> UUID | None:
@@ -441,11 +456,12 @@ class Handback:
             given_back = len(outcomes)
             ended: list[int] = []
             over = threading.Event()
-            run_with_timeout(timeout, lambda: ended.append(self._release(outcomes, over)))
+            attempts = {one.claim.id: one for one in held}
+            run_with_timeout(timeout, lambda: ended.append(self._release(outcomes, attempts, over)))
             over.set()
             return given_back - sum(ended)
 
-    def _release(self, outcomes: list[Outcome], over: threading.Event) -> int:
+    def _release(self, outcomes: list[Outcome], attempts: Mapping[UUID, ActiveClaim], over: threading.Event) -> int:
         """Write the releases, and retry locked ones until `over` is set. Returns how many tasks had ended in the
         meantime.
         """
@@ -455,7 +471,10 @@ class Handback:
                 lost, locked = self._finish(outcomes)
                 ended += len(lost)
                 given_back = [outcome for outcome in outcomes if outcome.claim.id not in lost | locked]
-                self.leases.meter.ended(given_back, self.leases.timings(given_back))
+                self.leases.count(given_back, [attempts[outcome.claim.id] for outcome in given_back])
+                for attempt in (attempts[task_id] for task_id in lost):
+                    if attempt.state is ClaimState.HELD:  # otherwise the completer has its outcome
+                        self.leases.count_lost(attempt)
                 if not locked or over.wait(_RELEASE_AGAIN_AFTER):
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]

@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
@@ -75,6 +75,10 @@ class ActiveClaim:
     """True after the warning that its lease expired before the database could be reached has been logged."""
     written: Progress | None = None
     """The last progress that a heartbeat wrote, or that could not be written."""
+    first_sent: float | None = None
+    """When the claim was first requested, if this worker has claimed the task again since then (`time.monotonic()`)."""
+    is_counted: bool = False
+    """True after the meter has counted the attempt. `Leases.count` sets it."""
 
     @property
     def timing(self) -> Timing:
@@ -84,7 +88,7 @@ class ActiveClaim:
         claim, began, ended = self.claim, self.context.began, self.context.ended
         if began is None:
             return UNKNOWN
-        waited, since = began - self.sent, claim.waits_since
+        waited, since = began - (self.sent if self.first_sent is None else self.first_sent), claim.waits_since
         if since is not None:
             waited += (claim.started_at - since).total_seconds()
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
@@ -190,6 +194,8 @@ class Leases:
             one = self._find(claim)
             if one is None:
                 return False
+            if one.first_sent is None:
+                one.first_sent = one.sent
             one.sent, one.next_beat = sent, sent + self._beat_interval(claim)
             one.claimed_again_at = time.monotonic()
             one.context.deadline = sent + claim.lease_seconds
@@ -285,16 +291,37 @@ class Leases:
         self.meter.lease_lost(one.claim.queue)
         return True
 
-    def timings(self, outcomes: Iterable[Outcome]) -> list[Timing]:
-        """Return how long each of these attempts waited and ran. The timing is UNKNOWN if this process does not hold
-        the claim.
+    def count(
+        self,
+        outcomes: Sequence[Outcome],
+        attempts: Sequence[ActiveClaim | None],
+        *,
+        lost: Collection[UUID] = frozenset(),
+    ) -> None:
+        """Count how these attempts ended, except those that have been counted. None stands for a claim that this process
+        never held.
+
+        The completer and the hand-back of a stopping worker may both end an attempt. The first of them counts it.
         """
         with self._lock:
-            found = [(outcome.claim, self._held.get(outcome.claim.id)) for outcome in outcomes]
-        return [
-            one.timing if one is not None and one.claim.lease_token == claim.lease_token else UNKNOWN
-            for claim, one in found
-        ]
+            new = [
+                (outcome, one)
+                for outcome, one in zip(outcomes, attempts, strict=True)
+                if one is None or not one.is_counted
+            ]
+            for _, one in new:
+                if one is not None:
+                    one.is_counted = True
+        timings = [UNKNOWN if one is None else one.timing for _, one in new]
+        self.meter.ended([outcome for outcome, _ in new], timings, lost=lost)
+
+    def count_lost(self, attempt: ActiveClaim) -> None:
+        """Count an attempt that ended without an outcome, unless it has been counted."""
+        with self._lock:
+            if attempt.is_counted:
+                return
+            attempt.is_counted = True
+        self.meter.lost(attempt.claim, attempt.timing)
 
     def held(self) -> list[ActiveClaim]:
         with self._lock:

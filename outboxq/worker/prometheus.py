@@ -27,6 +27,7 @@ from prometheus_client.utils import floatToGoString
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
 from ..model.histograms import BOUNDS, BUCKETS
+from ..model.receivers import SourceState, sources_of
 from ..model.relays import Relay
 from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
@@ -155,6 +156,11 @@ RELAY_OLDEST_AGE: Final = _database_gauge(
 RELAY_FAILING: Final = _database_gauge(
     "outboxq_relay_failing", "relay", help="1: the broker has confirmed no event since the last failure. 0: it works."
 )
+RECEIVER_FAILING: Final = _database_gauge(
+    "outboxq_receiver_failing",
+    "source",
+    help="1: a live worker cannot receive the messages of the source. 0: all of them can.",
+)
 TABLE_BYTES: Final = _database_gauge(
     "outboxq_table_bytes", "table", help="Bytes of the table with its indexes and partitions (PostgreSQL)."
 )
@@ -225,6 +231,8 @@ class Gauges:
     """The snapshots that keep dead rows; None on SQLite."""
     deletes_old_tasks: bool
     relays: Sequence[Relay] = ()
+    sources: Sequence[SourceState] = ()
+    """The states of the receivers."""
     now: datetime | None = None
     """The time at which the relays were read."""
 
@@ -238,6 +246,7 @@ class Gauges:
             snapshots=store.held_snapshots(),
             deletes_old_tasks=store.deletes_old_tasks(),
             relays=(relays := store.relays.list()),
+            sources=sources_of(state for worker in store.workers.list() for state in worker.receivers),
             now=store.now() if relays else None,
         )
 
@@ -391,6 +400,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     ages: dict[tuple[str, ...], float] = {(one.name,): _age(one.oldest_at, gauges.now) for one in gauges.relays}
     yield _filled(RELAY_OLDEST_AGE, ages)
     yield _filled(RELAY_FAILING, {(one.name,): one.failing_since is not None for one in gauges.relays})
+    yield _filled(RECEIVER_FAILING, {(one.source,): one.failing > 0 for one in gauges.sources})
     yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
     yield _filled(TABLE_DEAD_ROWS, {(one.name,): one.dead_rows for one in gauges.tables})
     none: dict[tuple[str, ...], float] = {} if gauges.snapshots is None else {(): 0.0}

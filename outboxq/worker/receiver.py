@@ -5,11 +5,15 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
 
 from ..errors import SourceUnavailable
+from ..model.receivers import ReceiverState
 from ..model.transports import Message, Source, SourceConnection
+from ..payload.parameters import sanitize
 from ..store import Store
 from ..task.receivers import Reader
 
@@ -17,17 +21,31 @@ _AT_ONCE = 200
 """The most messages in one transaction."""
 _LONGEST_WAIT = 0.5
 """Seconds that one call waits for a message. A stopping worker waits as long for the broker, and 1 s for SQS."""
-_BACK_OFF = (1.0, 60.0)
-"""The first and the longest wait in seconds after the broker could not be reached."""
+_BACK_OFF = (1.0, 5.0)
+"""The first and the longest wait in seconds after the broker could not be reached. The longest is short, because messages
+wait in a broker that is back, and an attempt to connect costs little.
+"""
+_LONGEST_ERROR = 500
 
 
 class Receiver:
     """Receives the messages of one source. Each message is acknowledged after its tasks have been committed."""
 
-    def __init__(self, source: Source, reader: Reader, store: Store, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        source: Source,
+        reader: Reader,
+        store: Store,
+        stopping: threading.Event,
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`on_change` is called when the receiver begins to fail, and when it works again."""
         self._source, self._reader, self._store, self._stopping = source, reader, store, stopping
+        self._on_change = on_change
         self._connection: SourceConnection | None = None
         self._wait = 0.0
+        self.state = ReceiverState(source=sanitize(str(source), limit=_LONGEST_ERROR), tasks=reader.task_names)
+        """The state of the receiver, for people. Any thread may read it."""
 
     def run_once(self) -> None:
         """Receive a batch of messages. Raises SourceUnavailable, and what the database raises."""
@@ -46,19 +64,22 @@ class Receiver:
         """
         try:
             messages = self._receive()
+            if not messages:
+                self._works()
             if self._stopping.is_set() or not messages:
                 return 0
             self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])
             self._acknowledge(messages)
-        except BaseException:
+        except BaseException as error:
             self.close()
             self._wait = min(_BACK_OFF[1], max(_BACK_OFF[0], 2 * self._wait))
+            self._fails(error)
             raise
-        self._wait = 0.0
+        self._works()
         return len(messages)
 
     def pause(self) -> float:
-        """Return the seconds until the next batch: none, or after failures longer and longer, up to a minute."""
+        """Return the seconds until the next batch: none, or after failures longer and longer, up to 5 s."""
         return self._wait * random.uniform(0.5, 1.0)  # noqa: S311
 
     def close(self) -> None:
@@ -67,6 +88,21 @@ class Receiver:
         if connection is not None:
             with suppress(Exception):
                 connection.close()
+
+    def _works(self) -> None:
+        """Receive without a pause again, also if no message was waiting."""
+        self._wait = 0.0
+        if self.state.failing_since is not None:
+            self.state = replace(self.state, failing_since=None, last_error=None)
+            self._on_change()
+
+    def _fails(self, error: BaseException) -> None:
+        text = str(error) if isinstance(error, SourceUnavailable) else f"{type(error).__name__}: {error}"
+        since = self.state.failing_since
+        reason = sanitize(" ".join(text.split()), limit=_LONGEST_ERROR)
+        self.state = replace(self.state, failing_since=since or datetime.now(UTC), last_error=reason)
+        if since is None:
+            self._on_change()
 
     def _receive(self) -> Sequence[Message]:
         try:

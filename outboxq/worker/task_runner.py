@@ -96,7 +96,7 @@ class TaskRunner:
             return
         self.leases.drop(active.claim)
         if active.claimed_again_at > -math.inf and active.state is not _COMMITTED:
-            self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"))
+            self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"), active)
 
     def _may_begin(self, active: ActiveClaim) -> bool:
         """Return whether the handler may be called. If not, the claim is given back, unless its lease is lost."""

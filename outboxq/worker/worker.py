@@ -44,6 +44,8 @@ _GIVE_BACK_TIMEOUT = 0.8
 """Seconds that a worker that has run out of time may take to give back its running tasks, because the database may not
 be responding.
 """
+_LAST_COUNTS_TIMEOUT = 5.0
+"""Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
 _SIGNAL_CHECK = 0.1
 """Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
@@ -337,7 +339,7 @@ class Worker:
         parts.pool.shutdown(deadline)
         self._write_outcomes(deadline)
         unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
-        self._stop_services()
+        self._stop_services(deadline)
         self._stop_senders(deadline)
         self._end_handlers()
         parts.hooks.stopped()
@@ -366,13 +368,14 @@ class Worker:
         join(parts.completer, max(_GIVE_BACK_TIMEOUT, longest))
         self._stopped.set()
 
-    def _stop_services(self) -> None:
+    def _stop_services(self, deadline: float) -> None:
         parts = self._parts
         parts.planting.stop()
         for service in parts.services:
             service.stop()
         for service in parts.services:
-            join(service, _GIVE_BACK_TIMEOUT / 4)
+            longest = _LAST_COUNTS_TIMEOUT if service is parts.metrics else 0.0
+            join(service, max(_GIVE_BACK_TIMEOUT / 4, min(longest, deadline - time.monotonic())))
 
     def _stop_senders(self, deadline: float) -> None:
         """Wait for the senders of relays, which finish the batch that they are publishing."""

@@ -18,10 +18,13 @@ from sqlalchemy.orm import Session
 
 from outboxq import ConfigurationError, InvalidArgument, Outbox, RelayNotFound, TaskStatus, Webhook
 from outboxq.model.relays import NewRelay, OnRefused, ShardLease, slot_of
+from outboxq.model.subscriptions import NewEvent
+from outboxq.model.uuid7 import family
 from outboxq.store.messages.relays import LEASE
 from outboxq.store.tasks.event_log import TailCursor
 from outboxq.worker.relays import Senders
 from tests.conftest import Database
+from tests.contract import helpers
 from tests.contract.helpers import transaction
 from tests.memory_broker import Broker, Steps, lost, refused
 from tests.waiting import until
@@ -245,6 +248,7 @@ def test_tasks_and_several_relays_get_the_same_event(database: Database, outbox:
         with emitting(outbox, database) as session:
             emitted = outbox.emit("order.paid", 1, using=session)
         assert set(emitted.handles) == {"tests.mail"}
+        assert emitted.relays == ("all", "orders")
     for name in brokers:
         sender(database, outbox, name)
     assert {name: broker.payloads for name, broker in brokers.items()} == {
@@ -260,13 +264,39 @@ def test_a_second_emit_with_the_same_idempotency_key_sends_nothing(
     database: Database, outbox: Outbox, broker: Broker
 ) -> None:
     outbox.relay("order.*", to=broker, name="orders")
-    for number in range(3):
+    went_to = []
+    for number, key in enumerate(("order 7", "order 7", "order 8", "order 8", None)):
         with emitting(outbox, database) as session:
-            outbox.emit("order.paid", number, using=session, idempotency_key="order 7")
-    with emitting(outbox, database) as session:
-        outbox.emit("order.paid", 9, using=session, idempotency_key="order 8")
-    assert waiting(database) == ["0", "9"]
+            went_to.append(outbox.emit("order.paid", number, using=session, idempotency_key=key).relays)
+    assert waiting(database) == ["0", "2", "4"]
+    assert went_to == [("orders",), (), ("orders",), (), ("orders",)]
     assert database.rows("SELECT count(*) FROM execution_events WHERE event_type = 'event_unrouted'") == [(0,)]
+
+
+def test_a_keyed_event_goes_to_the_relays_that_have_not_had_the_key(database: Database, outbox: Outbox) -> None:
+    outbox.relay("order.*", to=Broker(), name="orders")
+    keyed = {"idempotency_key": "order 7"}
+    with emitting(outbox, database) as session:
+        assert outbox.emit("order.paid", 1, using=session, **keyed).relays == ("orders",)
+    outbox.relay("*", to=Broker(), name="all")
+    outbox.relay(
+        "*", to=Webhook(url="https://example.com", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), name="customer"
+    )
+    with emitting(outbox, database) as session:
+        emitted = outbox.emit("order.paid", 2, using=session, **keyed)
+    assert (emitted.relays, list(emitted.handles)) == (("all",), ["relay.customer"])
+    assert database.rows("SELECT relay, payload FROM relay_messages ORDER BY id") == [("orders", "1"), ("all", "2")]
+
+
+def test_an_emit_whose_commit_was_not_answered_names_its_relays(
+    database: Database, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outbox.relay(["order.*", "*"], to=Broker(), name="orders")
+    outbox.relay("bill.*", to=Broker(), name="bills")
+    outbox.sync_subscriptions()
+    event = NewEvent(id=family(), topic="order.paid", payload="1")
+    assert helpers.lossy(database, monkeypatch).emit(event).relays == ("orders",)
+    assert waiting(database) == ["1"]
 
 
 def test_a_program_without_relays_writes_no_message_and_runs_no_further_statement(
@@ -543,6 +573,23 @@ def test_a_removed_relay_is_gone_with_its_messages_and_its_sender_notices(
         assert outbox.emit("order.paid", 3, using=session).handles == {}
     steps.step()
     assert (steps.shards, waiting(database), database.store.relays.list()) == ([], [], [])
+
+
+def test_a_relay_that_is_removed_and_declared_again_gets_an_event_with_a_key_that_it_had(
+    database: Database, outbox: Outbox
+) -> None:
+    for name in ("orders", "others"):
+        outbox.relay("order.*", to=Broker(), name=name)
+    with Session(database.host) as session, session.begin():
+        outbox.inbox.accept("relay.orders", "order 7", source="shop", using=session)
+    for expected in (("orders", "others"), (), ("orders",)):
+        with emitting(outbox, database) as session:
+            assert outbox.emit("order.paid", 1, using=session, idempotency_key="order 7").relays == expected
+        if not expected:
+            database.store.relays.remove("orders")
+    with Session(database.host) as session, session.begin():
+        is_new = outbox.inbox.accept("relay.orders", "order 7", source="shop", using=session)
+    assert not is_new, "a message that a consumer accepted has a source, and is kept"
 
 
 # Running

@@ -127,7 +127,7 @@ def test_an_event_is_emitted_to_those_that_a_dry_run_names(shop):
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["task", "shop.count", "shop.send"]
     assert sorted((one.args, one.partition_key) for one in shop.store.tasks()) == [('{"order":7}', "k")] * 2
     few = json.loads(outboxq(shop, "emit", "stock.empty", "--dry-run", "--json").stdout)
-    assert few == {"pipeline_execution_id": None, "handles": {"shop.count": None}, "dry_run": True}
+    assert few == {"pipeline_execution_id": None, "handles": {"shop.count": None}, "relays": [], "dry_run": True}
     for wrong in (("order.*",), ("order.paid", "--payload", "{"), ("order.paid", "--key", "k" * 3000)):
         for more in ((), ("--dry-run",)):
             assert CliRunner().invoke(main, ["emit", *wrong, *more, "--url", shop.url]).exit_code in {1, 2}

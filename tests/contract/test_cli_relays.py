@@ -76,6 +76,19 @@ def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox)
     assert "there is no relay" in outboxq(database, "relay", "remove", "orders", "--yes", code=3)
 
 
+def test_an_emit_prints_the_relays_to_which_the_event_went(database: Database, outbox: Outbox) -> None:
+    tried = json.loads(outboxq(database, "emit", "order.paid", "--dry-run", "--json"))
+    assert (tried["handles"], tried["relays"]) == ({}, ["orders"])
+    done = json.loads(outboxq(database, "emit", "order.paid", "--json", "--idempotency-key", "a"))
+    assert (done["handles"], done["relays"]) == ({}, ["orders"])
+    lines = outboxq(database, "emit", "order.paid").splitlines()
+    assert lines[1].split("\t")[0::2] == ["relay.orders", "written for the relay"]
+    assert "all relays that do have had" in outboxq(database, "emit", "order.paid", "--idempotency-key", "a")
+    assert "event_unrouted was recorded" in outboxq(database, "emit", "other")
+    assert len(database.rows("SELECT id FROM relay_messages")) == 4
+    del outbox
+
+
 def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbox) -> None:
     assert database.store.health(HealthLimits()) == [], "the events are new"
     [problem] = late(database)

@@ -89,4 +89,4 @@ def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
         finally:
             watching.kill()
     assert (watching.returncode, said) == (0, "")
-    assert [look[0]["ready"] for look in looks] == [1, 1]
+    assert [look["queues"][0]["ready"] for look in looks] == [1, 1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -96,6 +98,42 @@ def test_a_worker_writes_what_it_has_counted_when_it_stops(database):
     assert timedelta(0) < default.run.p99 < MINUTE
     named = {(one.queue, one.task_name): one.completed for one in outbox.store.stats(by="task")}
     assert named == {("default", "fine"): 5, ("other", "bad"): 0}
+
+
+@contextmanager
+def writes_blocked(database):
+    """Let no other connection write counts until the block ends."""
+    with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        if database.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("BEGIN")
+            connection.exec_driver_sql("LOCK TABLE task_metrics IN ACCESS EXCLUSIVE MODE")
+        try:
+            yield
+        finally:
+            connection.exec_driver_sql("ROLLBACK")
+
+
+def test_a_worker_that_stops_waits_for_its_last_counts(database):
+    """The write is blocked for longer than the other services get to stop."""
+    outbox = Outbox(database.engine)
+
+    @outbox.task(name="send")
+    def send() -> None: ...
+
+    send.using(outbox).enqueue()
+    worker = outbox.worker(poll=0.01, drain_timeout=60)
+    worker.start()
+    until(lambda: sum(one.completed for one in worker.meter.read().values()) == 1)
+    stopping = threading.Thread(target=worker.stop)
+    with writes_blocked(database):
+        stopping.start()
+        until(worker._stopped.is_set)
+        stopping.join(1.0)
+        assert stopping.is_alive()
+    stopping.join(60)
+    assert sums(database)["default", "send"]["completed"] == 1
 
 
 def test_each_write_has_what_was_counted_since_the_last(database, writer, meter):

@@ -30,6 +30,7 @@ from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
 from outboxq.model.histograms import BOUNDS
+from outboxq.model.receivers import ReceiverState
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
 from outboxq.store import QueueSample, Statistics
@@ -83,6 +84,9 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
     task.using(outbox).enqueue("well")
     task.using(outbox, delay=3600).enqueue("well")
     outbox.store.relays.declare([NewRelay(name="orders", topics=["*"])])
+    receives = uuid4()
+    outbox.store.workers.register(receives, label="other", concurrency=1, task_names=[])
+    outbox.store.workers.describe(receives, receivers=[ReceiverState(source="shop", tasks=("tests.end",))])
     with serving(outbox) as (worker, port):
         until(lambda: worker.handled)
         until(lambda: scrape(port).get("outboxq_task_run_seconds_count"))
@@ -104,9 +108,8 @@ def test_every_metric_has_the_name_the_kind_and_the_labels_that_are_declared(out
 def test_counters_end_in_total_and_seconds_are_seconds():
     for metric in METRICS:
         assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
-        assert set(metric.labels) <= {"queue", "task", "outcome", "state", "result", "table", "schedule", "relay"}, (
-            "no id, no key, no argument, no error, no worker"
-        )
+        known = {"queue", "task", "outcome", "state", "result", "table", "schedule", "relay", "source"}
+        assert set(metric.labels) <= known, "no id, no key, no argument, no error, no worker"
         assert metric.source is Source.PROCESS or metric.kind is Kind.GAUGE, "a count of what is deleted would fall"
 
 

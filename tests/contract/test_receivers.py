@@ -6,20 +6,27 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy.exc import OperationalError
 
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, Outbox, TaskContext, TaskStatus
+from outboxq.cli import main
 from outboxq.errors import SourceUnavailable
+from outboxq.model.receivers import ReceiverState, as_stored, read_states, sources_of
 from outboxq.model.transports import Message
 from outboxq.store.messages.inbox import InboxMessages
 from outboxq.task.receivers import UNREADABLE, Reader
+from outboxq.web import application
+from outboxq.worker.prometheus import DatabaseCollector
 from outboxq.worker.receiver import Receiver
 from tests.conftest import Database
+from tests.integrations.dashboard.pages import Local
 from tests.waiting import until
 
 
@@ -32,6 +39,7 @@ class Queue:
     faults: list[str] = field(default_factory=list)
     """The method that fails next, each once."""
     connections: int = 0
+    is_away: Callable[[], bool] = lambda: False
     on_acknowledge: Any = None
 
     def __str__(self) -> str:
@@ -43,6 +51,8 @@ class Queue:
 
     def connect(self) -> Connection:
         self.fail("connect")
+        if self.is_away():
+            raise OSError("the broker is away")
         self.connections += 1
         return Connection(self, list(self.waiting))
 
@@ -237,7 +247,7 @@ def test_a_broker_that_fails_is_connected_to_again(outbox: Outbox, queue: Queue,
     assert len(outbox.store.tasks(task="book")) == 1
 
 
-def test_the_waits_after_failures_grow_up_to_a_minute(outbox: Outbox, queue: Queue) -> None:
+def test_the_waits_after_failures_grow_up_to_five_seconds(outbox: Outbox, queue: Queue) -> None:
     outbox.receive("*", source=queue, name="book")(lambda payload: None)
     one = receiver(outbox, queue)
     queue.faults = ["connect"] * 9
@@ -246,9 +256,110 @@ def test_the_waits_after_failures_grow_up_to_a_minute(outbox: Outbox, queue: Que
         with pytest.raises(SourceUnavailable):
             one.run_once()
         waits.append(max(one.pause() for _ in range(50)))
-    assert [wait <= limit for wait, limit in zip(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True)] == [True] * 9
-    assert waits[-1] > 30
+    assert [wait <= limit for wait, limit in zip(waits, [1, 2, 4, *[5] * 6], strict=True)] == [True] * 9
+    assert waits[-1] > 2.5
     assert waits[0] > 0.5
+
+
+def test_a_receiver_resumes_without_a_pause_although_no_message_is_waiting(outbox: Outbox, queue: Queue) -> None:
+    outbox.receive("*", source=queue, name="book")(lambda payload: None)
+    one = receiver(outbox, queue)
+    queue.faults = ["connect"] * 5
+    for _ in range(5):
+        with pytest.raises(SourceUnavailable):
+            one.run_once()
+    one.run_once()
+    assert one.pause() == 0
+
+
+def test_a_failing_receiver_says_since_when_and_why(outbox: Outbox, queue: Queue) -> None:
+    outbox.receive("*", source=queue, name="book")(lambda payload: None)
+    changes: list[ReceiverState] = []
+    ((source, receivers),) = outbox.tasks.receivers
+    one = Receiver(
+        source, Reader(source, receivers), outbox.store, threading.Event(), lambda: changes.append(one.state)
+    )
+    assert (one.state.source, one.state.tasks, one.state.failing_since) == ("the queue 'shop'", ("book",), None)
+    queue.faults = ["connect", "receive"]
+    began = datetime.now(UTC)
+    for _ in range(2):
+        with pytest.raises(SourceUnavailable):
+            one.run_once()
+    since = one.state.failing_since
+    assert since is not None
+    assert began <= since <= datetime.now(UTC)
+    assert one.state.last_error == "the queue 'shop' cannot be received from: OSError: receive failed"
+    one.run_once()
+    assert (one.state.failing_since, one.state.last_error) == (None, None)
+    assert [state.failing_since for state in changes] == [since, None], "each change is reported once"
+
+
+def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_works(
+    outbox: Outbox, database: Database, queue: Queue
+) -> None:
+    outbox.receive("*", source=queue, name="book")(lambda payload: None)
+    gate = threading.Event()
+    queue.is_away = gate.is_set
+    gate.set()
+    worker = outbox.worker(concurrency=1, notifications=False, label="web-1")
+
+    def failing() -> list[ReceiverState]:
+        [found] = database.store.workers.list()
+        return [one for one in found.receivers if one.failing_since is not None]
+
+    worker.start()
+    try:
+        [state] = until(failing)
+        assert state.last_error == "the queue 'shop' cannot be received from: OSError: the broker is away"
+        shown = cli(database, "worker", "show", str(worker.id))
+        assert "failing" in shown
+        assert "the broker is away" in shown
+        assert "1 receiver fails" in cli(database, "worker", "list")
+        assert "the broker is away" in cli(database, "status")
+        found = json.loads(cli(database, "status", "--json"))
+        assert [(one["source"], one["failing"], one["workers"]) for one in found["receivers"]] == [
+            ("the queue 'shop'", 1, 1)
+        ]
+        assert cli(database, "check", "--no-workers", "--max-history", "none") == "all is well\n", "not for 5 minutes"
+        said = cli(database, "check", "--max-receiver", "0s", code=1)
+        assert "receiver_failing: the receiver of the queue 'shop' has failed for " in said
+        assert "the broker is away" in said
+        assert cli(database, "check", "--max-receiver", "none") == "all is well\n"
+        metrics = {
+            sample.name: (sample.labels, sample.value)
+            for family in DatabaseCollector(database.store).collect()
+            for sample in family.samples
+            if "receiver" in sample.name
+        }
+        assert metrics == {"outboxq_receiver_failing": ({"source": "the queue 'shop'"}, 1.0)}
+        page = Local(application(outbox)).get(f"/workers/{worker.id}").text
+        assert "the broker is away" in page
+        gate.clear()
+        until(lambda: not failing())
+    finally:
+        worker.stop()
+
+
+def cli(database: Database, *words: str, code: int = 0) -> str:
+    result = CliRunner().invoke(main, [*words, "--url", database.url])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def test_the_states_of_several_workers_are_one_line_for_each_source() -> None:
+    since = datetime(2030, 1, 1, tzinfo=UTC)
+    later = since + timedelta(hours=1)
+    states = [
+        ReceiverState(source="b", tasks=("two",)),
+        ReceiverState(source="a", tasks=("one",), failing_since=later, last_error="later"),
+        ReceiverState(source="a", tasks=("one", "two"), failing_since=since, last_error="first"),
+        ReceiverState(source="a", tasks=("one",)),
+    ]
+    a, b = sources_of(read_states(as_stored(states)))
+    assert (a.source, a.tasks, a.workers, a.failing, a.failing_since) == ("a", ("one", "two"), 3, 2, since)
+    assert (a.last_error, a.state, b.state, b.failing_since, b.last_error) == ("first", "failing", "active", None, None)
+    assert as_stored([]) is None
+    assert read_states(None) == ()
 
 
 def test_nothing_is_acknowledged_if_the_database_fails(

@@ -294,6 +294,28 @@ def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
     return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)
 
 
+def writing_transactions(_: Any) -> sa.Select[Any]:
+    """Select the transactions of the server that have written, the oldest first: those of sessions and prepared ones.
+
+    A role that may not see the transactions of other roles finds only its own.
+    """
+    session = pg_stat_activity.c
+    of_sessions = sa.select(
+        session.pid,
+        session.application_name.label("name"),
+        session.datname.label("database"),
+        _seconds_since(session.xact_start).label("age"),
+    ).where(session.backend_xid.is_not(None), session.pid != sa.func.pg_backend_pid())
+    prepared = sa.select(
+        sa.cast(sa.null(), sa.Integer).label("pid"),
+        pg_prepared_xacts.c.gid.label("name"),
+        pg_prepared_xacts.c.database,
+        _seconds_since(pg_prepared_xacts.c.prepared).label("age"),
+    )
+    found = sa.union_all(of_sessions, prepared).subquery("found")
+    return sa.select(found).order_by(found.c.age.desc().nulls_last()).limit(sa.literal_column("10"))
+
+
 def _age(transaction: Any) -> sa.ColumnElement[int]:
     return sa.cast(sa.func.age(transaction), sa.BigInteger)
 

@@ -341,13 +341,14 @@ class WorkersColumns(TypedColumns):
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
     ended_at = Column(BoundedInstant)  # it stopped by itself; NULL: it is live, or was killed or cut off
-    # NULL in the next six: `register` alone wrote the row.
+    # NULL in the next seven: `register` alone wrote the row.
     host = Column(Text)
     pid = Column(Integer)
     version = Column(Text)  # of the application's code, as reported by the application
     release = Column(Text)  # of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
+    receivers = Column(Text)  # JSON array of objects: the states of its receivers; NULL: it has none
 
 
 workers = typed_table("workers", metadata, WorkersColumns)

@@ -23,6 +23,7 @@ from ...database.tables import execution_events, task_executions, task_outbox, w
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import UNKNOWN_TASK, Claim, EventType, TaskStatus, duration
+from ...model.receivers import ReceiverState, as_stored, read_states
 from ..arguments import identifier, positive, storable
 from ..tasks import operations, tasks
 from ..tasks.event_log import first_of_window
@@ -72,6 +73,8 @@ class LiveWorker:
     """Number of threads that ran a handler at the last report."""
     isolation: str | None = None
     """The isolation of handlers: ``thread`` or ``process``."""
+    receivers: tuple[ReceiverState, ...] = ()
+    """The states of its receivers. A change is reported at once."""
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
 
@@ -169,6 +172,7 @@ class Workers:
         release: str | None = None,
         busy: int | None = None,
         isolation: str | None = None,
+        receivers: Iterable[ReceiverState] = (),
         using: object = None,
     ) -> bool:
         """Record the process of a registered worker. The arguments are fields of LiveWorker.
@@ -183,6 +187,7 @@ class Workers:
             "release": storable(release, "release"),
             "busy": busy,
             "isolation": storable(isolation, "isolation"),
+            "receivers_json": as_stored(receivers),
         }
         return bool(self._tell(describe, values, using))
 
@@ -281,6 +286,7 @@ def _worker(row: Row) -> LiveWorker:
         "topics": None if topics is None else tuple(topics),
         "task_names": frozenset(json.loads(row["task_names"])),
         "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
+        "receivers": read_states(row["receivers"]),
     }
     return LiveWorker(**{**row, **read})
 
@@ -317,9 +323,9 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
     return json.dumps(listed)
 
 
-_JSON = ("queues", "topics", "task_names", "unknown_tasks")
+_JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
-_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation")
+_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation", "receivers")
 _given = {
     name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)
@@ -402,15 +408,9 @@ def beyond(_: Grammar) -> sa.Select[Any]:
 
 
 def describe(_: Grammar) -> sa.Update:
-    """Record the worker's process, its versions, how many of its threads are running a handler, and how they are
-    isolated.
-    """
-    return (
-        sa.update(workers)
-        .where(workers.c.id == worker_id)
-        .values({name: _given[name] for name in _DESCRIBED})
-        .returning(workers.c.id)
-    )
+    """Record what a worker says about its process and its receivers."""
+    described = {name: _given[name] for name in _DESCRIBED}
+    return sa.update(workers).where(workers.c.id == worker_id).values(described).returning(workers.c.id)
 
 
 def live(_: Grammar) -> sa.Select[Any]:

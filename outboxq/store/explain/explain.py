@@ -53,6 +53,7 @@ from .reasons import (
     of_other,
     written,
 )
+from .relays import explain_event
 from .sentences import Facts, why
 
 MOST = 1000
@@ -101,16 +102,18 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. The answer is read
-    from one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
+    A task that follows a batch or another task of a chain and is not enqueued yet is explained too. For the id of an event,
+    which is `Emitted.pipeline_execution_id`, the answer is why its relays have not published it. The answer is read from
+    one snapshot, unless `using` is a connection with a weaker isolation. Raises TaskNotFound.
     """
     task_id = identifier(task_id)
 
     def work(target: Target) -> Explanation:
         if (row := _one(store, target, task_id)) is None:
-            if (link := _explanation_of_link(target, task_id)) is not None:
-                return link
-            raise no_task(task_id)
+            found = _explanation_of_link(target, task_id) or explain_event(store, target, task_id)
+            if found is None:
+                raise no_task(task_id)
+            return found
         task = _task_of(row)
         events = _newest(target, task_id, _EVENTS)[:_EVENTS] if task.status is TaskStatus.CANCELLED else []
         return _explained(target, task, row, _facts_of_one(store, target, task, row), events)

@@ -52,10 +52,30 @@ class Reason(StrEnum):
     NO_WORKER = "no_worker", "no worker on its queue"
     TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
+    RELAY_MISSING = "relay_missing", "no relay"
+    """No relay takes the topic of the event, or its relay does not exist."""
+    RELAY_PAUSED = "relay_paused", "relay paused"
+    RELAY_UNSENT = "relay_unsent", "no worker sends its relay"
+    RELAY_FAILING = "relay_failing", "its broker is away"
+    """The broker of the relay has confirmed no event since a failure."""
+    RELAY_REFUSED = "relay_refused", "refused"
+    """The broker refused the event, which is a dead letter."""
+    RELAY_KEY_HELD = "relay_key_held", "a refused event holds its key"
+    RELAY_BEHIND = "relay_behind", "behind an open transaction"
+    """An open transaction may still write an event that comes before it."""
+    RELAY_DUE = "relay_due", "about to be published"
+    RELAY_DISCARDED = "relay_discarded", "discarded"
+    """The event was refused, and its dead letter was discarded."""
+    RELAY_PUBLISHED = "relay_published", "published"
     DUE = "due"
     """Nothing prevents the task from starting."""
     INCONSISTENT = "inconsistent", "see outboxq verify"
     """The tables contradict each other about the task; see `verify`."""
+
+    @property
+    def is_of_event(self) -> bool:
+        """True for the reasons why the relays have not published an event."""
+        return self.value.startswith("relay_")
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,8 @@ class Relays:
     def remove(self, name: str, *, using: object = None) -> int:
         """Delete the relay, its topics and its messages, which are then never published. Returns the number of messages.
 
-        Its dead letters are kept. A worker whose code still declares the relay creates it again when it starts. Raises
+        The idempotency keys of its events are deleted too, so a relay that is created again gets the next event with such a
+        key. Its dead letters are kept. A worker whose code still declares the relay creates it again when it starts. Raises
         RelayNotFound.
         """
 

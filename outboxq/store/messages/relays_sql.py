@@ -23,6 +23,7 @@ from ...database.grammar import (
 )
 from ...database.tables import (
     dead_letters,
+    inbox_messages,
     partition_claims,
     relay_messages,
     relay_shards,
@@ -53,6 +54,9 @@ _lease, _pause = parameters(sa.Double, "lease_seconds", "pause_seconds")
 _restarts = sa.bindparam("restarts", type_=sa.Boolean, required=True)
 _r, _s, _m = relays.c, relay_shards.c, relay_messages.c
 _NOTHING = sa.null()
+_prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
+TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
+"""The name of the task and of the queue of the relay in a row of `relays`."""
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
 """The exception that the dead letter of a refused event names."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
@@ -294,10 +298,13 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     dead = dead_letters.c
-    queue = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _r.name
     some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
     refused = (
-        sa.select(dead.task_execution_id).where(dead.queue == queue).limit(limit).correlate(relays).subquery("refused")
+        sa.select(dead.task_execution_id)
+        .where(dead.queue == TASK_OF_RELAY)
+        .limit(limit)
+        .correlate(relays)
+        .subquery("refused")
     )
     oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(one).correlate(relays)
     return sa.select(
@@ -344,15 +351,19 @@ def resume(_: Grammar) -> sa.Update:
 
 
 def remove(_: Grammar) -> Transition:
-    """Delete :relay with its topics, its shards and its messages. Returns the messages."""
-    task_name = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _relay
-    subscription = task_subscriptions.c
+    """Delete :relay with its topics, its shards, its messages and the idempotency keys of its events. Returns the messages."""
+    task_name = _prefix + _relay
+    subscription, accepted = task_subscriptions.c, inbox_messages.c
+    no_source = sa.literal_column("''", sa.Text)
     topics = sa.delete(task_subscriptions).where(subscription.task_name == task_name, subscription.parameter.is_(None))
     return Transition(
         steps={
             "topics": lambda _: topics,
             "relay": lambda _: sa.delete(relays).where(_r.name == _relay),
             "shards": lambda _: sa.delete(relay_shards).where(_s.relay == _relay),
+            "keys": lambda _: sa.delete(inbox_messages).where(
+                accepted.consumer == task_name, accepted.source == no_source
+            ),
             "gone": lambda _: sa.delete(relay_messages).where(_m.relay == _relay).returning(_m.id),
         },
         returns="gone",

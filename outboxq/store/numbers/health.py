@@ -13,6 +13,7 @@ from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
+from ...model.receivers import sources_of
 from ...model.relays import Relay, task_of
 from ...model.wording import plural, size
 from ..claims.workers import TakenBack
@@ -504,6 +505,19 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
     return any(row["at"] is None or now - row["at"] < _PRUNED_WITHIN for row in rows)
 
 
+def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    """Yield a problem for each source whose receivers fail, because each has its own broker."""
+    if limits.receiver_failing is None:
+        return
+    for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):
+        if one.failing_since is None or (age := facts.age(one.failing_since)) <= limits.receiver_failing:
+            continue
+        several = "" if one.workers == 1 else f" in {one.failing} of {one.workers} workers"
+        sentence = f"the receiver of {one.source}{several} has failed for {span_of(age)}: {one.last_error}"
+        look = Cure("see its workers", ("worker", "list"))
+        yield Problem(rule=Rule.RECEIVER_FAILING, subjects=(one.source,), sentence=sentence, cures=(look,), age=age)
+
+
 _Evaluation = Callable[[Facts, HealthLimits], Iterator[Problem]]
 _OF_QUEUES: tuple[_Evaluation, ...] = (
     _no_worker,
@@ -514,7 +528,15 @@ _OF_QUEUES: tuple[_Evaluation, ...] = (
     _oldest,
     _queue_paused,
 )
-_OF_THE_REST: tuple[_Evaluation, ...] = (_worker_lost, _schedules, _relays, _batches, _dead_rows, _no_retention)
+_OF_THE_REST: tuple[_Evaluation, ...] = (
+    _worker_lost,
+    _schedules,
+    _relays,
+    _receivers,
+    _batches,
+    _dead_rows,
+    _no_retention,
+)
 
 
 def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, tasks: int) -> Problem:

@@ -25,6 +25,8 @@ class Rule(StrEnum):
     """A schedule is planted further ahead than the current clock can have planted it."""
     RELAY_LATE = "relay_late"
     """The events of a relay to a broker are not published: the broker is away, no worker sends, or the relay is paused."""
+    RECEIVER_FAILING = "receiver_failing"
+    """The receivers of a source cannot receive its messages, mostly because the broker is away."""
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"
@@ -82,6 +84,8 @@ class HealthLimits:
     schedule_ahead: bool = True
     relay_late: timedelta | None = timedelta(minutes=5)
     """The maximum time for which an event of a relay to a broker may wait."""
+    receiver_failing: timedelta | None = timedelta(minutes=5)
+    """The maximum time for which a receiver may fail."""
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
@@ -100,7 +104,15 @@ class HealthLimits:
             number = getattr(self, name)
             if number is not None and (type(number) is not int or number < 0):
                 raise InvalidArgument(f"{name} must be a whole number of at least 0, not {number!r}")
-        for name in ("oldest", "failed_within", "schedule_overdue", "relay_late", "snapshot", "history"):
+        for name in (
+            "oldest",
+            "failed_within",
+            "schedule_overdue",
+            "relay_late",
+            "receiver_failing",
+            "snapshot",
+            "history",
+        ):
             span = getattr(self, name)
             if span is not None and not (isinstance(span, timedelta) and timedelta(0) <= span <= timedelta(days=3650)):
                 raise InvalidArgument(f"{name} must be a timedelta from 0 to 3650 days, not {span!r}")
@@ -120,8 +132,8 @@ class Problem:
 
     rule: Rule
     subjects: tuple[str, ...]
-    """The names of the queues, schedules, relays or workers, the ids of the batches, or the names of tables. The heaviest comes
-    first.
+    """The names of the queues, schedules, relays, sources or workers, the ids of the batches, or the names of tables. The
+    heaviest comes first.
     """
     sentence: str
     cures: tuple[Cure, ...] = ()

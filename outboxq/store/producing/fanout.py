@@ -131,12 +131,15 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
                 "so nothing was written; divide them among several topics, or remove the subscriptions of "
                 "tasks that no longer exist"
             )
-        if any(row["parameter"] is None for row in rows):
+        if relayed := [row for row in rows if row["parameter"] is None]:
             # The steps that write messages are left out until an emit finds a relay, because they would make each emit of a
             # program without relays 5 % slower.
             if not has_written:
-                target.run(write_messages if is_plain else write_keyed_messages, values)
+                written = target.run(write_messages if is_plain else write_keyed_messages, values)
+                relayed = relayed if is_plain else written
                 store.emits_to_relays = True
+            elif not is_plain:
+                relayed = [row for row in relayed if row["accepted_by"] is not None]
             rows = [row for row in rows if row["parameter"] is not None]
         rows.sort(key=lambda row: row["id"])
         handles = {row["task_name"]: Handle(id=row["id"]) for row in rows}
@@ -144,7 +147,7 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
-    return Emitted(pipeline_execution_id=event.id, handles=handles)
+    return Emitted(pipeline_execution_id=event.id, handles=handles, relays=_relays(relayed))
 
 
 def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | None:
@@ -156,7 +159,13 @@ def _emitted(store: Transactions, target: Target, event: NewEvent) -> Emitted | 
     if handles and event.idempotency_key is not None:
         held = target.run(held_for_event, values)
         handles = {row["task_name"]: Handle(id=row["id"], created=False) for row in held} | handles
-    return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())))
+    relays = _relays(target.run(matching_relays, values))
+    return Emitted(pipeline_execution_id=event.id, handles=dict(sorted(handles.items())), relays=relays)
+
+
+def _relays(subscribers: Iterable[Row]) -> tuple[str, ...]:
+    """Return the names of the relays to brokers among the subscribers, which are given by their tasks."""
+    return tuple(sorted(row["task_name"].removeprefix(RELAY_PREFIX) for row in subscribers))
 
 
 def check_subscription(subscription: Subscription) -> None:
@@ -299,8 +308,8 @@ def write_messages(g: Grammar) -> Transition:
 
 
 def write_keyed_messages(g: Grammar) -> Transition:
-    """Write only the messages of `EMIT_KEYED`."""
-    return Transition(steps={"subscriber": lambda _: _subscribers(g), **_keyed_messages(g)})
+    """Write only the messages of `EMIT_KEYED`. Returns the tasks of the relays that got one."""
+    return Transition(steps={"subscriber": lambda _: _subscribers(g), **_keyed_messages(g)}, returns="accepted")
 
 
 def held_for_event(g: Grammar) -> sa.Select[Any]:
@@ -330,6 +339,13 @@ def unrouted(_: Grammar) -> sa.Select[Any]:
         event.event_type == sql_literal(EventType.UNROUTED),
         event.pipeline_execution_id == _pipeline,
     )
+
+
+def matching_relays(_: Grammar) -> sa.Select[Any]:
+    """Select the tasks of the relays to brokers that take the topic of an event."""
+    subscription = task_subscriptions.c
+    relay = (matches(_topic, subscription.topic), subscription.parameter.is_(None))
+    return sa.select(subscription.task_name).where(*relay).distinct()
 
 
 def unsent(_: Grammar) -> sa.Select[Any]:
@@ -390,8 +406,11 @@ def _emission(
             "unrouted": lambda r: _unrouted(g, r),
         },
         returns="subscriber",
-        joined_steps=("entry",),
-        joined_columns=("position",),  # no times, because psycopg cannot read every connection's time format
+        joined_steps=("entry", *({"accepted_id"} & entry.keys())),
+        joined_columns=(
+            "position",
+            "accepted_by",
+        ),  # no times, because psycopg cannot read every connection's time format
     )
 
 
@@ -494,7 +513,11 @@ def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
         new = g.insert(inbox_messages).from_select(names, rows.order_by(consumer)).on_conflict_do_nothing()
         return new.returning(inbox_messages.c.consumer.label("task_name"))  # type: ignore[no-any-return]
 
-    return {"accepted": accepted, "message": lambda r: _message(g, r["accepted"])}
+    def accepted_id(r: Relations) -> Statement:
+        subscriber, by = r["subscriber"].c, r["accepted"].c.task_name
+        return sa.select(subscriber.id, by.label("accepted_by")).where(subscriber.task_name == by)
+
+    return {"accepted": accepted, "message": lambda r: _message(g, r["accepted"]), "accepted_id": accepted_id}
 
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:

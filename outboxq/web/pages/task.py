@@ -152,18 +152,19 @@ def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
 
 
 def _not_enqueued(request: PageRequest, given: str) -> View | None:
-    """Return the page about a task that will follow a batch or another task in a chain. None if the id does not belong
-    to such a task.
+    """Return the page about an event, or about a task that will follow a batch or another task in a chain. None if the id
+    belongs to neither.
     """
     try:
         why = request.store.explain(UUID(given))
     except (ValueError, TaskNotFound):
         return None
-    if why.reason is not Reason.NOT_ENQUEUED:  # it was enqueued just now
+    if why.reason is not Reason.NOT_ENQUEUED and not why.reason.is_of_event:  # it was enqueued just now
         return None
     helps = offers(request, why.cures, with_final=True)
     about: dict[str, Any] = {"task_id": UUID(given), "first": why.waits_for, "offered": helps}
-    return unfound("Not enqueued", f"{why.sentence}.", **about, data={"explanation": why})
+    title = "Event of a relay" if why.reason.is_of_event else "Not enqueued"
+    return unfound(title, f"{why.sentence}.", **about, data={"explanation": why})
 
 
 def _cures_of(given: str) -> tuple[Any, ...]:

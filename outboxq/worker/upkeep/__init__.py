@@ -64,10 +64,13 @@ class WorkerRegistration:
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
     """Returns the current arguments of `Store.workers.describe`."""
+    failures: Callable[[], object] = lambda: None
+    """Returns the failures of the worker's parts. When they change, the registration is renewed at once."""
 
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
         self._written_unknown: Collection[tuple[str, str]] = ()
+        self._written_failures: object = self.failures()
         self._due = 0.0
         self._ended = False
         self._lock = threading.Lock()
@@ -80,6 +83,7 @@ class WorkerRegistration:
                 return
             self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
+            self._written_failures = self.failures()
             if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
                 self.store.workers.unregister(self.worker_id)  # also forgets workers of more than a week ago
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
@@ -111,10 +115,10 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the number of seconds until the next renewal. It is due at once if an unknown task is not registered
-        yet.
+        """Return the number of seconds until the next renewal. It is due at once if an unknown task or a failure is not
+        registered yet.
         """
-        if set(self.unknown_tasks()) - set(self._written_unknown):
+        if set(self.unknown_tasks()) - set(self._written_unknown) or self.failures() != self._written_failures:
             return 0.0
         return max(0.0, self._due - time.monotonic())
 

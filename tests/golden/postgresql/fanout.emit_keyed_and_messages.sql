@@ -87,6 +87,11 @@ WITH
         WHERE assigned.xact_id IS NOT NULL
         ORDER BY accepted.task_name
     ),
+    accepted_id AS MATERIALIZED (
+        SELECT subscriber.id AS id, accepted.task_name AS accepted_by
+        FROM subscriber, accepted
+        WHERE subscriber.task_name = accepted.task_name
+    ),
     execution AS (
         INSERT INTO task_executions (
             id,
@@ -199,6 +204,8 @@ SELECT
     subscriber.timeout_seconds,
     subscriber.on_dead_letter,
     subscriber.parameter,
-    entry.position
+    entry.position,
+    accepted_id.accepted_by
 FROM subscriber
 LEFT OUTER JOIN entry ON entry.id = subscriber.id
+LEFT OUTER JOIN accepted_id ON accepted_id.id = subscriber.id

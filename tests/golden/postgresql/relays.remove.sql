@@ -7,6 +7,10 @@ WITH
     ),
     relay AS (DELETE FROM relays WHERE relays.name = %(relay)s::VARCHAR),
     shards AS (DELETE FROM relay_shards WHERE relay_shards.relay = %(relay)s::VARCHAR),
+    keys AS (
+        DELETE FROM inbox_messages
+        WHERE inbox_messages.consumer = ('relay.' || %(relay)s::VARCHAR) AND inbox_messages.source = ''
+    ),
     gone AS (
         DELETE FROM relay_messages
         WHERE relay_messages.relay = %(relay)s::VARCHAR

@@ -5,6 +5,7 @@ SET
     version=%(version)s::VARCHAR,
     release=%(release)s::VARCHAR,
     busy=%(busy)s::INTEGER,
-    isolation=%(isolation)s::VARCHAR
+    isolation=%(isolation)s::VARCHAR,
+    receivers=%(receivers_json)s::VARCHAR
 WHERE workers.id = %(worker_id)s::UUID
 RETURNING workers.id

@@ -176,6 +176,23 @@ SELECT
 FROM accepted
 ORDER BY accepted.task_name;
 
+-- accepted_id
+WITH
+    subscriber AS MATERIALIZED (
+        SELECT
+            subscriber_rows."key" AS ordinal,
+            json_extract(subscriber_rows.value, '$[0]') AS id,
+            json_extract(subscriber_rows.value, '$[1]') AS task_name
+        FROM json_each(:subscriber) AS subscriber_rows
+    ),
+    accepted AS MATERIALIZED (
+        SELECT accepted_rows."key" AS ordinal, accepted_rows.value AS task_name
+        FROM json_each(:accepted) AS accepted_rows
+    )
+SELECT subscriber.id, accepted.task_name AS accepted_by
+FROM subscriber, accepted
+WHERE subscriber.task_name = accepted.task_name;
+
 -- execution
 WITH
     subscriber AS MATERIALIZED (/* fanout.subscriber-1 */),

@@ -10,6 +10,10 @@ WHERE relays.name = :relay;
 DELETE FROM relay_shards
 WHERE relay_shards.relay = :relay;
 
+-- keys
+DELETE FROM inbox_messages
+WHERE inbox_messages.consumer = ('relay.' || :relay) AND inbox_messages.source = '';
+
 -- gone
 DELETE FROM relay_messages
 WHERE relay_messages.relay = :relay

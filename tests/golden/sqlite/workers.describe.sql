@@ -1,4 +1,11 @@
 UPDATE workers
-SET host=:host, pid=:pid, version=:version, release=:release, busy=:busy, isolation=:isolation
+SET
+    host=:host,
+    pid=:pid,
+    version=:version,
+    release=:release,
+    busy=:busy,
+    isolation=:isolation,
+    receivers=:receivers_json
 WHERE workers.id = :worker_id
 RETURNING id

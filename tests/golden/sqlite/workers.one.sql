@@ -14,6 +14,7 @@ SELECT
     workers.version,
     workers.release,
     workers.busy,
-    workers.isolation
+    workers.isolation,
+    workers.receivers
 FROM workers
 WHERE workers.id = :worker_id

@@ -44,6 +44,15 @@ def test_a_relay_is_paused_and_resumed_on_its_page(database: Database, outbox: O
     assert relay.paused_at is None
 
 
+def test_the_id_of_an_event_says_why_it_is_not_published(database: Database, outbox: Outbox) -> None:
+    event = outbox.emit("order.paid", 2, using=outbox).pipeline_execution_id
+    page = Local(application(outbox)).get(f"/tasks/{event}")
+    assert page.status_code == 404
+    assert "o worker sends shard 0 of the relay" in text_of(page.text)
+    assert "relay run --name orders" in text_of(page.text)
+    del database
+
+
 def test_a_failing_relay_shows_its_error(database: Database, outbox: Outbox) -> None:
     steps = Steps(database, outbox)
     broker = steps.relay.transport

@@ -1,0 +1,91 @@
+"""The records of receivers, which turn the messages of a broker into tasks. No I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceiverState:
+    """The state of the receiver of one source in one worker."""
+
+    source: str
+    """The source in words, such as its broker and queue."""
+    tasks: tuple[str, ...]
+    """The names of the tasks that its messages become."""
+    failing_since: datetime | None = None
+    """The first failure since messages could last be received, by the worker's clock; None: it works."""
+    last_error: str | None = None
+    """The reason of the last failure; None: it works."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SourceState:
+    """The state of one source in all live workers that receive from it."""
+
+    source: str
+    tasks: tuple[str, ...]
+    workers: int
+    """The number of live workers that receive from it."""
+    failing: int
+    """The number of these workers whose receiver fails."""
+    failing_since: datetime | None
+    """The earliest of their first failures; None: all of them work."""
+    last_error: str | None
+
+    @property
+    def state(self) -> str:
+        """The state in a word: `failing` if at least one receiver fails."""
+        return "failing" if self.failing else "active"
+
+
+def sources_of(states: Iterable[ReceiverState]) -> list[SourceState]:
+    """Return the states of all sources, sorted by name. `states` are those of the receivers of live workers."""
+    by_source: dict[str, list[ReceiverState]] = {}
+    for one in states:
+        by_source.setdefault(one.source, []).append(one)
+    found = []
+    for source, several in sorted(by_source.items()):
+        failing = [(one.failing_since, one) for one in several if one.failing_since is not None]
+        since, first = min(failing, key=lambda pair: pair[0], default=(None, None))
+        found.append(
+            SourceState(
+                source=source,
+                tasks=tuple(sorted({name for one in several for name in one.tasks})),
+                workers=len(several),
+                failing=len(failing),
+                failing_since=since,
+                last_error=None if first is None else first.last_error,
+            )
+        )
+    return found
+
+
+def as_stored(states: Iterable[ReceiverState]) -> str | None:
+    """Return the states as they are stored with a worker; None for a worker without receivers."""
+    listed = [
+        {
+            "source": one.source,
+            "tasks": one.tasks,
+            "failing_since": None if one.failing_since is None else one.failing_since.isoformat(),
+            "last_error": one.last_error,
+        }
+        for one in states
+    ]
+    return json.dumps(listed, ensure_ascii=False) if listed else None
+
+
+def read_states(stored: str | None) -> tuple[ReceiverState, ...]:
+    """Return the states that `as_stored` wrote."""
+    return tuple(
+        ReceiverState(
+            source=one["source"],
+            tasks=tuple(one["tasks"]),
+            failing_since=None if one["failing_since"] is None else datetime.fromisoformat(one["failing_since"]),
+            last_error=one["last_error"],
+        )
+        for one in json.loads(stored or "[]")
+    )

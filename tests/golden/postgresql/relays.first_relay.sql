@@ -1,0 +1,1 @@
+SELECT relays.name FROM relays LIMIT 1

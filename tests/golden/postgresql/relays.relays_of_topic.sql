@@ -1,0 +1,19 @@
+SELECT relays.name, relays.created_at
+FROM relays
+WHERE EXISTS (
+    SELECT task_subscriptions.task_name
+    FROM task_subscriptions
+    WHERE
+        task_subscriptions.task_name = ('relay.' || relays.name)
+        AND task_subscriptions.parameter IS NULL
+        AND (
+            %(topic)s::VARCHAR = task_subscriptions.topic
+                OR substr(task_subscriptions.topic, length(task_subscriptions.topic), 1) = '*'
+                AND substr(%(topic)s::VARCHAR, 1, length(task_subscriptions.topic) - 1) = substr(
+                    task_subscriptions.topic,
+                    1,
+                    length(task_subscriptions.topic) - 1
+                )
+        )
+)
+ORDER BY relays.name
