@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 from sqlalchemy.exc import OperationalError
 
 from tests import postgres
@@ -125,6 +125,44 @@ class FullDisk(Blow):
                 self.stayed_full = self._disk.is_full()
         finally:
             self._disk.free()
+
+
+class OldSnapshot:
+    """A transaction that has read once and stays open for the whole campaign.
+
+    PostgreSQL removes no dead row that it may see, and SQLite starts its log anew only after it has ended.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._engine = create_engine(database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        self._connection: Connection | None = None
+        self.taken = 0
+        """How often it was taken: once, and again after each outage that ended it."""
+
+    def hold(self) -> None:
+        """Take the snapshot, or prove that it is still held."""
+        if self._connection is not None:
+            try:
+                _read(self._connection)
+            except OperationalError:
+                self.release()
+        if self._connection is None:
+            self._connection = self._engine.connect()
+            self._connection.exec_driver_sql(_BEGIN[self._engine.name])
+            _read(self._connection)
+            self.taken += 1
+
+    def release(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+
+_BEGIN = {"postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ", "sqlite": "BEGIN"}
+
+
+def _read(connection: Connection) -> None:
+    connection.execute(text("SELECT count(*) FROM task_executions")).all()
 
 
 def _opened(engine: Engine, say: Callable[[Connection], object]) -> Connection:

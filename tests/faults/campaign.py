@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError
 from outboxq import InvalidTransition
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
-from tests.faults.blows import CALLS, LEASE, Blow, FullDisk, LongWriter, Outage, StuckCall
+from tests.faults.blows import CALLS, LEASE, Blow, FullDisk, LongWriter, OldSnapshot, Outage, StuckCall
 from tests.faults.helpers import left
 from tests.faults.plan import Ground, Plan
 from tests.faults.reruns import Struck
@@ -58,6 +58,7 @@ class Campaign:
         self.leaving: list[tuple[float, Process]] = []
         self.producers: list[Process] = []
         self.workers: list[Process] = []
+        self.snapshot = OldSnapshot(self.database) if plan.crowd else None
 
     def run(self) -> None:
         try:
@@ -66,6 +67,8 @@ class Campaign:
                 self._produce()
                 self._strike()
             self.until(lambda: not (self.lasting or self.frozen or self.leaving))
+            if self.snapshot:
+                self.snapshot.hold()
             try:
                 self.until(self._is_over, seconds=self.plan.patience, every=0.1)
             except AssertionError:
@@ -87,6 +90,8 @@ class Campaign:
         self.lasting.clear()
         for *_, process in self.frozen:
             process.send(signal.SIGCONT)
+        if self.snapshot:
+            self.snapshot.release()
 
     def pids(self) -> list[int]:
         """Of all processes that write to the database."""
@@ -115,7 +120,8 @@ class Campaign:
 
     def _worker(self) -> Process:
         path = str(self.runs.path)
-        process: Process = self.fork(concurrency=4, heartbeat=None, recover_every=RECOVER_EVERY, runs=path)
+        poll = {"poll": None} if self.plan.crowd else {}  # the default, so that a notification is what wakes a worker
+        process: Process = self.fork(concurrency=4, heartbeat=None, recover_every=RECOVER_EVERY, runs=path, **poll)
         return process
 
     def _missing(self) -> int:
@@ -172,13 +178,22 @@ class Campaign:
             self._run_into(1.2 * LEASE, quick=min(200, self.plan.tasks // 4) if kind == "full" else 0)
             self._begin(self._outage if kind == "outage" else lambda: FullDisk(self.ground.disk))
             self.until(lambda: not self.lasting)
+        if self.snapshot and not self.lasting:
+            self.snapshot.hold()
         self.blows.remove(kind)
         self.done[kind] += 1
 
     def _victim(self) -> int | None:
-        """A worker that has no slow handler: a process that dies every second would never come to the end of one."""
+        """A worker that has no slow handler: a process that dies every second would never come to the end of one.
+
+        In a crowd, every second victim runs a task if there is one to run, and each other one is anybody, most likely asleep.
+        """
         busy = {run.pid for run in self.runs.under_way("faults.slow")}
         free = [number for number, worker in enumerate(self.workers) if worker.pid not in busy]
+        if self.plan.crowd and (self.done["kill"] + self.done["stop"]) % 2:
+            running = {run.pid for run in self.runs.under_way()}
+            at_work = [number for number in free if self.workers[number].pid in running]
+            free = at_work if at_work or self._missing() > 0 else free
         return self.chance.choice(free) if free else None
 
     def _at_work(self) -> int:
@@ -189,9 +204,11 @@ class Campaign:
     def _strike_worker(self, kind: str, number: int) -> None:
         self.until(lambda: self._is_up(number))
         victim = self.workers[number]
-        self.until(lambda: any(run.pid == victim.pid for run in self.runs.under_way()) or self._is_over())
-        time.sleep(self.chance.uniform(0, 0.1))  # a random moment of its life
+        if not self.plan.crowd:
+            self.until(lambda: any(run.pid == victim.pid for run in self.runs.under_way()) or self._is_over())
+        time.sleep(self.chance.uniform(0, 0.005 if self.plan.crowd else 0.1))  # a random moment of its life
         now = time.time()
+        self.done["asleep"] += all(run.pid != victim.pid for run in self.runs.under_way())
         if kind == "stop":
             victim.send(signal.SIGSTOP)
             self.frozen.append((time.monotonic() + FROZEN, self._struck("freeze", now, pid=victim.pid), victim))

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.in_turn
 
 SHORT = Plan(tasks=400, processes=3, kills=3, stops=1, outages=1, stuck=1, full=1, patience=60)
 LONG = Plan(tasks=20_000, processes=4, kills=200, stops=20, outages=5, stuck=5, full=3, patience=400)
+CROWD = Plan(tasks=5_000, processes=50, kills=200, stops=20, outages=3, stuck=3, full=2, patience=400, crowd=True)
 FULL = ("53100", "No space left on device", "database or disk is full", "disk I/O error")
 
 
@@ -45,7 +46,7 @@ def volume(request):
 @pytest.fixture
 def server(volume):
     """One that may be stopped, and loses nothing by it that it has acknowledged: only the machine must not crash."""
-    settings = {"fsync": "off", "full_page_writes": "off", "deadlock_timeout": "100ms"}
+    settings = {"fsync": "off", "full_page_writes": "off", "deadlock_timeout": "100ms", "max_connections": "500"}
     server = postgres.start(prefer="own", durable=True, settings=settings)
     yield server
     server.stop()
@@ -183,7 +184,8 @@ def survive(campaign, effects, orders):
     logs = "".join(log_of.values())
     print(
         f"{len(ended)} tasks ({len(transactional)} transactional) in {seconds:.1f} s; {done['kill']} workers and "
-        f"{done['producers killed']} producers killed, {done['stop']} frozen past their lease; {done['outage']} outages, "
+        f"{done['producers killed']} producers killed, {done['stop']} workers frozen past their lease ({plan.processes} at a time; "
+        f"{done['asleep']} were hit while they ran nothing); {done['outage']} outages, "
         f"{done['stuck']} stuck transactions, {done['full']} full disks; "
         f"{events[EventType.RESET]} recoveries, {len(killed)} tasks abandoned, {done['fenced']} fenced, "
         f"{events[EventType.RETRY_SCHEDULED]} retries, {events[EventType.RELEASED]} released; "
@@ -252,3 +254,14 @@ def test_nothing_of_20_000_tasks_is_lost_or_runs_twice_when_processes_are_killed
 ):
     done = survive(campaign(LONG), effects, orders)
     assert done["fenced"] > 0
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1500)
+def test_nothing_is_lost_or_runs_twice_among_fifty_workers_that_mostly_sleep_beside_an_old_snapshot(
+    campaign, effects, orders
+):
+    crowd = campaign(CROWD)
+    done = survive(crowd, effects, orders)
+    assert 0 < done["asleep"] < CROWD.kills + CROWD.stops
+    assert 1 <= crowd.snapshot.taken <= 1 + CROWD.outages
