@@ -100,6 +100,12 @@ def any_schema(command: C) -> C:
     return command
 
 
+def opens_app(command: C) -> C:
+    """Mark a command's function as opening its application itself: the one of APP or, in a framework, `present_outbox()`."""
+    command.opens_app = True  # type: ignore[attr-defined]
+    return command
+
+
 def _is_for_any_schema(command: object) -> bool:
     return bool(getattr(command, "any_schema", False))
 

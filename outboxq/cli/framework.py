@@ -118,8 +118,8 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
         meta[ATTENDED] = frame.attended
         if frame.outbox is not None:
             meta[OUTBOX] = partial(frame.outbox, **chosen)
-        if not needs_database:
-            assert command.callback is not None, "a command has a function"
+        assert command.callback is not None, "a command has a function"
+        if not needs_database or getattr(command.callback, "opens_app", False):
             command.callback(**given)
             return
         run_on_store(command, lambda: frame.store(**chosen), **given)

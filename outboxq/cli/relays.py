@@ -15,6 +15,7 @@ from .changes import Exactly, add_verbs, changed, confirmation_options, confirme
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
 from .database import (
     APP,
+    OUTBOX,
     Given,
     app_argument,
     app_option,
@@ -23,6 +24,8 @@ from .database import (
     disposing,
     load,
     one_app,
+    opens_app,
+    present_outbox,
 )
 from .groups import Group
 from .parameters import span_option
@@ -97,8 +100,15 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 )
 @span_option("--drain-timeout", help="Time that a batch gets to finish when the process stops.", default="25s")
 @click.pass_context
+@opens_app
 def run(
-    context: click.Context, /, app: str | None, app_argument: str | None, names: Sequence[str], **options: Any
+    context: click.Context,
+    /,
+    *,
+    app: str | None = None,
+    app_argument: str | None = None,
+    names: Sequence[str],
+    **options: Any,
 ) -> None:
     """Publish the events of relays until SIGTERM, SIGINT or SIGHUP.
 
@@ -109,11 +119,12 @@ def run(
     from .serving.logs import LogFormat, configure
 
     app = one_app(context, app_argument, app)
-    if app is None:
+    if app is None and OUTBOX not in context.meta:
         fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     configure("INFO", LogFormat.TEXT)
-    with process.as_worker(), speaking_plainly(Given(app=app).upgrade):
-        outbox = load(app)
+    with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
+        outbox = present_outbox() if app is None else load(app)
+        assert outbox is not None, "the command line of a framework has an application"
         try:
             runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
         except ConfigurationError as error:

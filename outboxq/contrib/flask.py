@@ -356,7 +356,9 @@ def _store() -> Store:
     return _outbox().store
 
 
+@with_appcontext
 def _outbox_with_tasks() -> Outboxq:
+    """Push the application's context, which remains until the command ends, and return the outbox with its tasks."""
     outbox = _outbox()
     outbox.load_tasks()
     return outbox

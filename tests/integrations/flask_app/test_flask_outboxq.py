@@ -22,6 +22,7 @@ from outboxq import ConfigurationError, Hook, InvalidTarget, RetryPolicy, Schema
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
 from tests.contract.helpers import called
+from tests.memory_broker import Broker
 
 ONCE = RetryPolicy.never()
 
@@ -432,6 +433,24 @@ def bare(database):
 def test_the_source_of_relays_is_given_to_the_outbox(bare):
     outbox = Outboxq(bare, source="shop")
     assert outbox.relay("*", to=SimpleNamespace(send=print), name="crm").name == "relay.crm"
+
+
+def test_relays_run_without_a_worker(bare):
+    outbox, broker = Outboxq(bare, source="shop"), Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+
+    def run(*words):
+        result = bare.test_cli_runner().invoke(args=["outboxq", *words], catch_exceptions=False)
+        return result.exit_code, result.output
+
+    once = "relay", "run", "--burst", "--no-notifications"
+    code, said = run(*once)
+    assert code == 0, said
+    assert run("emit", "order.paid")[0] == 0
+    assert run(*once)[0] == 0
+    assert [one.type for one in broker.stored] == ["order.paid"]
+    code, said = run(*once, "--name", "other")
+    assert (code, "there is no relay 'other'" in said) == (3, True)
 
 
 def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare, database):

@@ -145,4 +145,8 @@ assert outboxes["other"].integration.front_end.typed(["verify"]) == "manage.py o
 assert outbox.integration.front_end.typed(["verify"]) == "manage.py outboxq verify"
 assert called("task", "cancel", str(elsewhere.id), database="other") == f"task {elsewhere.id} was cancelled\n"
 assert outboxes["other"].store.verify() == outbox.store.verify() == []
+# a command that opens the application itself finds the project's
+code, _, said = typed("relay", "run", "--burst")
+assert (code, "this application declares no relay to a broker" in said) == (2, True), said
+
 print("to the end")
