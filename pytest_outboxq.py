@@ -72,7 +72,8 @@ def without_request(app: Any) -> Iterator[None]:
     """Pop the request context that pytest-flask keeps pushed, and push it again after the block.
 
     A test client's requests would use its `db.session`, so a request that does not commit would leave a transaction open,
-    which on SQLite locks the file.
+    which on SQLite locks the file. Contexts that the block has left pushed, such as that of the last request of the
+    fixture `client`, are put back above it, because they are popped before it.
     """
     if app is None:
         yield
@@ -81,14 +82,25 @@ def without_request(app: Any) -> Iterator[None]:
     from flask import has_request_context
 
     proxy: Any = current.request_ctx
-    pushed = proxy._get_current_object() if has_request_context() else None  # noqa: SLF001
-    if pushed is not None:
-        pushed.pop()
+
+    def top() -> Any:
+        return proxy._get_current_object() if has_request_context() else None  # noqa: SLF001
+
+    pushed = top()
+    if pushed is None:
+        yield
+        return
+    pushed.pop()
+    below = top()
     try:
         yield
     finally:
-        if pushed is not None:
-            pushed.push()
+        above = []
+        while (left := top()) is not below:
+            left.pop()
+            above.append(left)
+        for context in (pushed, *reversed(above)):
+            context.push()
 
 
 def of_flask(app: Any) -> Outbox | None:

@@ -157,6 +157,18 @@ class RelayNotFound(OutboxqError, LookupError):
 class QueueNotFound(OutboxqError, LookupError):
     """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
 
+    def __init__(self, fault: str, *, creation: str | None = None) -> None:
+        """Build the message from the fault and, if the queue can be set up, from the way to do it."""
+        how = f"{' T' if fault.endswith('?') else '; t'}o set it up before its first task, {creation}"
+        super().__init__(fault if creation is None else fault + how)
+        self.fault = fault
+        self.can_be_created = creation is not None
+        """True if the call that was refused can set the queue up."""
+
+    def mended_by(self, creation: str) -> QueueNotFound:
+        """Return this error with another way to set the queue up; unchanged if the call cannot set it up."""
+        return QueueNotFound(self.fault, creation=creation) if self.can_be_created else self
+
 
 class AmbiguousTask(OutboxqError, LookupError):
     """Several task execution ids begin with the given digits; nothing was changed."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..store import Count, QueueSettings, Statistics, Store
 
 
-HEAD = ("queue", "paused since", "concurrency", "rate", "order")
+HEAD = ("queue", "paused since", "paused because", "concurrency", "rate", "order")
 PER_KEY = "per key"
 """The last column. It comes last so that the other columns stay where scripts expect them."""
 _COUNTS = ("ready", "delayed", "running", "failed")
@@ -45,7 +45,7 @@ def list_(store: Store) -> None:
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
     rows = [(*cells(one), *(number(n, name) for name in _COUNTS), n.live_workers, per_key(one)) for one, n in pairs]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
-    spare = ("order", PER_KEY, "rate", "concurrency", "paused since")
+    spare = ("order", PER_KEY, "rate", "concurrency", "paused because", "paused since")
     show((*HEAD, *_COUNTS, "workers", PER_KEY), rows, records=records, spare=spare)
 
 
@@ -81,7 +81,7 @@ def show_(store: Store, name: str) -> None:
         "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
         "next due": None if due is None else f"{short(due)} UTC",
         "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
-        **{one: known[one] for one in ("concurrency", "rate", PER_KEY, "order")},
+        **{one: known[one] for one in ("paused because", "concurrency", "rate", PER_KEY, "order")},
         "workers": len(live),
     }
     table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
@@ -105,7 +105,8 @@ def show_(store: Store, name: str) -> None:
 
 def cells(one: QueueSettings) -> tuple[object, ...]:
     """Return the settings in the order of `HEAD`."""
-    return one.queue, one.paused_at, one.concurrency, _rate(one.rate), "turns" if one.fair else "oldest"
+    order = "turns" if one.fair else "oldest"
+    return one.queue, one.paused_at, one.pause_reason, one.concurrency, _rate(one.rate), order
 
 
 def per_key(one: QueueSettings) -> str | None:

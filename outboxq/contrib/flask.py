@@ -247,11 +247,24 @@ class FlaskIntegration(Integration):
             with nullcontext() if scope is None else scope.own():
                 yield
 
+    def around_pages(self, app: object) -> AbstractContextManager[None]:
+        if not isinstance(app, Flask) or app.extensions.get("outboxq") is not self._outbox:
+            raise ConfigurationError(
+                "flask= takes the Flask application of this Outboxq; call outbox.init_app(app) before application(outbox, flask=app)"
+            )
+        return _in_context(app)
+
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         application = self._outbox.application
         if application is None or application.scope is None:
             return super().unit_of_work(store, within=within)
         return application.scope.unit_of_work(store, within=within, home=application.engine)
+
+
+@contextmanager
+def _in_context(app: Flask) -> Iterator[None]:
+    with app.app_context():
+        yield
 
 
 class _FlaskStore(FrameworkStore):

@@ -469,7 +469,10 @@ def refusal(using: object) -> str:
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
         return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
     if name.startswith("sqlalchemy.ext.asyncio"):
-        return f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…))"
+        return (
+            f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…)); pass "
+            "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
+        )
     if is_async_psycopg(using):
         return "outboxq is synchronous; enqueue on a psycopg.Connection"
     return (

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import ConfigurationError
+
 if TYPE_CHECKING:
     from ..context import TaskContext, UnitOfWork
     from ..model import Outcome
@@ -74,6 +76,16 @@ class Integration:
         An exception raised on entering it makes the attempt fail.
         """
         return nullcontext()
+
+    def around_pages(self, app: object) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
+        """Return a context manager around the dashboard's answer to a request, in the request's thread. `app` is the
+        framework's application that the dashboard belongs to.
+
+        Raises ConfigurationError if this integration has no such application.
+        """
+        raise ConfigurationError(
+            "flask= takes the Flask application of an outboxq.contrib.flask.Outboxq; leave it out for any other outbox"
+        )
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         """Open the transaction of a transactional task, or a savepoint in `within`, the transaction of a test.

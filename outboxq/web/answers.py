@@ -373,11 +373,18 @@ class Problems:
                 wait = str(max(1, math.ceil(seconds)))
                 return _problem(429, f"Too many wrong tokens were given. Try again in {wait} s.", {"Retry-After": wait})
             case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound() | errors.RelayNotFound():
-                return _problem(404, str(error))
+                return _problem(404, _unfound(error))
             case errors.OutboxqError():
                 return _problem(400, str(error))
         log.error("the dashboard failed at %r", path, exc_info=error)
         return _problem(500, "The dashboard's log gives the reason.")
+
+
+def _unfound(error: errors.OutboxqError) -> str:
+    """Return the sentence about a name or an id that nothing has."""
+    if isinstance(error, errors.QueueNotFound):  # forms have no field that sets a queue up
+        return f"{error.mended_by('start a worker that serves it')}."
+    return str(error)
 
 
 def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = None, *, title: str = "") -> Problem:

@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +68,7 @@ def application(
     trusted_proxies: Sequence[str] = (),
     trusted_hosts: Sequence[str] | None = None,
     redact: Callable[[str], str] | None = None,
+    flask: object = None,
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
@@ -87,8 +89,10 @@ def application(
         redact: A function that returns a text without what people must not see. Pages and their JSON pass it the
         arguments, results and headers that they show, and everything that handlers wrote: messages, tracebacks, logs,
         notes.
+        flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
 
-    Raises ConfigurationError if these options contradict each other or the token is too short.
+    Raises ConfigurationError if these options contradict each other, the token is too short, or the Flask application
+    does not have this outbox.
     """
     access = Access(
         allow_actions=allow_actions,
@@ -99,13 +103,16 @@ def application(
         trusted_proxies=trusted_proxies,
         trusted_hosts=trusted_hosts,
     )
-    return Dashboard(outbox, access, redact or str)
+    return Dashboard(outbox, access, redact or str, flask)
 
 
 class Dashboard:
     """The WSGI callable."""
 
-    def __init__(self, outbox: Outbox, access: Access, redact: Redact = str) -> None:
+    def __init__(self, outbox: Outbox, access: Access, redact: Redact = str, app: object = None) -> None:
+        if app is not None:
+            outbox.integration.around_pages(app)  # raises ConfigurationError
+        self._app = app
         self._access = access
         self._static = StaticFiles()
         self._problems = Problems()
@@ -124,6 +131,10 @@ class Dashboard:
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
+        with nullcontext() if self._app is None else self._outbox.integration.around_pages(self._app):
+            return self._answered(environ, start_response)
+
+    def _answered(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         request = Request(environ)
         request.max_content_length = request.max_form_memory_size = _LARGEST_FORM
         try:

@@ -285,23 +285,26 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
-    head = ["queue", "paused since", "concurrency", "rate", "order"]
+    head = ["queue", "paused since", "paused because", "concurrency", "rate", "order"]
     whole = [*head, "ready", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
     assert cells(outboxq(database, "queue", "list")) == [whole]
-    (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create"))
+    (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create", "--reason", "moving"))
     assert datetime.fromisoformat(paused[1]) == database.store.queues.settings()[0].paused_at
+    assert paused[2] == database.store.queues.settings()[0].pause_reason
+    assert paused[2].startswith("moving (by ")
+    assert f"paused because\t{paused[2]}" in outboxq(database, "queue", "show", "mail").stdout
     outboxq(database, "queue", "limit", "mail", "--concurrency", 3)
     outboxq(database, "queue", "limit", "mail", "--rate", "100/1m")
     outboxq(database, "queue", "order", "mail", "oldest")
     assert cells(outboxq(database, "queue", "list")) == [
         whole,
-        ["mail", paused[1], "3", "100 in 1 min", "oldest", *none, ""],
+        ["mail", paused[1], paused[2], "3", "100 in 1 min", "oldest", *none, ""],
     ]
     outboxq(database, "queue", "resume", "mail")
     outboxq(database, "queue", "order", "mail", "turns")
     outboxq(database, "queue", "limit", "mail", "--rate", "none", "--concurrency", "4")
-    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "4", "", "turns", *none, ""]]
+    assert cells(outboxq(database, "queue", "list"))[1:] == [["mail", "", "", "4", "", "turns", *none, ""]]
     outboxq(database, "queue", "limit", "mail", "--concurrency", "none")
     assert cells(outboxq(database, "queue", "list")) == [whole]
 

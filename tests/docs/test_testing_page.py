@@ -91,3 +91,31 @@ def test_a_flask_applications_tests(project, plugin):
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
     assert "1 passed" in run(project, *PYTEST, *plugin, "test_web.py")
+
+
+ORDERS = """
+from test_web import app, book
+
+
+def check(client, harness):
+    for cents, status, tasks in (("995", 200, 2), ("99500", 409, 0), ("995", 200, 2)):
+        assert client.post("/orders", data={"cents": cents}).status_code == status
+        assert len(harness.drain()) == tasks
+
+
+def test_client_first(client, harness):
+    check(client, harness)
+
+
+def test_harness_first(harness, client):
+    check(client, harness)
+"""
+
+
+@pytest.mark.current  # as above
+def test_the_client_of_pytest_flask_and_the_harness_work_in_either_order(project):
+    (project / "conftest.py").unlink()
+    (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
+    (project / "test_orders.py").write_text(ORDERS)
+    assert "2 passed" in (told := run(project, *PYTEST, "-p", "no:django", "test_orders.py")), told
+    assert "error" not in told

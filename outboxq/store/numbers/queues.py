@@ -215,11 +215,7 @@ class Queues:
     def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
         if not self._is_known(target, queue):
             known = self._names(target) | {_DEFAULT, *self._store.declared()}
-            sentence = no_queue(queue, known)
-            how = "o set it up before its first task, pass create=True (on the command line, --create)"
-            raise QueueNotFound(
-                f"{sentence}{' T' if sentence.endswith('?') else '; t'}{how}" if may_create else sentence
-            )
+            raise QueueNotFound(no_queue(queue, known), creation="pass create=True" if may_create else None)
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
         return [settings_of(row) for row in target.run(settings)]

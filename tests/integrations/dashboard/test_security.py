@@ -712,5 +712,8 @@ def test_an_action_that_fails_is_logged_too(serve, caplog):
     caplog.set_level(logging.INFO, "outboxq.web")
     visitor = serve(authorize=lambda environ: Viewer(name="ann", may_act=True), allow_actions=True)
     token = visitor.get("/probe").csrf
-    assert visitor.post("/queue/pause?name=typo", {"csrf": token}).status == 404
+    answer = visitor.post("/queue/pause?name=typo", {"csrf": token})
+    assert answer.status == 404
+    assert "set it up before its first task, start a worker that serves it." in answer.text
+    assert "create" not in answer.text.partition("<main")[2]
     assert "ann: queue_pause {'name': 'typo'}: failed with QueueNotFound" in caplog.text

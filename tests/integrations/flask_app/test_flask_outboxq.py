@@ -17,10 +17,12 @@ from flask_sqlalchemy import SQLAlchemy
 from flask_sqlalchemy.session import Session as FlaskSession
 from sqlalchemy import select
 from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessionmaker
+from werkzeug.test import Client
 
-from outboxq import ConfigurationError, Hook, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
+from outboxq import ConfigurationError, Hook, InvalidTarget, Outbox, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
+from outboxq.web import application
 from tests.contract.helpers import called
 from tests.memory_broker import Broker
 
@@ -718,3 +720,28 @@ def test_a_schedule_ticks_in_the_application(database):
         shop.work(app)
         assert {task.status for task in database.store.tasks()} == {"Completed"}
     assert seen == [("shop", "nightly")]
+
+
+# On the dashboard.
+
+
+def test_the_dashboard_shows_the_database_of_its_application(shop, database, tmp_path):
+    apps = [shop.app(database.url), shop.app(f"sqlite:///{tmp_path}/other.db")]
+    for number, app in enumerate(apps):
+        with app.app_context():
+            shop.outbox.upgrade()
+            shop.receipt.using(shop.db.session(), queue=f"queue-{number}").enqueue(number)
+            shop.db.session.commit()
+    here = {"base_url": "http://localhost", "environ_base": {"REMOTE_ADDR": "127.0.0.1"}}
+    shown = [Client(application(shop.outbox, flask=app)).get("/queues", **here).text for app in apps]
+    assert [f"queue-{number}" in text for text in shown for number in (0, 1)] == [True, False, False, True]
+    assert not has_app_context()
+
+
+def test_the_dashboard_refuses_an_application_without_the_outbox(shop, app):
+    with pytest.raises(
+        ConfigurationError, match=r"call outbox\.init_app\(app\) before application\(outbox, flask=app\)"
+    ):
+        application(shop.outbox, flask=Flask("another"))
+    with pytest.raises(ConfigurationError, match="leave it out for any other outbox"):
+        application(Outbox(), flask=app)

@@ -30,3 +30,30 @@ def test_a_task_is_enqueued_in_the_transaction_of_an_async_session(postgresql, c
 
     asyncio.run(request())
     assert [task.args for task in outbox.store.tasks()] == ['{"n":2}'] * commits
+
+
+def test_the_other_calls_take_the_session_as_the_refusal_says(postgresql):
+    outbox = Outbox(postgresql.engine)
+    follow = outbox.task(name="follow", subscribe=["order.paid"])(lambda n: None)
+    outbox.worker().run(burst=True)  # it stores the subscription
+
+    def write(session):
+        outbox.emit("order.paid", {"n": 1}, using=session)
+        with outbox.batch(using=session) as batch:
+            follow.using(batch).enqueue(2)
+        outbox.chain(follow.call(3)).using(session).enqueue()
+        return outbox.inbox.accept("shop", "m-1", using=session)
+
+    async def request():
+        engine = create_async_engine(postgresql.url)
+        async with AsyncSession(engine) as session:
+            with pytest.raises(
+                InvalidTarget, match=r"using=s to emit, batch and inbox\.accept.*chain\(…\)\.using\(s\)"
+            ):
+                outbox.emit("order.paid", {"n": 1}, using=session)
+            assert await session.run_sync(write)
+            await session.commit()
+        await engine.dispose()
+
+    asyncio.run(request())
+    assert sorted(task.args for task in outbox.store.tasks()) == ['{"n":2}', '{"n":3}', '{"n":{"n":1}}']

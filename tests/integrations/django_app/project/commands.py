@@ -128,7 +128,7 @@ assert typed("schedule", "remove", "nightly") == (0, REMOVED, "")
 assert typed("task", "cancel", said.strip())[1] == f"task {said.strip()} was cancelled\n"
 
 # by call_command
-assert called("queue", "list").startswith("queue\tpaused since\tconcurrency\trate\torder\t")
+assert called("queue", "list").startswith("queue\tpaused since\tpaused because\tconcurrency\trate\torder\t")
 assert refused("status", database="nowhere").startswith("outboxq: DATABASES in the settings has no database 'nowhere'")
 assert refused("status", "--by", "moon") == ""
 refused("worker", "--skip-checks", "--processes=2")
