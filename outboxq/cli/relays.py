@@ -74,9 +74,9 @@ def list_(store: Store) -> None:
 @click.argument("name")
 @database_options_after_ids
 def show_(store: Store, name: str) -> None:
-    """Show a relay: its state, its backlog by shard, and the partition keys that refused events hold.
+    """Show a relay with its shards and held keys.
 
-    The events of a held key wait until the dead letter is redriven or discarded.
+    The command prints its state, its backlog by shard, and the partition keys that refused events hold. The events of a held key wait until the dead letter is redriven or discarded.
     """
     found = store.relays.show(name)
     one = found.relay
