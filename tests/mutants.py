@@ -126,11 +126,35 @@ MUTANTS = (
         "outboxq/store/producing/fanout.py",
         (
             (
-                '"message": lambda r: _message(g, r["accepted"])}',
-                '"message": lambda r: _message(g, r["subscriber"], _is_relay(r))}',
+                '"message": lambda r: _message(g, r["accepted"]), ',
+                '"message": lambda r: _message(g, r["subscriber"], _is_relay(r)), ',
             ),
         ),
         ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a relay that is removed keeps the idempotency keys of its events",
+        "outboxq/store/messages/relays_sql.py",
+        (("accepted.consumer == task_name, accepted.source", "accepted.consumer == '', accepted.source"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "an event that a relay has already had is said to go there again",
+        "outboxq/store/producing/fanout.py",
+        (('if row["accepted_by"] is not None]', "]"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "an event that waits for an open transaction is said to be due",
+        "outboxq/store/explain/relays.py",
+        (("    if not target.dialect.one_writer:\n", "    if False:\n"),),
+        ("tests/contract/test_relay_reasons.py",),
+    ),
+    Mutant(
+        "a receiver waits on after its broker is back",
+        "outboxq/worker/receiver.py",
+        (("            if not messages:\n                self._works()\n", ""),),
+        ("tests/contract/test_receivers.py",),
     ),
     Mutant(
         "a webhook goes to the network inside if one address of its host is public",

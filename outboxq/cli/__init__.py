@@ -26,7 +26,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "queue": Place(".queues:queue", "List, show, pause, limit, order or forget queues."),
     "batch": Place(".tasks:batch", "List, show or cancel batches and chains."),
     "schedule": Place(".schedules:schedule", "List, add or change schedules."),
-    "relay": Place(".relays:relay", "List, run, pause, resume or remove relays to brokers."),
+    "relay": Place(".relays:relay", "List, show, run, pause, resume or remove relays to brokers."),
     "actions": Place(".actions:actions", "List what people changed: who, what, and why."),
     "web": Place(".serving.web:web", "Serve the dashboard until SIGTERM, SIGINT or SIGHUP."),
     "partition": Place(".db:partition", "Partition the task history by time (PostgreSQL)."),

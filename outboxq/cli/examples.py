@@ -41,6 +41,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "relay pause": "orders --reason 'broker upgrade'",
     "relay remove": "orders --dry-run",
     "relay resume": "orders",
+    "relay show": "orders",
     "relay run": "shop:outbox --name orders",
     "schedule add": "nightly shop.report '0 3 * * *' --tz Europe/Berlin",
     "schedule add-retention": "90d",

@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
-from ..model.relays import COUNTED
+from ..model.relays import COUNTED, state_of
+from ..model.wording import brief, plural, short
 from ..operating.verbs import REMOVE_RELAY, Noun
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
-from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
+from .console import (
+    EXIT_NOT_FOUND,
+    EXIT_USAGE,
+    fail,
+    merged,
+    show,
+    speaking_plainly,
+    table,
+    tell,
+    wants_json,
+    write_json,
+)
 from .database import (
     APP,
     OUTBOX,
@@ -48,7 +60,7 @@ Exit codes:
 
 @click.group(cls=Group)
 def relay() -> None:
-    """List, run, pause, resume or remove relays to brokers."""
+    """List, show, run, pause, resume or remove relays to brokers."""
 
 
 @relay.command("list")
@@ -59,6 +71,51 @@ def list_(store: Store) -> None:
     A + after a number means that there are more.
     """
     show(RELAY_HEAD, relay_rows(store), records=store.relays.list(), spare=RELAY_SPARE)
+
+
+@relay.command("show")
+@click.argument("name")
+@database_options_after_ids
+def show_(store: Store, name: str) -> None:
+    """Show a relay with its shards and held keys.
+
+    The command prints its state, its backlog by shard, and the partition keys that refused events hold. The events of a held key wait until the dead letter is redriven or discarded.
+    """
+    found = store.relays.show(name)
+    one = found.relay
+    if wants_json():
+        write_json(merged(one, {"state": state_of(one), "backlogs": found.backlogs, "held_keys": found.held_keys}))
+        return
+    lines: dict[str, object] = {
+        "state": state_of(one),
+        "paused since": None if one.paused_at is None else f"{short(one.paused_at)} UTC",
+        "reason": one.pause_reason,
+        "failing since": None if one.failing_since is None else f"{short(one.failing_since)} UTC",
+        "next attempt": None if one.next_try_at is None else f"{short(one.next_try_at)} UTC",
+        "last error": one.last_error,
+        "topics": ", ".join(one.topics),
+        "waiting": f"{one.messages}{'+' * (one.messages >= COUNTED)} {plural(one.messages, 'event')}",
+        "refused": f"{one.dead_letters} {plural(one.dead_letters, 'dead letter')}" if one.dead_letters else None,
+    }
+    table(("relay", name), [(key, value) for key, value in lines.items() if value is not None])
+    click.echo()
+    backlogs = {backlog.shard: backlog for backlog in found.backlogs}
+    rows = [
+        (
+            shard.shard,
+            0 if (backlog := backlogs.get(shard.shard)) is None else backlog.messages,
+            None if backlog is None else brief(found.at - backlog.oldest_at),
+            shard.worker or shard.worker_id,
+        )
+        for shard in one.shards
+    ]
+    table(("shard", "waiting", "oldest", "sent by"), rows)
+    if found.held_keys:
+        click.echo()
+        held = [(key.partition_key, key.waiting, key.event_id, key.dead_letter, key.error) for key in found.held_keys]
+        table(
+            ("held key", "waiting", "by the event", "its dead letter", "error"), held, spare=("error", "by the event")
+        )
 
 
 @relay.command()

@@ -100,6 +100,48 @@ class Relay:
         return all(one.worker_id is not None for one in self.shards)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardBacklog:
+    """The events of one shard that the broker has not confirmed."""
+
+    shard: int
+    messages: int
+    """Their number, among the first `COUNTED` events of the relay."""
+    oldest_at: datetime
+    """The time of the oldest of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeldRelayKey:
+    """A partition key of a relay that waits for an event that the broker refused."""
+
+    partition_key: str
+    event_id: UUID
+    """The event that was refused."""
+    topic: str | None
+    """The topic of that event."""
+    dead_letter: UUID
+    """The task that publishes the event when it is redriven."""
+    failed_at: datetime | None
+    error: str | None
+    """The reason of the refusal."""
+    waiting: int
+    """The number of events of the key that wait, among the first `COUNTED` events of the relay."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RelayDetail:
+    """A relay with its backlog per shard, and the keys that refused events hold."""
+
+    at: datetime
+    """The time at which all of it was read, by the database's clock."""
+    relay: Relay
+    backlogs: Sequence[ShardBacklog]
+    """The shards that have events, by their numbers."""
+    held_keys: Sequence[HeldRelayKey]
+    """The keys, the one that has been held for the longest time first."""
+
+
 COUNTED: Final = 100_000
 """The number up to which the events of a relay are counted."""
 

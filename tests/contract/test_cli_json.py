@@ -107,6 +107,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "batch show": ("{batch}",),
     "batch cancel": ("{batch}", "--yes"),
     "relay list": (),
+    "relay show": ("orders",),
     "relay pause": ("orders",),
     "relay resume": ("orders",),
     "relay remove": ("orders", "--yes"),

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from outboxq import Outbox
 from outboxq.cli import main
+from outboxq.model.relays import NewRelay, slot_of
 from outboxq.store import HealthLimits, Problem, Rule
 from tests.conftest import Database
 from tests.memory_broker import Broker, Steps, refused
@@ -62,6 +63,38 @@ def test_a_relay_is_paused_and_resumed_with_a_reason_and_a_record(database: Data
         ("relay pause", "orders"),
     ]
     assert "there is no relay 'order'" in outboxq(database, "relay", "pause", "order", code=3)
+
+
+def test_a_relay_is_shown_with_its_shards_and_the_events_that_hold_keys(database: Database, outbox: Outbox) -> None:
+    database.frozen.relays.declare([NewRelay(name="orders", topics=["order.*"], shards=2)])
+    later = outbox.emit("order.paid", 2, using=outbox, partition_key="bob").pipeline_execution_id
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.answers["0"] = [refused]
+    broker.is_away = True
+    database.store.relays.pause("orders", reason="upgrade (by ada)")
+    shown = json.loads(outboxq(database, "relay", "show", "orders", "--json"))
+    backlog = {one["shard"]: one["messages"] for one in shown["backlogs"]}
+    assert (shown["state"], shown["pause_reason"], sum(backlog.values())) == ("paused", "upgrade (by ada)", 3)
+    assert backlog[slot_of("ada", later) % 2] >= 2
+    said = outboxq(database, "relay", "show", "orders")
+    assert "paused since" in said
+    assert "upgrade (by ada)" in said
+    assert "held key" not in said
+
+    database.store.relays.resume("orders")
+    broker.is_away = False
+    for _ in range(3):
+        database.clock.advance(timedelta(seconds=3))
+        steps.step()
+    [key] = database.store.relays.show("orders").held_keys
+    [letter] = database.store.dead_letters.list()
+    assert (key.partition_key, key.dead_letter, key.waiting, key.topic) == ("ada", letter.id, 1, "order.paid")
+    assert key.error == "EventRefused: too large"
+    row = next(line for line in outboxq(database, "relay", "show", "orders").splitlines() if line.startswith("ada"))
+    assert row.split("\t") == ["ada", "1", str(key.event_id), str(letter.id), "EventRefused: too large"]
+    assert "there is no relay 'order'" in outboxq(database, "relay", "show", "order", code=3)
 
 
 def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox) -> None:

@@ -213,6 +213,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "relays.renew": ((WORKER, [SHARD]), {}),
     "relays.resume": (("orders",), {}),
     "relays.settle": ((SHARD,), {"confirmed": [1]}),
+    "relays.show": (("orders",), {}),
     "relays.sleep": (("orders", WORKER, timedelta(seconds=1)), {}),
     "relays.take": (("orders", WORKER), {}),
     "relays.wake": (("orders", WORKER), {}),

@@ -74,7 +74,7 @@ SUPPORTED: Mapping[str, str] = {
     "Store.batches": "get list cancel",
     "Store.log": "tail tail_from_now tail_since tail_last state_at",
     "Store.subscriptions": "list replace remove",
-    "Store.relays": "list pause resume remove",
+    "Store.relays": "list show pause resume remove",
     "Store.steps": "list rewind",
     "Store.workers": "list",
     "Store.schedules": "put get list pause resume trigger backfill remove upcoming ticks",

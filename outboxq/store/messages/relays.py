@@ -31,14 +31,27 @@ from ...database.dialects import Begin, Row
 from ...database.target import Target
 from ...errors import RelayNotFound
 from ...model import NewTask, TaskOptions
-from ...model.relays import COUNTED, NewRelay, OnRefused, Relay, RelayShard, ShardLease, check_relay, task_of
+from ...model.relays import (
+    COUNTED,
+    HeldRelayKey,
+    NewRelay,
+    OnRefused,
+    Relay,
+    RelayDetail,
+    RelayShard,
+    ShardBacklog,
+    ShardLease,
+    check_relay,
+    task_of,
+)
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
-from ..arguments import storable
+from ..arguments import positive, storable
 from ..producing.enqueue import insert_tasks
 from ..task_rows import row
 from ..tasks.event_log import TailCursor, marked
 from ..tasks.operations import OnChange
+from ..tasks.tasks import select_now
 from ..transactions import Transactions
 from . import relays_sql as sql
 
@@ -120,6 +133,26 @@ class Relays:
     def list(self, *, using: object = None) -> list[Relay]:
         """Return all relays with their backlog, sorted by name."""
         return self._store.run(lambda target: read_relays(self._store, target), using=using, begin=Begin.READ)
+
+    def show(self, name: str, *, keys: int = 50, using: object = None) -> RelayDetail:
+        """Return a relay with its backlog per shard, and up to `keys` partition keys that refused events hold. Raises
+        RelayNotFound.
+        """
+        positive(keys, "keys")
+
+        def work(target: Target) -> RelayDetail:
+            found = next((one for one in read_relays(self._store, target) if one.name == name), None)
+            if found is None:
+                raise _not_found(target, name)
+            values = self._store.values(target, relay=name, queue=task_of(name), most=COUNTED, limit=keys)
+            return RelayDetail(
+                at=target.run(select_now, self._store.values(target))[0]["now"],
+                relay=found,
+                backlogs=[ShardBacklog(**one) for one in target.run(sql.select_shard_backlogs, values)],
+                held_keys=[HeldRelayKey(**one) for one in target.run(sql.select_held_keys, values)],
+            )
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def pause(
         self, name: str, *, reason: str | None = None, on_change: OnChange | None = None, using: object = None
@@ -322,10 +355,13 @@ def _bury(target: Target, values: Mapping[str, Any], dead_letters: Sequence[tupl
 
 def _found(target: Target, rows: Sequence[Row], name: str) -> None:
     """Raise RelayNotFound unless a relay was changed. The error names the relays that exist."""
-    if rows:
-        return
+    if not rows:
+        raise _not_found(target, name)
+
+
+def _not_found(target: Target, name: str) -> RelayNotFound:
     known = ", ".join(one["name"] for one in target.run(sql.select_relays, {})) or "none"
-    raise RelayNotFound(f"there is no relay {name!r}; the relays to brokers are: {known}")
+    return RelayNotFound(f"there is no relay {name!r}; the relays to brokers are: {known}")
 
 
 def _row(relay: NewRelay) -> tuple[object, ...]:

@@ -48,7 +48,7 @@ IDS: Columns = {"id": sa.BigInteger()}
 BURIED: Columns = {"id": sa.Uuid(), "error": sa.Text()}
 
 _relay, _queue, _reason, _error = parameters(sa.Text, "relay", "queue", "reason", "error")
-_shard, _shards = parameters(sa.Integer, "shard", "shards")
+_shard, _shards, _most = parameters(sa.Integer, "shard", "shards", "most")
 _token, _settled = parameters(sa.BigInteger, "token", "settled")
 _lease, _pause = parameters(sa.Double, "lease_seconds", "pause_seconds")
 _restarts = sa.bindparam("restarts", type_=sa.Boolean, required=True)
@@ -335,6 +335,42 @@ def select_shards(g: Grammar) -> sa.Select[Any]:
         sa.select(_s.relay, _s.shard, worker, workers.c.label.label("worker"), _s.lease_expires_at)
         .select_from(both)
         .order_by(_s.relay, _s.shard)
+    )
+
+
+def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
+    """Select the number and the time of the oldest of the first :most messages of :relay, by shard."""
+    some = sa.select(_m.slot, _m.created_at).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")
+    shards = sa.select(_r.shards).where(_r.name == _relay).scalar_subquery()
+    sharded = sa.select((some.c.slot % shards).label("shard"), some.c.created_at).subquery("sharded")
+    messages, oldest = sa.func.count().label("messages"), sa.func.min(sharded.c.created_at).label("oldest_at")
+    return sa.select(sharded.c.shard, messages, oldest).group_by(sharded.c.shard).order_by(sharded.c.shard)
+
+
+def select_held_keys(_: Grammar) -> sa.Select[Any]:
+    """Select up to :limit keys of :relay that dead letters of its :queue hold, each with the refused event, and the number of
+    its messages among the first :most.
+    """
+    claim, task = partition_claims.c, task_executions.c
+    some = sa.select(_m.partition_key).where(_m.relay == _relay).order_by(_m.id).limit(_most).subquery("some")
+    counted = sa.select(some.c.partition_key, sa.func.count().label("messages")).group_by(some.c.partition_key)
+    waits = counted.subquery("waits")
+    both = partition_claims.join(task_executions, task.id == claim.task_execution_id)
+    columns: tuple[sa.ColumnElement[Any], ...] = (
+        claim.partition_key,
+        task.pipeline_execution_id.label("event_id"),
+        task.topic,
+        task.id.label("dead_letter"),
+        task.completed_at.label("failed_at"),
+        task.last_error.label("error"),
+        sa.func.coalesce(waits.c.messages, sa.literal_column("0", sa.Integer)).label("waiting"),
+    )
+    return (
+        sa.select(*columns)
+        .select_from(both.outerjoin(waits, waits.c.partition_key == claim.partition_key))
+        .where(claim.queue == _queue, claim.held)
+        .order_by(task.completed_at, claim.partition_key)
+        .limit(limit)
     )
 
 

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from werkzeug.exceptions import NotFound
 
+from ...errors import RelayNotFound
 from ...model.relays import Relay, RelayState, state_of, task_of
 from ...operating.verbs import Noun, State
 from ..request import PageRequest, View
@@ -20,21 +21,25 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show a relay with its backlog and its shards. Raises NotFound."""
-    name, now = request.query.get("name", ""), request.store.now()
-    found = next((one for one in request.store.relays.list() if one.name == name), None)
-    if found is None:
-        raise NotFound(f"There is no relay to a broker with the name {name!r}.")
+    """Show a relay with its backlog, its shards, and the keys that refused events hold. Raises NotFound."""
+    name = request.query.get("name", "")
+    try:
+        detail = request.store.relays.show(name)
+    except RelayNotFound:
+        raise NotFound(f"There is no relay to a broker with the name {name!r}.") from None
+    now, found = detail.at, detail.relay
     values = {
         "now": now,
         "relay": found,
+        "backlogs": {one.shard: one for one in detail.backlogs},
+        "held_keys": detail.held_keys,
         "state": state_of(found),
         "queue": task_of(name),
         "acts": offered(request, Noun.RELAY, name, State(is_paused=_waits(found, now))),
         "start": request.typed("relay", "run"),
         "commands": [request.typed("relay", verb, name) for verb in ("pause", "resume")],
     }
-    return View(template="relay.html", title=name, values=values, data=found)
+    return View(template="relay.html", title=name, values=values, data=detail)
 
 
 def _waits(relay: Relay, now: datetime) -> bool:

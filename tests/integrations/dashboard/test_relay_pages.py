@@ -10,7 +10,7 @@ from outboxq import Outbox
 from outboxq.web import application
 from tests.conftest import Database
 from tests.integrations.dashboard.pages import Local
-from tests.memory_broker import Broker, Steps
+from tests.memory_broker import Broker, Steps, refused
 
 
 @pytest.fixture
@@ -42,6 +42,19 @@ def test_a_relay_is_paused_and_resumed_on_its_page(database: Database, outbox: O
     client.post("/relay/resume?name=orders", data=fields)
     [relay] = database.store.relays.list()
     assert relay.paused_at is None
+
+
+def test_the_keys_that_refused_events_hold_are_on_the_page(database: Database, outbox: Outbox) -> None:
+    for number in (2, 3):
+        outbox.emit("order.paid", number, using=outbox, partition_key="ada")
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.answers["2"] = [refused]
+    steps.step()
+    page = text_of(Local(application(outbox)).get("/relay?name=orders").text)
+    assert "Held keys redrive or discard the dead letters Key Dead letter Error Waiting ada " in page
+    assert "EventRefused: too large 1" in page
 
 
 def test_the_id_of_an_event_says_why_it_is_not_published(database: Database, outbox: Outbox) -> None:
