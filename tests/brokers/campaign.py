@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -83,8 +84,16 @@ class Campaign:
         relays, billing = self._fleets()
         self.relays = relays
         with billing, relays:
+            [service] = billing.members
             for step in range(self.plan.kills):
+                if step % 2 == 0:  # what it finds afterwards, repetitions too, arrives in large batches
+                    service.process.send_signal(signal.SIGSTOP)
                 self._strike(step)
+                if step % 2 == 1:
+                    service.process.send_signal(signal.SIGCONT)
+            with suppress(AssertionError):
+                until(lambda: not self._waiting(), seconds=self.plan.patience, every=0.1)
+            service.process.send_signal(signal.SIGCONT)
             with suppress(AssertionError):  # `check` says what is missing
                 until(self._is_over, seconds=self.plan.patience, every=0.1)
             assert {one.process.poll() for one in (*relays.members, *billing.members)} == {None}
