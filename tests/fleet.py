@@ -70,6 +70,11 @@ class Fleet:
             one.process.kill()
             one.process.wait()
 
+    @property
+    def all(self) -> Sequence[Member]:
+        """The processes that live, and those that were killed."""
+        return [*self.members, *self.killed]
+
     def kill(self, member: Member | None = None) -> None:
         """Kill a process, by default the oldest one, let its leases run out, and start another one in its place."""
         gone = self.members[0] if member is None else member

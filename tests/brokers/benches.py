@@ -356,16 +356,13 @@ class SqsBench(Bench):
         return Sqs(queue_url=self._url, options=self._options(self.cable.port))
 
     def arrived(self) -> list[Arrived]:
-        return self._arrived(self._url)
-
-    def _arrived(self, url: str) -> list[Arrived]:
         found: list[Arrived] = []
-        wanted = {"QueueUrl": url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
+        wanted = {"QueueUrl": self._url, "MaxNumberOfMessages": 10, "MessageAttributeNames": ["All"]}
         while messages := self._client.receive_message(**wanted).get("Messages", ()):
             for one in messages:
                 headers = {name: value["StringValue"] for name, value in one.get("MessageAttributes", {}).items()}
                 found.append(Arrived(body=one["Body"], id=None, headers=headers))
-                self._client.delete_message(QueueUrl=url, ReceiptHandle=one["ReceiptHandle"])
+                self._client.delete_message(QueueUrl=self._url, ReceiptHandle=one["ReceiptHandle"])
         return found
 
     def send(self, body: str, *, message_id: str | None = None) -> None:
@@ -385,12 +382,12 @@ class SqsBench(Bench):
 
     def routed(self) -> Transport:
         """A transport to a topic of SNS, which passes the bodies on to the queue and to one from which nobody receives."""
-        self._copy = self._queue(f"{self.place}-copy")
-        arn, options = self.topic(self._copy, RawMessageDelivery="true")
+        arn, options = self.topic(self._queue(f"{self.place}-copy"), RawMessageDelivery="true")
         return Sns(topic_arn=Route(arn, arn.replace(self.place, self.missing)), options=options)
 
     def stored(self) -> list[str]:
-        return [one.body for one in self._arrived(self._copy)]
+        bodies: list[str] = self.server.bodies(f"{self.place}-copy.fifo")
+        return bodies
 
     def deliver_again_soon(self) -> None:
         self._client.set_queue_attributes(QueueUrl=self._url, Attributes={"VisibilityTimeout": "1"})

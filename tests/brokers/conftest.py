@@ -15,7 +15,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     within a minute.
     """
     for item in items:
-        if item.path.name == "test_sources.py" and "[kafka" in item.nodeid:
+        receives = item.path.name in {"test_sources.py", "test_campaign.py"}
+        if receives and "kafka" in item.nodeid and not item.get_closest_marker("campaign"):
             item.add_marker(pytest.mark.full)
 
 

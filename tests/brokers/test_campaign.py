@@ -39,7 +39,7 @@ def theirs(request, database, tmp_path):
 @pytest.mark.parametrize(
     "size",
     [
-        pytest.param("few", marks=[pytest.mark.apart, pytest.mark.in_turn]),
+        pytest.param("few", marks=[pytest.mark.apart, pytest.mark.in_turn, pytest.mark.timeout(900)]),
         pytest.param("full", marks=[pytest.mark.campaign, pytest.mark.timeout(7200)]),
     ],
 )

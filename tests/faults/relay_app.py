@@ -28,7 +28,7 @@ class Lines:
             self.stream = connection.makefile("rw")
             connection.close()  # the stream keeps it
         try:
-            self.stream.write(json.dumps([[str(one.id), one.partition_key, one.data] for one in events]) + "\n")
+            self.stream.write(json.dumps([os.getpid(), [[str(one.id), one.data] for one in events]]) + "\n")
             self.stream.flush()
             answers = json.loads(self.stream.readline() or "null")
             if answers is None:

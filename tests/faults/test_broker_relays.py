@@ -59,8 +59,8 @@ class Broker:
             connection.execute(text("CREATE TABLE effects (number INTEGER)"))
         self._lock = threading.Lock()
         self._server: socketserver.ThreadingTCPServer | None = None
-        self.open: set[socket.socket] = set()
-        """The connections whose last line may still be stored."""
+        self.open: dict[socket.socket, int | None] = {}
+        """The connections whose last line may still be stored, with the pids of the processes that have opened them."""
 
     def start(self) -> None:
         broker = self
@@ -70,14 +70,15 @@ class Broker:
 
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                broker.open.add(self.connection)
+                broker.open[self.connection] = None
                 try:
                     with suppress(OSError, ValueError):
                         while line := self.rfile.readline():
-                            answers = [broker.answer(*one) for one in json.loads(line)]
+                            broker.open[self.connection], events = json.loads(line)
+                            answers = [broker.answer(*one) for one in events]
                             self.wfile.write(json.dumps(answers).encode() + b"\n")
                 finally:
-                    broker.open.discard(self.connection)
+                    broker.open.pop(self.connection)
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         self.port = self._server.server_address[1]
@@ -98,7 +99,7 @@ class Broker:
         """Remember the events that are stored here, but that a relay process may not have deleted."""
         self.excused |= unsettled(database) & set(self.arrivals)
 
-    def answer(self, identity: str, _key: str, data: str) -> str:
+    def answer(self, identity: str, data: str) -> str:
         """Store the event for the receiver, or not, and return the answer."""
         number = json.loads(data)["number"]
         with self._lock:
@@ -162,7 +163,7 @@ def test_each_committed_event_arrives_in_the_order_of_its_key(
     broker.start()
 
     def bury(database: Database, gone: Member) -> None:
-        until(lambda: len(broker.open) < 2)  # the connection of the dead process has ended
+        until(lambda: not {None, gone.pid} & {*broker.open.values()})  # all that it has sent is stored
         broker.excuse(database)
         of_relays(database, gone)
 
