@@ -140,6 +140,12 @@ def test_the_first_task_in_flask(database, url, directory):
     drop(database)
 
 
+def test_the_first_task_with_sqlalchemy(database, url, directory):
+    address = {'"sqlite:///shop.db"': repr(sqlite_for(database, directory, url))}
+    Reader(directory, "", **address).follow(TUTORIALS / "sqlalchemy.md")
+    drop(database)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_the_first_task_in_django(kind, request, directory):
     """With databases of its own: the page migrates them."""
