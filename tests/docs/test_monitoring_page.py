@@ -59,11 +59,9 @@ def table_of_alerts() -> str:
             lambda found: "…" if found[1] == "value" else found[1].upper(),
             summary,
         )
-        condition, lasting = (
-            expression.replace("|", "\\|"),
-            re.sub(r"(\d)m$", r"\1 min", lasting).replace("1d", "1 day"),
-        )
-        lines.append(f"| `{name}` | {severity} | {said} | `{condition}` | {lasting} |")
+        condition = expression.replace("|", "\\|")
+        minutes = re.sub(r"(\d)m$", r"\1 min", lasting).replace("1d", "1 day")
+        lines.append(f"| `{name}` | {severity} | {said} | `{condition}` | {minutes} |")
     return "\n".join(lines) + "\n"
 
 
