@@ -75,8 +75,8 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
     except errors.OutboxqError as error:
-        said = error.mended_by("pass --create") if isinstance(error, errors.QueueNotFound) else error
-        fail(str(said), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1), error)
+        shown = error.mended_by("pass --create") if isinstance(error, errors.QueueNotFound) else error
+        fail(str(shown), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1), error)
     except DBAPIError as error:
         if is_damaged(error):
             fail(damaged(error), EXIT_UNREACHABLE)

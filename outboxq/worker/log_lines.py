@@ -21,6 +21,7 @@ from ..model.records import OUTCOMES, fields_of
 from ..model.wording import plural
 from ..store import Store
 from ..store.numbers.health import ADD_RETENTION
+from ..store.numbers.maintenance_jobs import PRUNE
 from .options import WorkerSettings
 
 log = logging.getLogger("outboxq.worker")
@@ -43,7 +44,7 @@ def introduce(
     front_end: FrontEnd,
 ) -> None:
     """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
-    nothing deletes old tasks, name the command that changes this.
+    nothing deletes old tasks, or no worker runs the task that does, name the command that changes this.
 
     The record also has these values as fields, for programs that read the log.
     """
@@ -54,6 +55,9 @@ def introduce(
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no tasks"
     deletes = store.deletes_old_tasks()
     advice = "" if deletes else f"; nothing deletes old tasks ({front_end.typed(ADD_RETENTION.command)})"
+    if (unserved := _unserved_retention(store, settings)) is not None:
+        start = front_end.typed(("worker", "-q", unserved))
+        advice += f"; no live worker serves the queue {unserved}, whose task {PRUNE} deletes old tasks ({start})"
     does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}{advice}"
     fields = {
         **fields_of_worker(worker_id, label),
@@ -117,6 +121,18 @@ class EndLog:
         if has_traceback is None:
             has_traceback = kind is EventType.FAILED or log.isEnabledFor(logging.DEBUG)
         log.log(level, "%s", text, extra=extra, exc_info=context.error if has_traceback else None)
+
+
+def _unserved_retention(store: Store, settings: WorkerSettings) -> str | None:
+    """Return the queue of the schedule that deletes old tasks if no live worker runs its task; otherwise None."""
+    if settings.queues is None and settings.topics is None:
+        return None
+    for schedule in store.schedules.list():
+        if schedule.task_name == PRUNE and schedule.paused_at is None:
+            workers = store.workers.list()
+            served = any(one.works_on(schedule.queue) and one.takes(None) for one in workers)
+            return None if served else schedule.queue
+    return None
 
 
 def _following(outcome: Outcome) -> str:

@@ -30,6 +30,8 @@ def charge() -> None: ...
 def bill() -> None: ...
 """
 
+UNSERVED = "; no live worker serves the queue default, whose task outboxq.prune deletes old tasks (outboxq worker APP -q default)"
+
 
 def introduced(database, caplog, *, tasks=(), retention=90, **options):
     """The record of a worker that has started."""
@@ -73,6 +75,7 @@ def test_a_worker_says_what_it_is_limited_to(database, caplog):
     _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)
     assert said.partition(": ")[2] == (
         "the queue mail, only tasks of the topics order.*, user.new, 1 at once; polls every 2.5 s; knows task shop.charge"
+        + UNSERVED
     )
 
 
@@ -80,7 +83,7 @@ def test_of_many_names_the_first_are_said(sqlite, caplog):
     names = [f"shop.task{number:02}" for number in range(12)]
     record, said = introduced(sqlite, caplog, tasks=names, queues=[f"q{number}" for number in range(3)])
     assert ": the 3 queues q0, q1, q2, " in said
-    assert said.endswith(f"knows 12 tasks {', '.join(names[:10])} and 2 more")
+    assert said.endswith(f"knows 12 tasks {', '.join(names[:10])} and 2 more{UNSERVED}")
     assert (record.tasks, record.task_names) == (12, names[:10])
 
 
@@ -93,6 +96,18 @@ def test_a_worker_says_that_nothing_deletes_old_tasks(sqlite, caplog):
     assert said.endswith("; nothing deletes old tasks (outboxq schedule add-retention 90d)")
     assert not record.deletes_old_tasks
     assert introduced(sqlite, caplog)[0].deletes_old_tasks
+
+
+def test_a_worker_says_that_no_worker_serves_the_queue_of_the_retention_task(database, caplog):
+    outbox = Outbox(database.url, retention=timedelta(days=90))
+    outbox.worker().run(burst=True)  # it stores the schedule, whose task is in the queue default
+    assert introduced(database, caplog, queues=["mail"])[1].endswith(UNSERVED)
+    assert introduced(database, caplog, topics=["order.*"])[1].endswith(UNSERVED)
+    assert "outboxq.prune" not in introduced(database, caplog, queues=["mail", "default"])[1]
+    other = outbox.store.workers
+    other.register(database.worker, label="web-1:7", queues=["default"], concurrency=1, task_names=["outboxq.prune"])
+    assert "outboxq.prune" not in introduced(database, caplog, queues=["mail"])[1]
+    outbox.store.bound_engine.dispose()
 
 
 def test_no_password_is_said(postgresql, caplog, monkeypatch):

@@ -41,24 +41,27 @@ def table_of_metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
-def alerts() -> Iterator[tuple[str, str, str, str]]:
-    """Each rule's name, expression, severity and summary."""
+def alerts() -> Iterator[tuple[str, str, str, str, str]]:
+    """Each rule's name, expression, duration, severity and summary."""
     for part in RULES.read_text().split("      - alert: ")[1:]:
         name = part.partition("\n")[0]
         expression = re.search(r" expr: (?:>-\n)?(.*?)\n        \w+:", part, re.DOTALL)[1]
+        [lasting] = re.findall(r"\n        for: (\w+)\n", part) or ["at once"]
         [severity], [summary] = re.findall(r"severity: (\w+)", part), re.findall(r'summary: "(.*)"', part)
-        yield name, " ".join(expression.split()), severity, summary
+        yield name, " ".join(expression.split()), lasting, severity, summary
 
 
 def table_of_alerts() -> str:
-    lines = ["| alert | severity | says |", "|---|---|---|"]
-    for name, _, severity, summary in alerts():
+    lines = ["| alert | severity | says | fires when | for |", "|---|---|---|---|---|"]
+    for name, expression, lasting, severity, summary in alerts():
         said = re.sub(
             r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}",
             lambda found: "…" if found[1] == "value" else found[1].upper(),
             summary,
         )
-        lines.append(f"| `{name}` | {severity} | {said} |")
+        condition = expression.replace("|", "\\|")
+        minutes = re.sub(r"(\d)m$", r"\1 min", lasting).replace("1d", "1 day")
+        lines.append(f"| `{name}` | {severity} | {said} | `{condition}` | {minutes} |")
     return "\n".join(lines) + "\n"
 
 
@@ -88,7 +91,7 @@ def test_each_series_that_is_queried_is_told_with_those_labels(file):
 
 
 def test_what_rules_and_panels_group_by_is_a_label_of_what_they_ask_for():
-    for query in (*queries(), *(expression for _, expression, _, _ in alerts())):
+    for query in (*queries(), *(expression for _, expression, *_ in alerts())):
         grouped = {label.strip() for one in re.findall(r"by \(([^)]*)\)", query) for label in one.split(",")}
         known = {label for name in re.findall(r"\boutboxq_\w+", query) for label in SERIES[name].labels}
         assert grouped - known - OF_PROMETHEUS == set(), query
