@@ -22,6 +22,8 @@ from .groups import DATABASE_PARAMETERS
 from .parameters import span_option, stacked
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from sqlalchemy.engine import URL, Engine
 
     from ..outbox import Outbox
@@ -288,8 +290,22 @@ def load(app: str) -> Outbox:
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
         sys.path.insert(0, "")
+    module = _imported(module_name, written)
+    found = getattr(module, name or "outbox", None)
+    if isinstance(found, Task):
+        found = found.outbox
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
+    if found.integration.needs_front_end:
+        cure = f"run: python {found.integration.front_end.program} …"
+        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
+    return found
+
+
+def _imported(module_name: str, written: str) -> ModuleType:
+    """Import the module of an application. `written` says how an application is written."""
     try:
-        module = importlib.import_module(module_name)
+        return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name == "psycopg":
             from ..database.drivers import ensure_psycopg
@@ -298,12 +314,10 @@ def load(app: str) -> Outbox:
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
-    found = getattr(module, name or "outbox", None)
-    if isinstance(found, Task):
-        found = found.outbox
-    if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
-    return found
+    except Exception as error:
+        if type(error).__module__ != "django.core.exceptions":
+            raise
+        fail(f"{module_name} needs a Django project that is set up; run: python manage.py outboxq …", EXIT_USAGE)
 
 
 def names_module(text: str) -> bool:

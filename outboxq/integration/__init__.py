@@ -54,6 +54,8 @@ class Integration:
 
     front_end = FrontEnd()
     """The form of the program's commands, for messages that contain one."""
+    needs_front_end = False
+    """If True, commands work only through `front_end`, which sets the framework up before it imports the application."""
 
     @property
     def knows_transaction(self) -> bool:

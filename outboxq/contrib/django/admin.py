@@ -21,10 +21,11 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
 from django.db.models import OuterRef, Subquery
 from django.db.models.functions import Left
+from django.http import HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
 
-from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound
+from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, SchemaOutOfDate, TaskNotFound
 from ...model import TaskStatus
 from ...model.actions import Interface, Operator
 from ...model.display import HIDDEN, redacted
@@ -171,8 +172,25 @@ class OutboxAdmin(admin.ModelAdmin):
         return {name: one for name, one in super().get_actions(request).items() if name not in missing}
 
     def changelist_view(self, request: Any, extra_context: Any = None) -> Any:
+        if (missing := self._without_tables()) is not None:
+            return missing
         address = self._in_dashboard(request, self.dashboard_page)
         return super().changelist_view(request, {"dashboard": address, **(extra_context or {})})
+
+    def changeform_view(self, request: Any, *where: Any, **options: Any) -> Any:
+        return self._without_tables() or super().changeform_view(request, *where, **options)
+
+    def history_view(self, request: Any, *where: Any, **options: Any) -> Any:
+        return self._without_tables() or super().history_view(request, *where, **options)
+
+    def _without_tables(self) -> HttpResponse | None:
+        """Return a response that names the command to run, if the tables are missing or do not fit this release."""
+        try:
+            with present_transaction(self.alias, mode="DEFERRED") as using:
+                outboxes[self.alias].store.join(using)
+        except SchemaOutOfDate as error:
+            return HttpResponse(f"{sentence(str(error))}.\n", "text/plain; charset=utf-8", 503)
+        return None
 
     def private(self, text: str | None) -> str:
         """Return a text as users may see it; "" for None."""

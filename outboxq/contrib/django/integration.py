@@ -39,6 +39,7 @@ class DjangoIntegration(Integration):
     """The integration with one of DATABASES. Enqueues and transactional tasks join the transaction of its connection."""
 
     front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
+    needs_front_end = True
 
     def __init__(self, alias: str) -> None:
         self.alias = alias

@@ -18,3 +18,19 @@ def test_a_worker_that_starts_others_passes_its_words_on(project):
     project.manage("migrate", "--verbosity=0")
     said = project.manage("outboxq", "worker", "--burst", "--processes", "2", "--skip-checks")
     assert said.count("it is done") == 2, said
+
+
+@pytest.mark.parametrize("command", ["status", "worker"])
+@pytest.mark.parametrize(
+    ("app", "settings"),
+    [
+        ("shop.tasks:outbox", "project_settings"),
+        ("shop.tasks:outbox", ""),
+        ("outboxq.contrib.django:outbox", "project_settings"),
+    ],
+)
+def test_the_bare_command_names_the_command_of_the_project(project, monkeypatch, command, app, settings):
+    monkeypatch.setattr(type(project), "environment", {**project.environment, "DJANGO_SETTINGS_MODULE": settings})
+    said = project.python("-m", "outboxq", command, app, fails=2)
+    assert said.endswith("; run: python manage.py outboxq …\n"), said
+    assert said.count("\n") == 1, said

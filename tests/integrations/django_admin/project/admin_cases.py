@@ -19,11 +19,13 @@ from django.test.utils import CaptureQueriesContext, override_settings
 from django.urls import include, path, resolve, reverse
 from django.utils import timezone
 
+from outboxq import migrations
 from outboxq.contrib.django import admin as ours
 from outboxq.contrib.django import outboxes
 from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time
 from outboxq.contrib.django.dashboard import dashboard_urls, permission_of
 from outboxq.contrib.django.models import TaskExecution
+from outboxq.contrib.django.operations import bring_to
 from outboxq.errors import ScheduleNotFound
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.schedules import NewSchedule
@@ -427,6 +429,19 @@ class Actions(Case):
         (token,) = set(re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', strict.get(LIST).content.decode()))
         strict.post(LIST, {**given, "csrfmiddlewaretoken": token})
         assert self.status(task_id) == "Cancelled"
+
+
+class BeforeMigrate(Case):
+    def test_each_page_names_the_command_that_creates_the_tables(self):
+        task_id = self.add()
+        with transaction.atomic(), mock.patch.object(self.store, "_current", False):
+            bring_to("base", connection, migrations.downgrade)
+            for address in (LIST, LETTERS, SCHEDULES, page_of(task_id), f"{LIST}{task_id}/history/"):
+                answer = self.client.get(address)
+                assert answer.status_code == 503, address
+                assert answer.content.decode().endswith("run: manage.py migrate.\n"), answer.content
+            transaction.set_rollback(True)
+        assert self.client.get(LIST).status_code == 200
 
 
 class OutsideATransaction(TransactionTestCase):
