@@ -163,6 +163,19 @@ def test_messages_of_one_key_become_tasks_in_their_order(outbox: Outbox, queue: 
     assert seen == list(range(20))
 
 
+def test_a_message_that_arrives_twice_at_once_keeps_its_first_place(
+    outbox: Outbox, database: Database, queue: Queue
+) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    for number in (1, 2, 1, 3, 2):
+        queue.put(number, id=f"e{number}", partitionkey="ada")
+    receiver(outbox, queue).run_once()
+    found = database.rows("SELECT args FROM task_executions ORDER BY position")
+    assert [json.loads(args)["payload"] for (args,) in found] == [1, 2, 3]
+
+
 def test_each_receiver_of_a_source_gets_its_own_task(outbox: Outbox, queue: Queue) -> None:
     for name, topics in {"book": "billing.*", "mail": ["billing.paid", "order.*"], "ship": "order.*"}.items():
 

@@ -82,12 +82,12 @@ class InboxMessages:
 
         Messages are accepted in the order of their keys, so that two calls never wait for each other.
         """
-        ordered = {one.key: one for one in sorted(arrivals, key=lambda one: one.key)}
+        first = {one.key: one for one in reversed(arrivals)}
 
         def work(target: Target) -> int:
             with target.atomic():
-                new = {key for key, one in ordered.items() if target.run(accept, self._values(target, one))}
-                tasks = [one.task for one in arrivals if one.key in new and ordered[one.key] is one]
+                new = {key for key, one in sorted(first.items()) if target.run(accept, self._values(target, one))}
+                tasks = [one.task for one in arrivals if one.key in new and first[one.key] is one]
                 enqueue_many(self._store, tasks, using=target)
             return len(tasks)
 
