@@ -102,12 +102,13 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
     """Return a copy of the command that uses the frame's database, and has the frame's options in place of
     `database_options`.
 
-    A command that needs no database runs unchanged.
+    A command that takes no URL opens no Store, and runs with the frame's outbox instead of APP.
     """
     from .changes import ATTENDED
     from .database import FRONT_END, OUTBOX, run_on_store
 
-    needs_database = any(one.name in DATABASE_PARAMETERS for one in command.params)
+    omitted = [str(one.name) for one in command.params if one.name in DATABASE_PARAMETERS]
+    needs_store = "url" in omitted
 
     def callback(**given: Any) -> None:
         chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
@@ -118,9 +119,9 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
         meta[ATTENDED] = frame.attended
         if frame.outbox is not None:
             meta[OUTBOX] = partial(frame.outbox, **chosen)
-        if not needs_database:
+        if not needs_store:
             assert command.callback is not None, "a command has a function"
-            command.callback(**given)
+            command.callback(**given, **dict.fromkeys(omitted))
             return
         run_on_store(command, lambda: frame.store(**chosen), **given)
 

@@ -15,6 +15,7 @@ from .changes import Exactly, add_verbs, changed, confirmation_options, confirme
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
 from .database import (
     APP,
+    OUTBOX,
     Given,
     app_argument,
     app_option,
@@ -109,11 +110,13 @@ def run(
     from .serving.logs import LogFormat, configure
 
     app = one_app(context, app_argument, app)
-    if app is None:
+    present = context.meta.get(OUTBOX)
+    if app is None and present is None:
         fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
     configure("INFO", LogFormat.TEXT)
-    with process.as_worker(), speaking_plainly(Given(app=app).upgrade):
-        outbox = load(app)
+    upgrade = Given(app=app).upgrade if present is None else None
+    with process.as_worker(), speaking_plainly(upgrade):
+        outbox = load(str(app)) if present is None else present()
         try:
             runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
         except ConfigurationError as error:

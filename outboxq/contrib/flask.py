@@ -356,6 +356,7 @@ def _store() -> Store:
     return _outbox().store
 
 
+@with_appcontext
 def _outbox_with_tasks() -> Outboxq:
     outbox = _outbox()
     outbox.load_tasks()

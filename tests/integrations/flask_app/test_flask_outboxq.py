@@ -21,6 +21,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessi
 from outboxq import ConfigurationError, Hook, InvalidTarget, RetryPolicy, SchemaOutOfDate, TaskContext
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
+from outboxq.model.transports import Confirmed
 from tests.contract.helpers import called
 
 ONCE = RetryPolicy.never()
@@ -432,6 +433,24 @@ def bare(database):
 def test_the_source_of_relays_is_given_to_the_outbox(bare):
     outbox = Outboxq(bare, source="shop")
     assert outbox.relay("*", to=SimpleNamespace(send=print), name="crm").name == "relay.crm"
+
+
+def test_the_relays_of_an_application_run_by_their_own_command(bare, database):
+    published = []
+
+    def publish(events, _deadline):
+        published.extend(one.type for one in events)
+        return [Confirmed() for _ in events]
+
+    bare.config["OUTBOXQ_DATABASE_URL"] = database.url
+    outbox = Outboxq(bare, source="shop")
+    outbox.relay("order.*", to=SimpleNamespace(publish=publish, close=lambda: None), name="orders")
+    with bare.app_context():
+        outbox.sync_subscriptions()
+        outbox.emit("order.paid", {"total": 5}, using=outbox)
+    done = bare.test_cli_runner().invoke(args=["outboxq", "relay", "run", "--name", "orders", "--burst"])
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert published == ["order.paid"]
 
 
 def test_without_flask_sqlalchemy_a_session_is_named_or_given_to_the_outbox(bare, database):
