@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, reset_queries, transaction
+from django.db.backends.signals import connection_created
 
 from ...context import TaskContext
 from ...database.abandonment import Abandonment
@@ -33,6 +34,9 @@ _handled: ContextVar[TaskContext | None] = ContextVar("outboxq_django_context", 
 """The context of the handler that is running in this thread or whose transaction is ending. Log records take their
 fields from it.
 """
+
+_owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
+"""The connection of the transactional task that is running. Threads that a coroutine uses inherit this variable."""
 
 
 class DjangoIntegration(Integration):
@@ -61,6 +65,7 @@ class DjangoIntegration(Integration):
     def around_handler(self, context: TaskContext) -> Iterator[None]:
         """Give the handler usable connections: not broken, not too old, and not in another handler's transaction."""
         token = _handled.set(context)
+        connection_created.connect(_guard, dispatch_uid="outboxq.contrib.django.integration")
         try:
             if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
                 yield  # in a test, in which Django would close the connections and reset the queries
@@ -98,10 +103,12 @@ class DjangoIntegration(Integration):
             with _autocommit(connection), _atomic(connection, durable=True):
                 transaction.on_commit(lambda: committed.append(True), using=self.alias)
                 unit = DjangoUnitOfWork(connection)
+                token = _owner.set(connection)
                 try:
                     with connection.execute_wrapper(unit.watch):
                         yield unit
                 finally:
+                    _owner.reset(token)
                     was_abandoned = unit.was_abandoned()
         except BaseException as error:  # SystemExit too: a callback must not end the worker's thread
             if not committed:
@@ -261,6 +268,28 @@ class DjangoUnitOfWork:
         """
         if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
             raise ended()
+
+
+def _guard(*, connection: Any, **_: Any) -> None:
+    """Have a new connection refuse writes that belong in the transaction of a task in another thread."""
+    if _execute not in connection.execute_wrappers:
+        connection.execute_wrappers.append(_execute)
+
+
+def _execute(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
+    if _owner.get() is not None and str(sql).lstrip()[:6].upper() in _WRITES:
+        _refuse_another_thread(context["connection"])
+    return execute(sql, params, many, context)
+
+
+_WRITES = frozenset({"INSERT", "UPDATE", "DELETE"})
+
+
+def _refuse_another_thread(connection: Any) -> None:
+    owner = _owner.get()
+    if owner is not None and owner is not connection and owner.alias == connection.alias:
+        cure = "write in the handler's thread: return the data from the coroutine, and write it afterwards"
+        raise InvalidTarget(f"a transactional task cannot write through the connection of another thread; {cure}")
 
 
 def _refresh_connections() -> None:

@@ -1,6 +1,7 @@
 """Run by `manage.py test`: the default database is a file or on the server, so that workers may run; `other` is in memory."""
 # ruff: noqa: PT027 - unittest runs it
 
+import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
@@ -240,6 +241,19 @@ class Committed(TransactionTestCase):
         found = dict(TaskExecution.objects.filter(task_name="shop.tasks.book").values_list("args", "status"))
         assert sorted(found.values()) == ["Cancelled", "Completed", "Completed", "Failed"]
         assert outbox.store.verify() == []
+
+    def test_a_transactional_task_refuses_the_connection_of_another_thread(self):
+        for how in ("handler", "write", "enqueue"):
+            tasks.book_in_a_coroutine.enqueue(how)
+        with self.assertLogs("outboxq.worker"):
+            work()
+        asyncio.run(sync_to_async(connections.close_all)())  # the coroutine's own, which would keep the database in use
+        found = TaskExecution.objects.order_by("id").values_list("status", "last_error")
+        assert [status for status, _ in found] == ["Completed", "Failed", "Failed"], list(found)
+        assert ["connection of another thread" in (error or "") for _, error in found] == [False, True, False], list(
+            found
+        )
+        assert list(Booking.objects.values_list("order", flat=True)) == [1]
 
     def test_nothing_is_kept_of_a_transaction_that_another_thread_has_given_up(self):
         with self.assertRaises(DatabaseError), outbox.integration.unit_of_work(outbox.store) as unit:

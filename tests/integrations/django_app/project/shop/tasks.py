@@ -1,9 +1,11 @@
+import asyncio
 import os
 import signal
 import sys
 import threading
 from contextlib import suppress
 
+from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
 from outboxq import Cancel, RetryPolicy, TaskContext
@@ -41,6 +43,20 @@ def book(order: int, then: str = "return") -> None:
                 raise KeyError(order)
         except KeyError:
             pass
+
+
+async def book_async(order: int) -> None:
+    await Booking.objects.acreate(order=order)
+
+
+@outbox.task(transactional=True, retry=RetryPolicy.never())
+def book_in_a_coroutine(how: str) -> None:
+    if how == "handler":  # Django runs it in the handler's thread
+        async_to_sync(book_async)(1)
+    elif how == "write":
+        asyncio.run(book_async(2))
+    else:
+        asyncio.run(asyncio.to_thread(send.enqueue, 2))
 
 
 @outbox.task(retry=RetryPolicy(max_attempts=2, wait=0))
