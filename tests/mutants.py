@@ -262,6 +262,12 @@ MUTANTS = (
         ("tests/contract/test_inbox.py",),
     ),
     Mutant(
+        "two receivers of the same messages wait for each other",
+        "outboxq/store/messages/inbox.py",
+        (("            .order_by(given.consumer, given.source, given.message_id)\n", ""),),
+        ("tests/contract/test_receivers.py",),
+    ),
+    Mutant(
         "a message counts as accepted although the consumer had it",
         "outboxq/store/messages/inbox.py",
         (

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, Outbox, TaskContext, TaskStatus
@@ -174,6 +175,39 @@ def test_a_message_that_arrives_twice_at_once_keeps_its_first_place(
     receiver(outbox, queue).run_once()
     found = database.rows("SELECT args FROM task_executions ORDER BY position")
     assert [json.loads(args)["payload"] for (args,) in found] == [1, 2, 3]
+
+
+def test_a_batch_of_messages_is_accepted_in_few_statements(outbox: Outbox, database: Database, queue: Queue) -> None:
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    seen: list[str] = []
+    event.listen(outbox.store.bound_engine, "before_cursor_execute", lambda _c, _k, sql, *_: seen.append(sql))
+    queue.put(0, id="first")
+    receiver(outbox, queue).run_once()  # has looked the schema up
+    most = 3 if database.name == "postgresql" else 7
+    for arrival in range(2):
+        for number in range(200):
+            queue.put(number, id=f"e{number}")
+        receives = receiver(outbox, queue)
+        seen.clear()
+        receives.run_once()
+        assert 1 <= len(seen) <= most, (arrival, seen)
+        assert len(outbox.store.tasks(task="book", limit=500)) == 201
+
+
+def test_messages_are_accepted_in_the_order_of_their_keys(outbox: Outbox, database: Database, queue: Queue) -> None:
+    """Otherwise two receivers with the same messages in different orders wait for each other."""
+
+    @outbox.receive("*", source=queue, name="book")
+    def book(payload: object) -> None: ...
+
+    for number in (3, 1, 2):
+        queue.put(number, id=f"e{number}")
+    receiver(outbox, queue).run_once()
+    place = "ctid" if database.name == "postgresql" else "rowid"
+    found = database.rows(f"SELECT message_id FROM inbox_messages ORDER BY {place}")
+    assert found == [("e1",), ("e2",), ("e3",)]
 
 
 def test_each_receiver_of_a_source_gets_its_own_task(outbox: Outbox, queue: Queue) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.grammar import Grammar, Relations, Statement, Transition, limit
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, limit
 from ...database.privileges import Feature
 from ...database.tables import inbox_messages
 from ...database.target import Target
@@ -80,22 +80,20 @@ class InboxMessages:
         """Enqueue the task of each message that its consumer does not have yet, and record that it has the message, in
         one transaction. Returns the number of these tasks, which are enqueued in the order of the messages.
 
-        Messages are accepted in the order of their keys, so that two calls never wait for each other.
+        Messages are accepted in the order of their keys, so that two calls never wait for each other in a circle. A
+        message that occurs twice is accepted once, at its first place.
         """
         first = {one.key: one for one in reversed(arrivals)}
 
         def work(target: Target) -> int:
             with target.atomic():
-                new = {key for key, one in sorted(first.items()) if target.run(accept, self._values(target, one))}
+                found = target.run(accept_many, self._store.values(target), [_row(one) for one in first.values()])
+                new = {(one["consumer"], one["source"], one["id"]) for one in found}
                 tasks = [one.task for one in arrivals if one.key in new and first[one.key] is one]
                 enqueue_many(self._store, tasks, using=target)
             return len(tasks)
 
-        return self._store.run(work, using=using, enqueues=_ACCEPTS)
-
-    def _values(self, target: Target, one: Arrival) -> dict[str, Any]:
-        given = {"consumer": one.consumer, "source": one.source, "message_id": one.message_id}
-        return self._store.values(target, **given, keep_seconds=one.keep.total_seconds())
+        return self._store.run(work, using=using, enqueues=_ACCEPTS) if arrivals else 0
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
         """Forget the messages whose time is over, and return their number."""
@@ -112,10 +110,15 @@ class InboxMessages:
         return gone
 
 
+def _row(one: Arrival) -> tuple[object, ...]:
+    return (*one.key, one.keep.total_seconds())
+
+
 _message = inbox_messages.c
 _KEY: tuple[sa.ColumnElement[Any], ...] = (_message.consumer, _message.source, _message.message_id)
 _consumer, _source, _message_id = parameters(sa.Text, "consumer", "source", "message_id")
 (_keep,) = parameters(sa.Double, "keep_seconds")
+MESSAGES: Columns = {"consumer": sa.Text(), "source": sa.Text(), "message_id": sa.Text(), "keep_seconds": sa.Double()}
 
 
 def accept(g: Grammar) -> Transition:
@@ -132,6 +135,24 @@ def accept(g: Grammar) -> Transition:
         return new.on_conflict_do_nothing().returning(sa.literal_column("1").label("id"))  # type: ignore[no-any-return]
 
     return Transition(steps={"accepted": accepted}, returns="accepted")
+
+
+def accept_many(g: Grammar) -> Transition:
+    """Write the messages that their consumers do not have, and return their keys. Only workers, which may read them, do so."""
+
+    def accepted(r: Relations) -> Statement:
+        given = r["given"].c
+        # The condition is always true. SQLite reads ON CONFLICT after a query without WHERE as the ON of a join.
+        rows = (
+            sa.select(given.consumer, given.source, given.message_id, g.later(g.now, given.keep_seconds))
+            .where(given.message_id.is_not(None))
+            .order_by(given.consumer, given.source, given.message_id)
+        )
+        new = g.insert(inbox_messages).from_select(["consumer", "source", "message_id", "expires_at"], rows)
+        known = (_message.consumer, _message.source, _message.message_id.label("id"))
+        return new.on_conflict_do_nothing().returning(*known)  # type: ignore[no-any-return]
+
+    return Transition(given=MESSAGES, steps={"accepted": accepted}, returns="accepted")
 
 
 def prune(g: Grammar) -> Transition:
