@@ -103,18 +103,23 @@ class Receivers:
         return declare
 
     def receive_webhook(
-        self: Receives, headers: Mapping[str, str], body: bytes, *, source: WebhookSource | None = None
+        self: Receives,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        source: WebhookSource | None = None,
+        using: object = None,
     ) -> int:
         """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
 
-        The tasks are committed when it returns, in a transaction of its own; then answer with the status 204. A webhook
-        that cannot be read is kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in
+        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in
         a framework.
 
         Args:
             headers: The headers of the request, with names in any case.
             body: The body of the request, byte by byte as it arrived.
             source: The sender. None: the only `WebhookSource` of this outbox.
+            using: A transaction, as for a task; commit it before you answer. None: a transaction of its own.
 
         Raises WebhookInvalid for a request to refuse with its `status`, before anything is written, and
         ConfigurationError for a source without a receiver. After any other error, the sender must send it again, so
@@ -122,7 +127,7 @@ class Receivers:
         """
         known, receivers = _webhooks_of(self.tasks, source)
         message = known.verify(headers, body)
-        return self.store.inbox.receive(Reader(known, receivers).read(message))
+        return self.store.inbox.receive(Reader(known, receivers).read(message), using=using)
 
 
 class Reader:
