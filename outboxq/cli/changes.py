@@ -24,7 +24,8 @@ import click
 from ..model.actions import CommandAction, Interface, NewAction, Operator
 from ..model.wording import grouped, plain
 from ..operating.fields import Field
-from ..operating.verbs import Noun, Outcome, ValueMissing, Verb, verbs_of
+from ..operating.verb import Noun, Outcome, ValueMissing, Verb
+from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate

@@ -10,7 +10,8 @@ import click
 
 from ..errors import ConfigurationError
 from ..model.relays import COUNTED
-from ..operating.verbs import REMOVE_RELAY, Noun
+from ..operating.verb import Noun
+from ..operating.verbs import REMOVE_RELAY
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, show, speaking_plainly, tell
 from .database import (

@@ -8,7 +8,8 @@ import pytest
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument
 from outboxq.operating.reading import read_limit, read_order, read_priority, read_rate, read_span
-from outboxq.operating.verbs import LIMIT, VERBS, Noun, Outcome, State, Verb, verb_of, verbs_of
+from outboxq.operating.verb import Noun, Outcome, State, Verb
+from outboxq.operating.verbs import LIMIT, VERBS, verb_of, verbs_of
 from outboxq.web.pages import ROUTES
 
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")

@@ -12,7 +12,8 @@ from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from ...operating.verbs import VERBS, Noun, Verb
+from ...operating.verb import Noun, Verb
+from ...operating.verbs import VERBS
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ...operating.verbs import VERBS, Noun
+from ...operating.verb import Noun
+from ...operating.verbs import VERBS
 from ..request import PageRequest, Redirect, View
 from . import actions, audit, batches, bulk, failures, relays, schedules, selected, task, tasks, watching
 

@@ -24,7 +24,8 @@ from ...errors import (
 from ...model.actions import Interface, Operator
 from ...model.wording import sentence
 from ...operating.fields import REASON, Field
-from ...operating.verbs import Noun, State, Target, Verb, verb_of, verbs_of
+from ...operating.verb import Noun, State, Target, Verb
+from ...operating.verbs import verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 

@@ -8,7 +8,8 @@ from uuid import UUID
 from ...errors import InvalidArgument
 from ...model.actions import OperatorAction
 from ...model.display import as_json
-from ...operating.verbs import RECORDED, Noun, noun_of
+from ...operating.verb import Noun
+from ...operating.verbs import RECORDED, noun_of
 from ..request import PageRequest, View
 
 _ROWS: Final = 50

@@ -7,7 +7,7 @@ from datetime import datetime
 from werkzeug.exceptions import NotFound
 
 from ...model.relays import Relay, RelayState, state_of, task_of
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
 from ..request import PageRequest, View
 from .actions import offered
 

@@ -21,7 +21,8 @@ from ...model.history import summed_up
 from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import grouped, span
-from ...operating.verbs import REDRIVE, Noun, State, verb_of
+from ...operating.verb import Noun, State
+from ...operating.verbs import REDRIVE, verb_of
 from ...store import Attempt, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...store.tasks.tasks import attempts_of

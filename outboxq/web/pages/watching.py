@@ -16,7 +16,7 @@ from ...model import LATEST, TaskStatus
 from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
 from ...store.claims.workers import KEPT, LIVE_WITHIN
 from ...store.numbers.maintenance_jobs import PRUNE

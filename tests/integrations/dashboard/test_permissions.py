@@ -8,7 +8,8 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import InvalidArgument
-from outboxq.operating.verbs import VERBS, Noun
+from outboxq.operating.verb import Noun
+from outboxq.operating.verbs import VERBS
 from outboxq.web import Permission, Viewer, application
 from outboxq.web.pages.actions import _KEYS
 from tests.contract.test_actions import failed, target_for
