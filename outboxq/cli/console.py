@@ -47,6 +47,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.ScheduleNotFound: EXIT_NOT_FOUND,
     errors.QueueNotFound: EXIT_NOT_FOUND,
     errors.RelayNotFound: EXIT_NOT_FOUND,
+    errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
 }

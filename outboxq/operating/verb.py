@@ -12,6 +12,7 @@ from uuid import UUID
 from ..errors import InvalidArgument
 from ..model import TaskStatus
 from ..model.actions import NewAction, Operator
+from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import Field
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Target = UUID | str
-"""The id of a task or batch, or the name of a queue, schedule or relay."""
+"""The id of a task, batch or worker, or the of a worker, or the name of a queue, schedule or relay."""
 
 
 class Noun(StrEnum):
@@ -31,10 +32,13 @@ class Noun(StrEnum):
     SCHEDULE = "schedule"
     BATCH = "batch"
     RELAY = "relay"
+    WORKER = "worker"
 
     def of(self, target: Target) -> str:
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
-        return f"task {target}" if self is Noun.TASK else f"the {self} {target if self is Noun.BATCH else repr(target)}"
+        if self is Noun.TASK:
+            return f"task {target}"
+        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER) else repr(target)}"
 
 
 class Right(StrEnum):
@@ -60,7 +64,9 @@ class State:
     is_unused: bool = False
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
-    """True if all tasks in the batch have ended."""
+    """True if all tasks in the batch, or the worker, have ended."""
+    asked_to: WorkerOrder | None = None
+    """The order of a worker."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,7 +163,7 @@ class Verb:
         operator too. If nothing changes, nothing is recorded.
 
         Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
-        InvalidTransition, DuplicateTask and InvalidArgument.
+        WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
         """
         why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
         action = self.action(operator, target=str(target), details=given, reason=reason)

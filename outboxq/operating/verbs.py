@@ -1,4 +1,4 @@
-"""Everything that a person can do to a task, a queue, a schedule, a batch or a relay, declared once.
+"""Everything that a person can do to a task, queue, schedule, batch, relay or worker, declared once.
 
 The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
 command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
@@ -17,6 +17,7 @@ from uuid import UUID
 from ..model import TaskStatus
 from ..model.actions import CommandAction
 from ..model.wording import plural, short
+from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
@@ -404,6 +405,83 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     words = f"was removed with {number} unpublished {plural(number, 'event')}"
     return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
+
+_SOON: Final = "within six seconds, if it is live"
+
+
+@declare(
+    Noun.WORKER,
+    "quiet",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is None,
+    fields=(REASON,),
+    undo="resume",
+)
+def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Make a worker claim no more tasks until it is resumed.
+
+    Tasks that it is running go on, and tasks that have not begun are given back.
+    """
+    return _ordered(store, worker, WorkerOrder.QUIET, f"is asked to claim no more tasks, and does so {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "resume",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET,
+    fields=(REASON,),
+    undo="quiet",
+)
+def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Make a quiet worker claim tasks again."""
+    return _ordered(store, worker, None, f"is asked to claim tasks again, and does so {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "stop",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
+    fields=(REASON,),
+    is_final=True,
+    hint="It stops as after SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
+)
+def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Stop a worker in the same way as SIGTERM.
+
+    It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
+    worker in its place.
+    """
+    return _ordered(store, worker, WorkerOrder.STOP, f"is asked to stop, and begins to {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "stacks",
+    Right.CHANGE,
+    label="Show its stacks",
+    offered=lambda state: not state.has_ended,
+    fields=(REASON,),
+)
+def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Ask a worker for the stacks of its threads.
+
+    They name the functions and lines that the threads are running, without the values of arguments.
+    """
+    store.worker_orders.ask_for_stacks(worker, using=using)
+    words = f"is asked for the stacks of its threads, and answers {_SOON}"
+    return Outcome(predicate=words, record={"id": worker})
+
+
+def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
+    changed = store.worker_orders.give(worker, order, using=using)
+    already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
+    record = {"id": worker, "asked_to": order, "changed": changed}
+    return Outcome(predicate=words if changed else already, record=record, changes=int(changed))
+
+
+_TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""

@@ -22,6 +22,8 @@ from .claims.recovery import OutlastingLook as OutlastingLook
 from .claims.recovery import Recovered as Recovered
 from .claims.sleeping_workers import SleepingWorkers
 from .claims.unknown_runs import UnknownRun as UnknownRun
+from .claims.worker_orders import WorkerOrders
+from .claims.worker_orders import WorkerStacks as WorkerStacks
 from .claims.workers import LiveWorker as LiveWorker
 from .claims.workers import TakenBack as TakenBack
 from .claims.workers import Workers
@@ -139,6 +141,7 @@ FOR_APPLICATIONS = frozenset(
         "schedules",
         "steps",
         "subscriptions",
+        "worker_orders",
         "workers",
     ]
 )
@@ -242,6 +245,7 @@ class Store(Answering, Claiming):
     batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
+    worker_orders = cached_property(WorkerOrders)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
     steps = cached_property(Steps)

@@ -30,6 +30,7 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
+from .orders import ObeyedOrders, stacks
 from .receiver import Receiver
 from .relays import Senders
 from .steps import Steps
@@ -39,6 +40,7 @@ from .timeouts import Timeouts
 from .upkeep import (
     BatchCanceller,
     MetricsWriter,
+    Obedience,
     PartitionMaker,
     Planting,
     ServiceThread,
@@ -177,7 +179,15 @@ class Parts:
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
         process = partial(_process, tasks.version or None, self.pool, settings.isolation)
-        registration = WorkerRegistration(own.claims, info.id, unknown.recent, description, meter, process)
+        registration = WorkerRegistration(
+            own.claims,
+            info.id,
+            unknown.recent,
+            description,
+            meter,
+            process,
+            orders=self._orders(on_finished, settings.isolation, changed=unknown.found_new),
+        )
         recovery = Recovery(
             own.urgent,
             self.leases,
@@ -211,6 +221,19 @@ class Parts:
             thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, start=1)
         )
         self.hooks = WorkerHooks(application.hooks, info)
+
+    def _orders(self, request_stop: Callable[[], None], isolation: Isolation, *, changed: threading.Event) -> Obedience:
+        """Return the functions by which the registration obeys a person's orders. `changed` is set when the worker has
+        become quiet.
+        """
+        obeyed = ObeyedOrders(self.claim_loop, request_stop)
+        self.claim_loop.on_quiet = changed.set
+        in_children = isolation is Isolation.PROCESS
+        return Obedience(
+            obey=obeyed.obey,
+            state=obeyed.state,
+            stacks=lambda: stacks(self.leases.running(), in_children=in_children),
+        )
 
 
 def _senders(

@@ -17,6 +17,7 @@ from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.worker_orders import WorkerOrder
 from outboxq.operating.verb import Noun, State, Verb
 from outboxq.operating.verbs import RECORDED, VERBS, noun_of, verbs_of
 from outboxq.store import HealthLimits, Rule
@@ -66,6 +67,12 @@ def target_for(database, verb: Verb):
             if verb.name == "resume":
                 store.relays.pause("orders")
             return "orders"
+        case Noun.WORKER:
+            worker = uuid4()
+            store.workers.register(worker, label="host:1", concurrency=1, task_names=[])
+            if verb.name == "resume":
+                store.worker_orders.give(worker, WorkerOrder.QUIET)
+            return worker
     raise AssertionError(verb)
 
 
@@ -108,6 +115,9 @@ ALREADY = {
     "schedule-resume": "the schedule 'nightly' was not paused",
     "relay-pause": "the relay 'orders' was already paused",
     "relay-resume": "the relay 'orders' was not paused",
+    "worker-quiet": "the worker {} was already told to be quiet",
+    "worker-resume": "the worker {} was not told to be quiet or to stop",
+    "worker-stop": "the worker {} was already told to stop",
     "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",

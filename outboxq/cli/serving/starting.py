@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
-NOT_A_WORKER: Final = ("list", "show")
+NOT_A_WORKER: Final = ("list", "show", "quiet", "resume", "stop", "stacks")
 """The words after `worker` that make it another command."""
 _NAMES: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 

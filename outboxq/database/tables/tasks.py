@@ -348,6 +348,13 @@ class WorkersColumns(TypedColumns):
     release = Column(Text)  # of outboxq
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
+    asked_to = Column(Text)  # 'quiet' or 'stop': a person's order; NULL: it claims tasks
+    state = Column(
+        Text
+    )  # 'quiet' or 'stopping': what it has reached, as it last described itself; NULL: it claims tasks
+    stacks_asked_at = Column(BoundedInstant)  # a person waits for its stacks; NULL: nobody does
+    stacks = Column(Text)  # of its threads, at `stacks_at`
+    stacks_at = Column(BoundedInstant)
 
 
 workers = typed_table("workers", metadata, WorkersColumns)

@@ -23,6 +23,7 @@ from ...database.tables import execution_events, task_executions, workers
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
+from ...model.worker_orders import Orders, WorkerOrder, WorkerState
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
 from ..tasks.event_log import first_of_window
@@ -32,7 +33,7 @@ from .sleeping_workers import SleepingWorkers
 LOOKED_AT = 100_000
 """Maximum number of events after a worker was last seen that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
-"""Time after which a silent worker counts as dead. Workers report every 30 seconds."""
+"""Time after which a silent worker counts as dead. Workers report every five seconds."""
 KEPT = timedelta(days=7)
 """Time for which a worker that has ended or was killed is kept, so that histories can name it."""
 
@@ -70,6 +71,14 @@ class LiveWorker:
     """The isolation of handlers: ``thread`` or ``process``."""
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
+    asked_to: WorkerOrder | None = None
+    """The order of a person. None: to claim tasks."""
+    state: WorkerState | None = None
+    """The state that the worker has reached. None: it claims tasks."""
+    stacks_asked_at: datetime | None = None
+    """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
+    stacks_at: datetime | None = None
+    """Time of the stacks that it answered with; see `Store.worker_orders.stacks`."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -147,13 +156,18 @@ class Workers:
         if using is None:
             SleepingWorkers(self._store).forget_ended()
 
-    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
+    def seen(
+        self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None
+    ) -> Orders | None:
         """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
-        Returns False if the worker is not registered, so that it registers again.
+        Returns its orders. None: the worker is not registered, so that it registers again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        return bool(self._tell(seen, values, using))
+        rows = self._tell(seen, values, using)
+        if not rows:
+            return None
+        return Orders(asked_to=_order_of(rows[0]), stacks=rows[0]["stacks_asked_at"] is not None)
 
     def describe(
         self,
@@ -165,6 +179,7 @@ class Workers:
         release: str | None = None,
         busy: int | None = None,
         isolation: str | None = None,
+        state: WorkerState | None = None,
         using: object = None,
     ) -> bool:
         """Record the process of a registered worker. The arguments are fields of LiveWorker.
@@ -179,6 +194,7 @@ class Workers:
             "release": storable(release, "release"),
             "busy": busy,
             "isolation": storable(isolation, "isolation"),
+            "state": state,
         }
         return bool(self._tell(describe, values, using))
 
@@ -277,8 +293,14 @@ def _worker(row: Row) -> LiveWorker:
         "topics": None if topics is None else tuple(topics),
         "task_names": frozenset(json.loads(row["task_names"])),
         "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
+        "asked_to": _order_of(row),
+        "state": None if row["state"] is None else WorkerState(row["state"]),
     }
     return LiveWorker(**{**row, **read})
+
+
+def _order_of(row: Row) -> WorkerOrder | None:
+    return None if row["asked_to"] is None else WorkerOrder(row["asked_to"])
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
@@ -314,8 +336,10 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
 
 
 _JSON = ("queues", "topics", "task_names", "unknown_tasks")
+_described = [column for column in workers.c if column is not workers.c.stacks]
+"""The columns of a LiveWorker. The stacks may be long, and are read for one worker only."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
-_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation")
+_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation", "state")
 _given = {
     name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)
@@ -341,7 +365,7 @@ def seen(g: Grammar) -> sa.Update:
     """Record that a registered worker is alive, and which unknown tasks it has met. Otherwise return no row."""
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
-    return touched.returning(workers.c.id)
+    return touched.returning(workers.c.asked_to, workers.c.stacks_asked_at)
 
 
 def end(g: Grammar) -> sa.Update:
@@ -411,7 +435,7 @@ def describe(_: Grammar) -> sa.Update:
 def live(_: Grammar) -> sa.Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
     return (
-        sa.select(workers)
+        sa.select(*_described)
         .where(workers.c.last_seen_at >= _live_since, is_registered())
         .order_by(workers.c.started_at, workers.c.id)
     )
@@ -419,9 +443,11 @@ def live(_: Grammar) -> sa.Select[Any]:
 
 def recent(_: Grammar) -> sa.Select[Any]:
     """Select the workers that were seen since :live_since, including workers that have ended."""
-    return sa.select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    return (
+        sa.select(*_described).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    )
 
 
 def one(_: Grammar) -> sa.Select[Any]:
     """Select one worker, no matter how long ago it was seen."""
-    return sa.select(workers).where(workers.c.id == worker_id)
+    return sa.select(*_described).where(workers.c.id == worker_id)

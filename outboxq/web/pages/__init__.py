@@ -34,6 +34,7 @@ _OF_ONE: Final = {
     Noun.QUEUE: "/queue",
     Noun.SCHEDULE: "/schedule",
     Noun.RELAY: "/relay",
+    Noun.WORKER: "/workers/<uuid:worker_id>",
 }
 PAGES: Final = (
     Route(name="overview", path="/", answer=watching.overview),

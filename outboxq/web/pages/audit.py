@@ -47,6 +47,8 @@ def address_of(request: PageRequest, action: OperatorAction) -> str | None:
             return request.url(noun, name=target)
         case Noun.BATCH:
             return request.url("batch", batch_id=UUID(target))
+        case Noun.WORKER:
+            return request.url("worker", worker_id=UUID(target))
         case Noun.TASK:
             return request.url("task", task_id=target)
     return None

@@ -5,6 +5,7 @@ SET
     version=%(version)s::VARCHAR,
     release=%(release)s::VARCHAR,
     busy=%(busy)s::INTEGER,
-    isolation=%(isolation)s::VARCHAR
+    isolation=%(isolation)s::VARCHAR,
+    state=%(state)s::VARCHAR
 WHERE workers.id = %(worker_id)s::UUID
 RETURNING workers.id

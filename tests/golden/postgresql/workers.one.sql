@@ -14,6 +14,10 @@ SELECT
     workers.version,
     workers.release,
     workers.busy,
-    workers.isolation
+    workers.isolation,
+    workers.asked_to,
+    workers.state,
+    workers.stacks_asked_at,
+    workers.stacks_at
 FROM workers
 WHERE workers.id = %(worker_id)s::UUID

@@ -50,13 +50,14 @@ def address_of(verb, target) -> str:
     return {
         Noun.TASK: f"/tasks/{target}/{verb.name}",
         Noun.BATCH: f"/batches/{target}/{verb.name}",
+        Noun.WORKER: f"/workers/{target}/{verb.name}",
     }.get(verb.noun, f"/{verb.noun}/{verb.name}?{_KEYS[verb.noun]}={target}")
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 def test_each_verb_needs_a_permission_for_it_and_for_its_queue(stage, verb):
     target = target_for(stage.database, verb)
-    queue = {Noun.QUEUE: "mail", Noun.BATCH: None, Noun.RELAY: None}.get(verb.noun, "default")
+    queue = {Noun.QUEUE: "mail", Noun.BATCH: None, Noun.RELAY: None, Noun.WORKER: None}.get(verb.noun, "default")
     other = next(one.recorded_as for one in VERBS if one.recorded_as != verb.recorded_as)
     address = address_of(verb, target)
     for wrong in (
