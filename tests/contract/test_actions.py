@@ -63,17 +63,25 @@ def target_for(database, verb: Verb):
         case Noun.BATCH:
             return filled_batch(database, 1)
         case Noun.RELAY:
-            store.relays.declare([NewRelay(name="orders", topics=("order.*",))])
-            if verb.name == "resume":
-                store.relays.pause("orders")
-            return "orders"
+            return relay_for(store, verb)
         case Noun.WORKER:
-            worker = uuid4()
-            store.workers.register(worker, label="host:1", concurrency=1, task_names=[])
-            if verb.name == "resume":
-                store.worker_orders.give(worker, WorkerOrder.QUIET)
-            return worker
+            return worker_for(store, verb)
     raise AssertionError(verb)
+
+
+def relay_for(store, verb: Verb) -> str:
+    store.relays.declare([NewRelay(name="orders", topics=("order.*",))])
+    if verb.name == "resume":
+        store.relays.pause("orders")
+    return "orders"
+
+
+def worker_for(store, verb: Verb):
+    worker = uuid4()
+    store.workers.register(worker, label="host:1", concurrency=1, task_names=[])
+    if verb.name == "resume":
+        store.worker_orders.give(worker, WorkerOrder.QUIET)
+    return worker
 
 
 def task_for(database, verb: Verb):

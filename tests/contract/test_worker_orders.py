@@ -139,7 +139,7 @@ def wait_for_the_file() -> str:
 
 
 def only_worker(database):
-    return until(lambda: database.store.workers.list())[0]
+    return until(database.store.workers.list)[0]
 
 
 @pytest.mark.slow

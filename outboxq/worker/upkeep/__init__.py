@@ -28,8 +28,6 @@ log = logging.getLogger("outboxq.worker")
 
 REPORT_EVERY = 5.0
 """Seconds between two reports that the worker is alive. With each of them, it reads its orders."""
-DESCRIBE_EVERY = 30.0
-"""Seconds between two descriptions of its process."""
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
@@ -84,7 +82,8 @@ class WorkerRegistration:
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
         self._written_unknown: Collection[tuple[str, str]] = ()
-        self._due = self._description_due = 0.0
+        self._due = 0.0
+        self._described: Mapping[str, Any] = {}
         self._written_state: WorkerState | None = None
         self._ended = False
         self._lock = threading.Lock()
@@ -99,26 +98,28 @@ class WorkerRegistration:
             self._written_unknown = unknown = self.unknown_tasks()
             orders = self.store.workers.seen(self.worker_id, unknown_tasks=unknown)
             if orders is None:
-                self._description_due = 0.0
+                self._described = {}
                 self.store.workers.unregister(self.worker_id)  # also forgets workers of more than a week ago
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
             if orders is not None:
                 self.orders.obey(orders)
-            if time.monotonic() >= self._description_due or self.orders.state() is not self._written_state:
-                self._describe()
+            self._describe()
             if orders is not None and orders.stacks:
                 self.store.worker_orders.answer(self.worker_id, self.orders.stacks())
 
     def _describe(self) -> None:
-        """Store the description of the process. The registration is valid without it, so a failure is only logged.
+        """Store the description of the process if it has changed. The registration is valid without it, so a failure is only logged.
 
         Raises FileUnusable.
         """
-        self._description_due = time.monotonic() + DESCRIBE_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
         self._written_state = self.orders.state()
+        description = {**self.process(), "state": self._written_state}
+        if description == self._described:
+            return
         try:
-            self.store.workers.describe(self.worker_id, **self.process(), state=self._written_state)
+            self.store.workers.describe(self.worker_id, **description)
+            self._described = description
             self._describing.worked("the description of the worker's process can be stored again")
         except FileUnusable:
             raise
