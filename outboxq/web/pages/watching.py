@@ -17,6 +17,7 @@ from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
 from ...operating.verb import Noun, State
+from ...operating.verbs import STACKS
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
 from ...store.claims.workers import KEPT, LIVE_WITHIN
 from ...store.numbers.maintenance_jobs import PRUNE
@@ -203,7 +204,8 @@ def worker(request: PageRequest) -> View:
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
         "acts": offered(request, Noun.WORKER, worker_id, State(has_ended=gone, asked_to=found.asked_to)),
-        "commands": [] if gone else [request.typed("worker", one, str(worker_id)) for one in _ORDERS],
+        "commands": [] if gone else [request.typed("workers", one, str(worker_id)) for one in _ORDERS],
+        "may_read_stacks": request.viewer.may(STACKS.recorded_as, None),
         "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
     return View(template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken})
