@@ -77,7 +77,7 @@ class ClaimLoop(threading.Thread):
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
-        self._told_quiet = threading.Event()
+        self._quiet_order = threading.Event()
         self._tasks_left = self.settings.max_tasks
         self._handled, self._handled_at = -1, 0.0
         """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
@@ -102,12 +102,12 @@ class ClaimLoop(threading.Thread):
 
     def be_quiet(self) -> None:
         """Claim nothing until `resume`."""
-        self._told_quiet.set()
+        self._quiet_order.set()
         self.distributor.wake()
 
     def resume(self) -> None:
         """Claim tasks again after `be_quiet`."""
-        self._told_quiet.clear()
+        self._quiet_order.clear()
 
     def run(self) -> None:
         try:
@@ -149,7 +149,7 @@ class ClaimLoop(threading.Thread):
     def _claim_once(self) -> bool:
         """Claim once, start the claimed tasks, and wait if there are no others. Returns whether a burst is over."""
         limit = self._wait_for_capacity()
-        if self._told_quiet.is_set():
+        if self._quiet_order.is_set():
             self._wait_quietly()
             return False
         if limit < 1:
@@ -181,7 +181,7 @@ class ClaimLoop(threading.Thread):
         self.is_quiet = True
         self.on_quiet()
         try:
-            while self._told_quiet.is_set() and not self.stopping.wait(_CHECK_EVERY):
+            while self._quiet_order.is_set() and not self.stopping.wait(_CHECK_EVERY):
                 self.distributor.at_work(saturated=True)  # it takes no tasks, so others are called
         finally:
             self.is_quiet = False
@@ -212,7 +212,7 @@ class ClaimLoop(threading.Thread):
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
-                if self.stopping.is_set() or self._told_quiet.is_set():
+                if self.stopping.is_set() or self._quiet_order.is_set():
                     break
                 self.distributor.at_work(saturated=True)
                 self._release_stalled_prefetch()

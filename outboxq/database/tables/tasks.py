@@ -352,7 +352,7 @@ class WorkersColumns(TypedColumns):
     state = Column(
         Text
     )  # 'quiet' or 'stopping': what it has reached, as it last described itself; NULL: it claims tasks
-    stacks_asked_at = Column(BoundedInstant)  # a person waits for its stacks; NULL: nobody does
+    stacks_asked_at = Column(BoundedInstant)  # a person waits for its stacks; NULL: it has answered
     stacks = Column(Text)  # of its threads, at `stacks_at`
     stacks_at = Column(BoundedInstant)
 

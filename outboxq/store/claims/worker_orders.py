@@ -134,7 +134,7 @@ def ask(g: Grammar) -> sa.Update:
 
 
 def answer(g: Grammar) -> sa.Update:
-    """Write the stacks of a worker, and that nobody waits for them any more."""
+    """Write the stacks of a worker, which answers the request for them."""
     values = {"stacks_asked_at": sa.null(), "stacks": _stacks, "stacks_at": g.now}
     return sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.id)
 
