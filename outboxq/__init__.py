@@ -142,7 +142,7 @@ _NAMES = {
         "BatchClosed BatchNotFound ConfigurationError DuplicateTask EndpointGone EndpointRefused EventRefused FileUnusable InvalidArgument InvalidCall "
         "InvalidTarget "
         "InvalidTransition LeaseLost OutboxqError PayloadError ProcessDied PublishFailed QueueNotFound ReadOnly RelayNotFound ScheduleNotFound SchemaOutOfDate StepRefused "
-        "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused WebhookFailed WebhookInvalid"
+        "TaskCancelled TaskFailed TaskNotFound UnknownTask UnsupportedDatabase WaitRefused WebhookFailed WebhookInvalid WorkerNotFound"
     ),
     "integration.hooks": "Hook Sending WorkerInfo",
     "model.history": "TaskState",

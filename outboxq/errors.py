@@ -154,6 +154,10 @@ class RelayNotFound(OutboxqError, LookupError):
     """No relay to a broker has this name."""
 
 
+class WorkerNotFound(OutboxqError, LookupError):
+    """No worker has this id or name. A worker is forgotten a week after it was last seen."""
+
+
 class QueueNotFound(OutboxqError, LookupError):
     """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
 

@@ -1131,6 +1131,28 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_links_of_cures.py",),
     ),
     Mutant(
+        "a quiet worker claims once more before it waits",
+        "outboxq/worker/claim_loop.py",
+        (
+            (
+                "        if self._quiet_order.is_set():\n            self._wait_quietly()",
+                "        if self.burst:\n            self._wait_quietly()",
+            ),
+        ),
+        ("tests/contract/test_worker_orders.py",),
+    ),
+    Mutant(
+        "an order to resume withdraws a stop",
+        "outboxq/store/claims/worker_orders.py",
+        (
+            (
+                "order.is_distinct_from(_asked_to), order.is_distinct_from(WorkerOrder.STOP.value)",
+                "order.is_distinct_from(_asked_to)",
+            ),
+        ),
+        ("tests/contract/test_worker_orders.py",),
+    ),
+    Mutant(
         "a worker that has ended counts as live",
         "outboxq/store/claims/workers.py",
         (("return workers.c.ended_at.is_(None)", "return workers.c.id.is_not(None)"),),

@@ -497,6 +497,11 @@ def _workers() -> None:
         sa.Column("busy", sa.Integer()),
         sa.Column("isolation", sa.Text()),
         sa.Column("receivers", sa.Text()),
+        sa.Column("asked_to", sa.Text()),
+        sa.Column("state", sa.Text()),
+        sa.Column("stacks_asked_at", instant),
+        sa.Column("stacks", sa.Text()),
+        sa.Column("stacks_at", instant),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     _partial_index("ix_workers_present", "workers", ["id"], "ended_at IS NULL")

@@ -15,7 +15,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "demo": Place(".demo:demo", "Run a small shop, kill a worker, and check for lost tasks."),
     "upgrade": Place(".db:upgrade", "Create or upgrade the tables, subscriptions and schedules."),
     "worker": Place(".serving.worker:worker", "Run the tasks of APP until SIGTERM, SIGINT or SIGHUP."),
-    "workers": Place(".workers:workers", "List the live workers, or show one."),
+    "workers": Place(".workers:workers", "List the live workers, show one, or give it an order."),
     "status": Place(".status:status", "Show counts, rates and durations of each queue."),
     "log": Place(".log:log", "Print the events of all tasks, or of one, in order."),
     "task": Place(".tasks:task", "Inspect tasks, or change one."),

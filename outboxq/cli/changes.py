@@ -24,7 +24,8 @@ import click
 from ..model.actions import CommandAction, Interface, NewAction, Operator
 from ..model.wording import grouped, plain
 from ..operating.fields import Field
-from ..operating.verbs import Noun, Outcome, ValueMissing, Verb, verbs_of
+from ..operating.verb import Noun, Outcome, ValueMissing, Verb
+from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
@@ -308,6 +309,7 @@ _TARGETS = {
     Noun.QUEUE: click.argument("target", metavar="NAME", type=QUEUE),
     Noun.SCHEDULE: click.argument("target", metavar="NAME", type=SCHEDULE),
     Noun.RELAY: click.argument("target", metavar="NAME"),
+    Noun.WORKER: click.argument("target", metavar="WORKER"),
 }
 
 
@@ -371,7 +373,8 @@ def with_fields(*fields: Field) -> Add[Any]:
 def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Command:
     def act(store: Store, target: Any, **values: Any) -> None:
         try:
-            found = store.find(target) if verb.noun is Noun.TASK else target
+            find = {Noun.TASK: store.find, Noun.WORKER: store.worker_orders.find}.get(verb.noun)
+            found = target if find is None else find(target)
             outcome = verb.do(store, found, operator=present_operator(), **values)
         except ValueMissing as error:
             raise click.UsageError(str(error)) from None

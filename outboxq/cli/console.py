@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from .groups import Group, Terminated, ending_on_signals, exit_code
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from sqlalchemy.exc import DBAPIError
 
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
@@ -45,6 +47,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.ScheduleNotFound: EXIT_NOT_FOUND,
     errors.QueueNotFound: EXIT_NOT_FOUND,
     errors.RelayNotFound: EXIT_NOT_FOUND,
+    errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
 }
@@ -65,9 +68,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     Other exceptions keep their tracebacks. `upgrade` is the command that creates the tables, as a user would type it.
     None means the current group's `upgrade` command.
     """
-    from sqlalchemy.exc import DBAPIError, OperationalError
-
-    from ..database.dialects import damaged, dialect_for, is_damaged
+    from sqlalchemy.exc import DBAPIError
 
     try:
         yield
@@ -78,22 +79,41 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         shown = error.mended_by("pass --create") if isinstance(error, errors.QueueNotFound) else error
         fail(str(shown), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1), error)
     except DBAPIError as error:
-        if is_damaged(error):
-            fail(damaged(error), EXIT_UNREACHABLE)
-        if dialect_for("postgresql").is_denied(error):
-            refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required rights"
-            fail(refusal, EXIT_PERMISSION)
-        if dialect_for("postgresql").is_cut_off(error):
-            limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
-            fail(f"a statement was cancelled: {error.orig}; its time limit is {limit}", EXIT_UNREACHABLE)
-        # A failed connection has no statement.
-        if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
-            fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+        _fail_if_plain(error)
         raise
+    except SyntaxError as error:
+        if error.filename is None or not Path(error.filename).is_file():
+            raise
+        fail(_syntax_error(error), EXIT_USAGE)
     except KeyboardInterrupt as stop:
         if not isinstance(stop, Terminated):
             click.echo(err=True)  # after the ^C that the terminal echoes
         fail("stopped", exit_code(stop))
+
+
+def _fail_if_plain(error: DBAPIError) -> None:
+    """Exit with a sentence about an error of the database, unless its traceback says more."""
+    from sqlalchemy.exc import OperationalError
+
+    from ..database.dialects import damaged, dialect_for, is_damaged
+
+    if is_damaged(error):
+        fail(damaged(error), EXIT_UNREACHABLE)
+    if dialect_for("postgresql").is_denied(error):
+        refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required rights"
+        fail(refusal, EXIT_PERMISSION)
+    if dialect_for("postgresql").is_cut_off(error):
+        limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"
+        fail(f"a statement was cancelled: {error.orig}; its time limit is {limit}", EXIT_UNREACHABLE)
+    # A failed connection has no statement.
+    if error.statement is None or error.connection_invalidated or isinstance(error, OperationalError):
+        fail(f"the database cannot be used: {error.orig}", EXIT_UNREACHABLE)
+
+
+def _syntax_error(error: SyntaxError) -> str:
+    """Return the sentence that replaces the frames of the import, in which the file's own line is the last."""
+    line = f": {error.text.strip()}" if error.text else ""
+    return f"{error.filename}, line {error.lineno}: {error.msg}{line}; correct this line, and start the command again"
 
 
 @contextmanager

@@ -75,6 +75,10 @@ EXAMPLES: Final[dict[str, str]] = {
     "web": "--port 8080",
     "worker": "shop:outbox -q mail -c 8",
     "workers list": "",
+    "workers quiet": 'web-1:4711 --reason "new release"',
+    "workers resume": "web-1:4711",
+    "workers stacks": "web-1:4711",
+    "workers stop": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
     "workers show": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
 }
 """The words after the command, by command."""

@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from .serving.starting import leave_on_signals, starts_worker
+
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
 """Names of the parameters that choose the database. A framework's commands omit them, because its settings make that
 choice.
@@ -196,6 +198,8 @@ class Program(LateGroup):
     _is_starting = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if starts_worker(sys.argv[1:]):
+            leave_on_signals()
         gc.disable()
         self._is_starting = True
         atexit.register(gc.freeze)

@@ -10,7 +10,7 @@ import click
 
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, rate_of, short
-from ..operating.verbs import Noun, Outcome
+from ..operating.verb import Noun, Outcome
 from .changes import add_verbs, note_no_change
 from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
 from .database import database_options, front_end

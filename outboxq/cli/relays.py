@@ -11,7 +11,8 @@ import click
 from ..errors import ConfigurationError
 from ..model.relays import COUNTED, state_of
 from ..model.wording import brief, plural, short
-from ..operating.verbs import REMOVE_RELAY, Noun
+from ..operating.verb import Noun
+from ..operating.verbs import REMOVE_RELAY
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
 from .console import (
     EXIT_NOT_FOUND,

@@ -19,7 +19,8 @@ from ..model.rules import check_rule, describe, parse_rule, rule_of, sentence_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.reading import read_span
-from ..operating.verbs import REMOVE, Noun, Outcome
+from ..operating.verb import Noun, Outcome
+from ..operating.verbs import REMOVE
 from .changes import (
     Exactly,
     add_verbs,

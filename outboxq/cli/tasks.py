@@ -21,7 +21,8 @@ from ..model.display import as_json
 from ..model.wording import brief, grouped, plain, plural
 from ..operating.reading import read_argument
 from ..operating.states import STATES, read_state, state_of
-from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, Noun, Verb
+from ..operating.verb import Noun, Verb
+from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
 from .changes import (
     FEW,
     Exactly,

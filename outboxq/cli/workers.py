@@ -1,8 +1,10 @@
-"""`outboxq worker list` and `worker show`: list the workers, or show one with its tasks."""
+"""`outboxq worker list`, `worker show` and the orders to one worker."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -11,12 +13,17 @@ import click
 
 from ..model import TaskStatus
 from ..model.receivers import sources_of
-from ..model.wording import brief, plural, short
-from .console import EXIT_NOT_FOUND, fail, merged, show, table, wants_json, write_json
+from ..model.wording import brief, plain, plural, short
+from ..model.worker_orders import WorkerOrder
+from ..operating.fields import REASON
+from ..operating.verb import Noun
+from ..operating.verbs import STACKS
+from .changes import add_verbs, present_operator, with_fields
+from .console import EXIT_NOT_FOUND, fail, merged, show, table, tell, wants_json, write_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import QUEUE
+from .parameters import QUEUE, span_option
 from .relay_rows import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
 
 if TYPE_CHECKING:
@@ -24,11 +31,13 @@ if TYPE_CHECKING:
 
 _MOST_QUEUES = 3
 _MOST_TASKS = 100
+_LOOK_EVERY = 0.2
+"""Seconds between two checks for the stacks of a worker."""
 
 
 @click.group(cls=Group)
 def workers() -> None:
-    """List the live workers, or show one. `worker list` and `worker show` do the same."""
+    """List the live workers, show one, or give it an order. `worker list` and so on do the same."""
 
 
 @workers.command("list")
@@ -40,11 +49,11 @@ def workers() -> None:
 def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, oldest first.
 
-    A worker is live if it was seen in the last 90 seconds; it reports every 30 seconds. The last column gives the
+    A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. It also marks workers whose application
-    version or outboxq release differs from the most recently started worker's, and workers whose receivers fail. With --all, it says how many tasks other
-    workers took back from a worker that is not live, and how many tasks are still leased to it. Workers that stopped
-    normally are marked as ended.
+    version or outboxq release differs from the most recently started worker's, and workers whose receivers fail. With
+    --all, it says how many tasks other workers took back from a worker that is not live, and how many tasks are still
+    leased to it. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
 
@@ -113,6 +122,7 @@ def show_(store: Store, worker_id: UUID) -> None:
         "threads": found.concurrency,
         "started": f"{short(found.started_at)} UTC",
         "seen": f"{brief(now - found.last_seen_at)} ago{fate}",
+        "order": order_of(found),
         "runs" if is_live else "holds": _tasks(len(running), more=len(running) == _MOST_TASKS),
     }
     if not (is_live or has_ended):
@@ -129,6 +139,36 @@ def show_(store: Store, worker_id: UUID) -> None:
         click.echo()
         ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at) for one in taken.tasks]
         table(("taken back", "task", "by", "status now", "at"), ends, spare=("at",))
+
+
+@workers.command("stacks")
+@click.argument("worker", metavar="WORKER")
+@span_option("--wait", help="How long to wait for the answer.", default="15s")
+@with_fields(REASON)
+@database_options
+def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
+    """Print the stacks of a worker's threads.
+
+    The worker answers with its next report, at most six seconds later. The stacks name the functions and lines that
+    its threads are running, without the values of arguments. WORKER is an id or a name that `worker list` prints. Exit
+    with 1 if the worker does not answer in time.
+    """
+    worker_id = store.worker_orders.find(worker)
+    STACKS.do(store, worker_id, operator=present_operator(), reason=reason)
+    deadline = time.monotonic() + wait.total_seconds()
+    while (found := store.worker_orders.stacks(worker_id)) is None:
+        if time.monotonic() > deadline:
+            fail(f"worker {worker_id} has not answered for {brief(wait)}; it may be dead, or frozen", 1)
+        time.sleep(_LOOK_EVERY)
+    tell(plain(found.text, kept="\n"), {"id": worker_id, "at": found.at, "stacks": found.text})
+
+
+def order_of(worker: LiveWorker) -> str | None:
+    """Return the order of a worker, and whether the worker has obeyed it. None for a worker without an order."""
+    if worker.asked_to is None:
+        return None if worker.state is None else f"none, still {worker.state}"
+    reached = "quiet" if worker.asked_to is WorkerOrder.QUIET else "stopping"
+    return f"{worker.asked_to}, {reached if worker.state == reached else 'not obeyed yet'}"
 
 
 def _tasks(number: int, *, more: bool) -> str:
@@ -155,3 +195,6 @@ def _queues(worker: LiveWorker) -> str:
     names = sorted(worker.queues)
     more = f" and {len(names) - _MOST_QUEUES} more" if len(names) > _MOST_QUEUES else ""
     return ", ".join(names[:_MOST_QUEUES]) + more
+
+
+add_verbs(workers, Noun.WORKER)

@@ -226,7 +226,7 @@ _FEATURES = {
         *_on("task_batches", "INSERT; SELECT (id, completed_at, cancel_requested_at)"),
         *_on("task_batch_changes", "INSERT; SELECT (batch_id)"),
     ),
-    Feature.INBOX: _on("inbox_messages", "INSERT"),
+    Feature.INBOX: _on("inbox_messages", "INSERT; SELECT (consumer, source, message_id)"),
 }
 _TOGETHER = {
     frozenset({Feature.EMIT, Feature.IDEMPOTENCY}): _on("inbox_messages", "INSERT; SELECT (consumer)"),

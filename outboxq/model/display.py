@@ -124,6 +124,7 @@ _VARYING = re.compile(
     )""",
     re.VERBOSE,
 )
+_ONLY_A_NAME = re.compile(r"[\w.]+: (['\"])[^\W\d]+\1")
 _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
@@ -135,7 +136,9 @@ def message_of(head: str | None) -> str:
     first, newline, _ = text.partition("\n")
     if len(text) >= HEAD and not newline:
         first = _CUT_WORD.sub("", first)  # the last word may be part of an id
-    message = _VARYING.sub("…", first.strip())
+    first = first.strip()
+    # The key of a KeyError that is a name is all that its message says.
+    message = first if _ONLY_A_NAME.fullmatch(first) else _VARYING.sub("…", first)
     return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
 
 

@@ -1,205 +1,32 @@
-"""Everything that a person can do to a task, a queue, a schedule, a batch or a relay, declared once.
+"""Everything that a person can do to a task, queue, schedule, batch, relay or worker, declared once.
 
 The command line, the dashboard and Django's admin are adapters for `VERBS`. A verb that is added here becomes a
 command, an action in the dashboard and, if it is for tasks or schedules and does not need any fields, an action in the
-admin. The decorator `_verb` turns a function into a verb. The function's docstring is the command's help, and its first
-paragraph is a single sentence.
+admin. The decorator `declare` turns a function into a verb. The function's docstring is the command's help, and its
+first paragraph is a single sentence.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
-from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from ..errors import InvalidArgument
 from ..model import TaskStatus
-from ..model.actions import CommandAction, NewAction, Operator
+from ..model.actions import CommandAction
 from ..model.wording import plural, short
+from ..model.worker_orders import WorkerOrder
 from . import fields
-from .fields import FORCE, REASON, TAKE_KEY_BACK, Field
+from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
+from .verb import Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
 
 if TYPE_CHECKING:
-    from ..database.target import Target as Transaction
     from ..model.schedules import Schedule
     from ..store import QueueSettings, Store
     from ..store.tasks.operations import OnChange
-
-Target = UUID | str
-"""The id of a task or batch, or the name of a queue, schedule or relay."""
-
-
-class Noun(StrEnum):
-    """The kind of target that a verb is for."""
-
-    TASK = "task"
-    QUEUE = "queue"
-    SCHEDULE = "schedule"
-    BATCH = "batch"
-    RELAY = "relay"
-
-    def of(self, target: Target) -> str:
-        """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
-        return f"task {target}" if self is Noun.TASK else f"the {self} {target if self is Noun.BATCH else repr(target)}"
-
-
-class Right(StrEnum):
-    """The right that a verb needs, which is the first word of a permission in Django."""
-
-    RETRY = "retry"
-    CANCEL = "cancel"
-    DISCARD = "discard"
-    CHANGE = "change"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
-    """The facts that decide which verbs a page offers. The store decides whether a verb is allowed."""
-
-    status: TaskStatus | None = None
-    """The status of a task."""
-    is_delayed: bool = True
-    """True if the task is not due yet."""
-    was_asked_to_stop: bool = False
-    is_paused: bool = False
-    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
-    is_unused: bool = False
-    """True if the queue has settings but no tasks."""
-    has_ended: bool = False
-    """True if all tasks in the batch have ended."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
-    """The result of a verb."""
-
-    subject: str = ""
-    """The target in words. `Verb.do` fills it in."""
-    predicate: str
-    """The rest of the sentence, without a full stop, such as "was cancelled"."""
-    record: Any
-    """The result for programs: a record from the store, or a mapping."""
-    answer: str = ""
-    """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
-    changes: int = 1
-    """The number of changes; 0 if everything already was as the person wanted it."""
-
-    @property
-    def sentence(self) -> str:
-        """The sentence about a single target, without a full stop, such as "task 0197… is due now"."""
-        return f"{self.subject} {self.predicate}"
-
-    @property
-    def of_many(self) -> str:
-        """The predicate for several targets, such as "were cancelled"."""
-        first, _, rest = self.predicate.partition(" ")
-        return f"{_PLURALS.get(first, first)} {rest}"
-
-
-_PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
-
-
-class _Seen:
-    """Counts the changes that a call to the store makes; passed to it as `on_change`."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-
-    def __call__(self, _transaction: Transaction, number: int) -> None:
-        self.changes += number
-
-
-class ValueMissing(InvalidArgument):
-    """A required value of a verb is missing."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verb:
-    """Something that a person can do."""
-
-    noun: Noun
-    name: str
-    """The name of the command and the last part of the URL, such as run-now."""
-    act: Callable[..., Outcome]
-    """The function that calls the store. It takes the store, the target, the reason, `using` and the fields."""
-    label: str
-    """The words on a button."""
-    help: str
-    """The help of the command."""
-    right: Right
-    offered: Callable[[State], bool]
-    """Returns whether a page offers the verb in this state."""
-    fields: tuple[Field, ...] = ()
-    command: tuple[str, ...] = ()
-    """The words of the command before the target, followed by its options. () means the noun and the name."""
-    hint: str = ""
-    """The sentence below a form."""
-    is_final: bool = False
-    """True if the verb cannot be undone. A page then asks for confirmation."""
-    undo: str = ""
-    """The name of the verb that undoes this one; "" if there is none."""
-    is_long: bool = False
-    """True if the verb takes several transactions. Its function then takes `on_change`, for the record of the action."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The words of the command before the target, followed by its options."""
-        return self.command or (self.noun, self.name)
-
-    @property
-    def recorded_as(self) -> str:
-        """The words of the command without its options, under which an action is recorded: task cancel."""
-        return " ".join(word for word in self.words if not word.startswith("--"))
-
-    @property
-    def key(self) -> str:
-        """The name of the verb in code: run_now."""
-        return self.name.replace("-", "_")
-
-    def do(
-        self, store: Store, target: Target, *, operator: Operator, reason: str = "", using: object = None, **values: Any
-    ) -> Outcome:
-        """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
-        operator too. If nothing changes, nothing is recorded.
-
-        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
-        InvalidTransition, DuplicateTask and InvalidArgument.
-        """
-        why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
-        action = self.action(operator, target=str(target), details=given, reason=reason)
-        if self.is_long:
-            outcome = self.act(store, target, why, using, on_change=store.actions.adding(action), **values)
-        else:
-
-            def change(transaction: Transaction) -> Outcome:
-                return self.act(store, target, why, transaction, **values)
-
-            outcome = store.actions.record(action, change, number=lambda made: made.changes, using=using)
-        return replace(outcome, subject=self.noun.of(target))
-
-    def action(
-        self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
-    ) -> NewAction:
-        """Return the action of this verb on a target, or (None) on everything that matches the filters in `details`.
-        Values that were not given are left out.
-        """
-        unset = {one.name: one.default for one in self.fields}
-        given = {
-            name: value
-            for name, value in details.items()
-            if value is not unset.get(name) and (value is not False or name == fields.ORDER.name)
-        }
-        given |= {word.removeprefix("--"): True for word in self.words if word.startswith("--")}
-        return NewAction(operator=operator, action=self.recorded_as, target=target, details=given, reason=reason)
-
-    def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
-        """Return the values of a form, keyed by field name. Raises InvalidArgument."""
-        return {one.name: one.of_form(form) for one in self.fields if one.in_form}
 
 
 def verbs_of(noun: Noun) -> tuple[Verb, ...]:
@@ -215,20 +42,11 @@ def verb_of(command: Sequence[str]) -> Verb | None:
     return next((one for one in VERBS if one.words == words), None)
 
 
-def _verb(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Outcome]], Verb]:
-    """Return the decorator that turns a function calling the store into a verb.
-
-    `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
-    """
-    more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, **more}
-    return lambda act: Verb(noun=noun, name=name, right=right, act=act, help=cleandoc(act.__doc__ or ""), **more)
-
-
 def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "run-now",
     Right.RETRY,
@@ -242,7 +60,7 @@ def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "priority",
     Right.RETRY,
@@ -261,7 +79,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     return Outcome(predicate=words, record=record, changes=int(changed))
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "reschedule",
     Right.RETRY,
@@ -291,7 +109,7 @@ def RESCHEDULE(
     return Outcome(predicate=f"is now due at {short(due)} UTC", record={"id": task, "due_at": due})
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "cancel",
     Right.CANCEL,
@@ -305,7 +123,7 @@ def RESCHEDULE(
 )
 def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Outcome:
     """Cancel a task, or ask it to stop if it is running."""
-    seen = _Seen()
+    seen = Seen()
     now = store.cancel(task, reason=why, force=force, on_change=seen, using=using)
     words = "was cancelled"
     if now is TaskStatus.RUNNING:
@@ -313,7 +131,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     return _moved(task, now, words, changes=seen.changes)
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "cancel-now",
     Right.CANCEL,
@@ -330,7 +148,7 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "redrive",
     Right.RETRY,
@@ -347,7 +165,7 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     return _moved(task, TaskStatus.READY, "was redriven, to run now from the first attempt")
 
 
-@_verb(
+@declare(
     Noun.TASK,
     "discard",
     Right.DISCARD,
@@ -369,7 +187,7 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
     return Outcome(predicate=words, record={"id": task, "status": status, "changed": changes > 0}, changes=changes)
 
 
-@_verb(
+@declare(
     Noun.QUEUE,
     "pause",
     Right.CHANGE,
@@ -382,21 +200,21 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
 
     Tasks that are already running go on.
     """
-    seen = _Seen()
+    seen = Seen()
     settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
     words = "is paused: its tasks are not started, but running tasks go on"
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
-@_verb(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
-    seen = _Seen()
+    seen = Seen()
     settings = store.queues.resume(queue, on_change=seen, using=using)
     return _said("is resumed" if seen.changes else "was not paused", settings, seen)
 
 
-@_verb(
+@declare(
     Noun.QUEUE,
     "limit",
     Right.CHANGE,
@@ -411,25 +229,25 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     """
     if all(value is ... for value in limits.values()):
         raise ValueMissing(f"give at least one limit; {NONE} removes a limit")
-    seen = _Seen()
+    seen = Seen()
     settings = store.queues.limit(queue, create=create, on_change=seen, using=using, **limits)
     return _said("has the new limits" if seen.changes else "already had these limits", settings, seen)
 
 
-@_verb(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
+@declare(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
     """Choose how the partition keys of a queue share it.
 
     turns: the keys take turns (the default). oldest: the task that has been due the longest starts first, whatever its
     key.
     """
-    seen = _Seen()
+    seen = Seen()
     settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
     words = "lets its partition keys take turns" if fair else "starts the longest-due task first"
     return _said(words if seen.changes else "already had this order", settings, seen)
 
 
-@_verb(
+@declare(
     Noun.QUEUE,
     "forget",
     Right.CHANGE,
@@ -446,7 +264,7 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate="has lost its settings", record=store.queues.forget(queue, using=using))
 
 
-def _said(words: str, record: object, seen: _Seen) -> Outcome:
+def _said(words: str, record: object, seen: Seen) -> Outcome:
     return Outcome(predicate=words, record=record, changes=seen.changes)
 
 
@@ -454,7 +272,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
     return f"was already paused{f': {settings.pause_reason}' if settings.pause_reason else ''}"
 
 
-@_verb(
+@declare(
     Noun.SCHEDULE,
     "pause",
     Right.CHANGE,
@@ -467,25 +285,25 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
 
     Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
     """
-    seen = _Seen()
+    seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
     words = "is paused; its planted ticks that were not due yet are cancelled"
     return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
-@_verb(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Resume a paused schedule.
 
     Its catch-up policy decides which missed ticks still run.
     """
-    seen = _Seen()
+    seen = Seen()
     found = store.schedules.resume(schedule, on_change=seen, using=using)
     words = "is resumed; its catch-up policy decides which missed ticks still run"
     return _said(words if seen.changes else "was not paused", found, seen)
 
 
-@_verb(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
+@declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a task of a schedule now, and print its id.
 
@@ -496,7 +314,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record=record, answer=str(task))
 
 
-@_verb(
+@declare(
     Noun.SCHEDULE,
     "remove",
     Right.CHANGE,
@@ -515,7 +333,7 @@ def REMOVE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"name": schedule, "removed": True})
 
 
-@_verb(
+@declare(
     Noun.BATCH,
     "cancel",
     Right.CANCEL,
@@ -540,7 +358,7 @@ def CANCEL_BATCH(
     return Outcome(predicate=words, record={"id": batch, "changed": number}, changes=number)
 
 
-@_verb(
+@declare(
     Noun.RELAY,
     "pause",
     Right.CHANGE,
@@ -553,24 +371,24 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
 
     Events are still written. A batch that is being published is finished.
     """
-    seen = _Seen()
+    seen = Seen()
     store.relays.pause(relay, reason=why, on_change=seen, using=using)
     words = "is paused: its events are written, but not published" if seen.changes else "was already paused"
     return _said(words, {"name": relay, "paused": True}, seen)
 
 
-@_verb(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
 def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Resume a paused relay to a broker.
 
     A relay that waits after failures tries again at once.
     """
-    seen = _Seen()
+    seen = Seen()
     store.relays.resume(relay, on_change=seen, using=using)
     return _said("is resumed" if seen.changes else "was not paused", {"name": relay, "paused": False}, seen)
 
 
-@_verb(
+@declare(
     Noun.RELAY,
     "remove",
     Right.CHANGE,
@@ -587,6 +405,83 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     words = f"was removed with {number} unpublished {plural(number, 'event')}"
     return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
+
+_SOON: Final = "within six seconds, if it is live"
+
+
+@declare(
+    Noun.WORKER,
+    "quiet",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is None,
+    fields=(REASON,),
+    undo="resume",
+)
+def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Make a worker claim no more tasks until it is resumed.
+
+    Tasks that it is running go on, and tasks that have not begun are given back.
+    """
+    return _ordered(store, worker, WorkerOrder.QUIET, f"is asked to claim no more tasks, and does so {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "resume",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET,
+    fields=(REASON,),
+    undo="quiet",
+)
+def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Make a quiet worker claim tasks again."""
+    return _ordered(store, worker, None, f"is asked to claim tasks again, and does so {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "stop",
+    Right.CHANGE,
+    offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
+    fields=(REASON,),
+    is_final=True,
+    hint="It stops as after SIGTERM: running tasks may finish. A supervisor or a service manager may start another worker in its place.",
+)
+def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Stop a worker in the same way as SIGTERM.
+
+    It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
+    worker in its place.
+    """
+    return _ordered(store, worker, WorkerOrder.STOP, f"is asked to stop, and begins to {_SOON}", using)
+
+
+@declare(
+    Noun.WORKER,
+    "stacks",
+    Right.CHANGE,
+    label="Show its stacks",
+    offered=lambda state: not state.has_ended,
+    fields=(REASON,),
+)
+def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
+    """Ask a worker for the stacks of its threads.
+
+    They name the functions and lines that the threads are running, without the values of arguments.
+    """
+    store.worker_orders.ask_for_stacks(worker, using=using)
+    words = f"is asked for the stacks of its threads, and answers {_SOON}"
+    return Outcome(predicate=words, record={"id": worker})
+
+
+def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
+    changed = store.worker_orders.give(worker, order, using=using)
+    already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
+    record = {"id": worker, "asked_to": order, "changed": changed}
+    return Outcome(predicate=words if changed else already, record=record, changes=int(changed))
+
+
+_TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}
 
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""

@@ -12,7 +12,7 @@ from . import verify as checks
 from .actions import Actions
 from .arguments import queue_names as queue_names
 from .claims import due, ends, recovery, units_of_work
-from .claims import workers as live_workers
+from .claims import unknown_runs as unknown_tasks
 from .claims.claim import ClaimCursor as ClaimCursor
 from .claims.claim import Claiming
 from .claims.floors import Floors as Floors
@@ -21,9 +21,11 @@ from .claims.recovery import LeaseLook as LeaseLook
 from .claims.recovery import OutlastingLook as OutlastingLook
 from .claims.recovery import Recovered as Recovered
 from .claims.sleeping_workers import SleepingWorkers
+from .claims.unknown_runs import UnknownRun as UnknownRun
+from .claims.worker_orders import WorkerOrders
+from .claims.worker_orders import WorkerStacks as WorkerStacks
 from .claims.workers import LiveWorker as LiveWorker
 from .claims.workers import TakenBack as TakenBack
-from .claims.workers import UnknownRun as UnknownRun
 from .claims.workers import Workers
 from .explain import explain as explaining
 from .explain.explain import TaskDetail as TaskDetail
@@ -139,6 +141,7 @@ FOR_APPLICATIONS = frozenset(
         "schedules",
         "steps",
         "subscriptions",
+        "worker_orders",
         "workers",
     ]
 )
@@ -176,8 +179,8 @@ class Store(Answering, Claiming):
     compile_ends = ends.compile_ends
     unit = units_of_work.unit
     interruptions = ends.interruptions
-    unknown_runs = live_workers.unknown_runs
-    make_known_due = live_workers.make_known_due
+    unknown_runs = unknown_tasks.unknown_runs
+    make_known_due = unknown_tasks.make_known_due
 
     # Leases of dead workers
     recover = recovery.recover
@@ -242,6 +245,7 @@ class Store(Answering, Claiming):
     batches = cached_property(Batches)
     log = cached_property(EventLog)
     workers = cached_property(Workers)
+    worker_orders = cached_property(WorkerOrders)
     sleeping_workers = cached_property(SleepingWorkers)
     schedules = cached_property(Schedules)
     steps = cached_property(Steps)

@@ -15,6 +15,7 @@ from typing import (
     Any,
     Generic,
     ParamSpec,
+    Self,
     TypedDict,
     TypeVar,
     Unpack,
@@ -72,6 +73,13 @@ class Task(Answering, Generic[P, R]):
 
     _noun = "a task"
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Refuse `@outboxq.Task`, which people write for `@outbox.task`. A copy is made without arguments."""
+        if (args or kwargs) and "outbox" not in kwargs:
+            cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
+            raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")
+        return super().__new__(cls)
 
     def __init__(
         self,

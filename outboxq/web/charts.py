@@ -120,6 +120,10 @@ class Chart:
     """The numbers as a table. Each step with values has a row, with its beginning in UTC and its values in the order of
     `legend`.
     """
+    missing: Sequence[Step]
+    """The steps without a sample, in a chart of samples."""
+    notes: Sequence[str]
+    """Sentences about the peaks above the axis, and about missing samples."""
     is_empty: bool
     """True if there are no known values, or all values of a stacked chart are 0."""
 
@@ -157,7 +161,7 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
         stacked("Throughput", axis, ended),
-        lines("Depth", axis, waiting),
+        lines("Depth", axis, waiting, is_sampled=True),
         lines("Wait before the start", axis, waits, of_time=True),
         lines("Run", axis, runs, of_time=True),
     ]
@@ -181,6 +185,8 @@ WIDTH: Final = 1000
 HEIGHT: Final = 150
 _TOP, _ZERO = 8, HEIGHT - 8
 """The positions of the highest tick and of zero, measured from the top."""
+_PEAK = 5
+"""The axis is cut if the highest value is more than this many times the 95th percentile."""
 _MOST_INTERVALS = 4
 """The maximum number of intervals between the ticks on the value axis."""
 _SPANS = (
@@ -213,12 +219,18 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
     )
 
 
-def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False) -> Chart:
-    """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds."""
+def lines(
+    title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = False, is_sampled: bool = False
+) -> Chart:
+    """Return a line chart, with gaps wherever values are unknown. With `of_time`, the values are seconds. With
+    `is_sampled`, steps without values are shown as missing.
+
+    A few high peaks do not flatten the rest: the axis is cut, and a note has the time and the value of each peak.
+    """
     words: Callable[[float], str] = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
-    highest = max((value for column in columns for value in column if value is not None), default=0.0)
-    values = _value_ticks(highest, _round_span if of_time else _whole)
+    top = _top([value for column in columns for value in column if value is not None])
+    values = _value_ticks(top, _round_span if of_time else _whole)
     scale = _scale(values)
     shown = [any(value is not None for value in values) for values in zip(*columns, strict=True)]
     paths = [Shape(kind=one.name, path=_path(c, scale)) for one, c in zip(series, columns, strict=True)]
@@ -241,6 +253,8 @@ def lines(title: str, axis: Axis, series: Sequence[Series], *, of_time: bool = F
         ticks=ticks,
         shown=shown,
         lines=paths,
+        notes=[*_peaks(axis, series, columns, values[-1], words), *(_gaps(axis, shown) if is_sampled else ())],
+        is_sampled=is_sampled,
         points=[Shape(kind=one.kind, path=points) for one in paths if (points := _points(one.path))],
         words=words,
     )
@@ -299,6 +313,45 @@ def _whole(least: float) -> float:
 def _round_span(least: float) -> float:
     """Return the shortest round span, in seconds, that is not below a number of seconds."""
     return next((float(one) for one in _SPANS if one >= least), None) or 86_400 * _whole(least / 86_400)
+
+
+def _top(values: Sequence[float]) -> float:
+    """Return the value that the axis must reach: the highest, or the 95th percentile if the highest is more than
+    `_PEAK` times that.
+    """
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    usual = ordered[math.ceil(0.95 * len(ordered)) - 1]
+    return usual if 0 < usual * _PEAK < ordered[-1] else ordered[-1]
+
+
+def _peaks(
+    axis: Axis,
+    series: Sequence[Series],
+    columns: Sequence[Sequence[float | None]],
+    top: float,
+    words: Callable[[float], str],
+) -> list[str]:
+    """Return a sentence for each series that has values above the axis, with the highest of them."""
+    found = []
+    for one, column in zip(series, columns, strict=True):
+        above = [(value, index) for index, value in enumerate(column) if value is not None and value > top]
+        if above:
+            value, index = max(above)
+            at = axis.since + index * axis.step
+            more = f", and {len(above) - 1} more" if len(above) > 1 else ""
+            found.append(f"Above the axis: {one.name} {words(value)} at {at:%d %b %H:%M}{more}.")
+    return found
+
+
+def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
+    """Return a sentence about the steps without samples, if there are any between others."""
+    if True not in shown:
+        return []
+    first = shown.index(True)
+    number = sum(not is_shown for is_shown in shown[first:-1])  # the last step may have only just begun
+    return [f"Missing: samples of {span(number * axis.step)}, because no worker took any."] if number else []
 
 
 def _scale(values: Sequence[float]) -> Callable[[float], float]:
@@ -364,6 +417,8 @@ def _chart(
     points: Sequence[Shape] = (),
     bars: Sequence[Shape] = (),
     words: Callable[[float], str],
+    notes: Sequence[str] = (),
+    is_sampled: bool = False,
 ) -> Chart:
     """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
     # In a chart of more than one day, each step names its day.
@@ -389,6 +444,8 @@ def _chart(
         bars=bars,
         legend=[Legend(name=one.name, words=text) for one, text in zip(series, legend, strict=True)],
         rows=rows[::-1],
+        missing=[step for step, is_shown in zip(steps, shown, strict=True) if is_sampled and not is_shown],
+        notes=notes,
         is_empty=not rows,
     )
 

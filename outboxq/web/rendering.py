@@ -99,15 +99,16 @@ _LONGEST_PART = 24
 """The maximum number of characters in a name without a possible line break."""
 
 
-def moment(value: datetime | None) -> Markup | str:
-    """Return a `<time>` element with the time in UTC, to the second. Its attribute contains the exact time. For None,
-    the result is empty.
+def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
+    """Return a `<time>` element with the time in UTC, to the second or (`is_fine`) the millisecond. Its attribute
+    contains the exact time. For None, the result is empty.
     """
     if value is None:
         return ""
     exact = value.astimezone(UTC)
     # Markup.format would take ten times as long, and the table of a chart contains hundreds of times.
-    return Markup(f'<time datetime="{exact.isoformat()}">{exact:%Y-%m-%d %H:%M:%S} UTC</time>')  # noqa: S704
+    text = f"{exact:%Y-%m-%d %H:%M:%S}" + (f".{exact.microsecond // 1000:03}" if is_fine else "")
+    return Markup(f'<time datetime="{exact.isoformat()}">{text} UTC</time>')  # noqa: S704
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:

@@ -32,6 +32,7 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
+from .orders import ObeyedOrders, stacks
 from .receiver import Receiver
 from .relays import Senders
 from .steps import Steps
@@ -41,6 +42,7 @@ from .timeouts import Timeouts
 from .upkeep import (
     BatchCanceller,
     MetricsWriter,
+    Obedience,
     PartitionMaker,
     Planting,
     ServiceThread,
@@ -186,7 +188,14 @@ class Parts:
         description = {"label": info.label, "task_names": names, **settings.scope}
         process = partial(_process, tasks.version or None, self.pool, settings.isolation, self.receivers)
         registration = WorkerRegistration(
-            own.claims, info.id, unknown.recent, description, meter, process, partial(_failures, self.receivers)
+            own.claims,
+            info.id,
+            unknown.recent,
+            description,
+            meter,
+            process,
+            failures=partial(_failures, self.receivers),
+            orders=self._orders(on_finished, settings.isolation, changed=unknown.found_new),
         )
         recovery = Recovery(
             own.urgent,
@@ -216,6 +225,19 @@ class Parts:
         self.senders = _senders(store, tasks, settings, info.id, on_thread_failure)
         """The senders of relays to brokers; None if there are none."""
         self.hooks = WorkerHooks(application.hooks, info)
+
+    def _orders(self, request_stop: Callable[[], None], isolation: Isolation, *, changed: threading.Event) -> Obedience:
+        """Return the functions by which the registration obeys a person's orders. `changed` is set when the worker has
+        become quiet.
+        """
+        obeyed = ObeyedOrders(self.claim_loop, request_stop)
+        self.claim_loop.on_quiet = changed.set
+        in_children = isolation is Isolation.PROCESS
+        return Obedience(
+            obey=obeyed.obey,
+            state=obeyed.state,
+            stacks=lambda: stacks(self.leases.running(), in_children=in_children),
+        )
 
 
 def _senders(

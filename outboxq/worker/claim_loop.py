@@ -70,9 +70,14 @@ class ClaimLoop(threading.Thread):
     """Called when the worker has finished its burst or its `max_tasks`."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
+    is_quiet: bool = False
+    """True while it claims nothing because of an order, and no claim is on its way."""
+    on_quiet: Callable[[], None] = lambda: None
+    """Called when `is_quiet` has changed."""
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
+        self._quiet_order = threading.Event()
         self._tasks_left = self.settings.max_tasks
         self._handled, self._handled_at = -1, 0.0
         """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
@@ -94,6 +99,15 @@ class ClaimLoop(threading.Thread):
         back.
         """
         self._found_recovered = True
+
+    def be_quiet(self) -> None:
+        """Claim nothing until `resume`."""
+        self._quiet_order.set()
+        self.distributor.wake()
+
+    def resume(self) -> None:
+        """Claim tasks again after `be_quiet`."""
+        self._quiet_order.clear()
 
     def run(self) -> None:
         try:
@@ -135,6 +149,9 @@ class ClaimLoop(threading.Thread):
     def _claim_once(self) -> bool:
         """Claim once, start the claimed tasks, and wait if there are no others. Returns whether a burst is over."""
         limit = self._wait_for_capacity()
+        if self._quiet_order.is_set():
+            self._wait_quietly()
+            return False
         if limit < 1:
             return False
         idle = self.burst and self._is_idle()
@@ -157,6 +174,18 @@ class ClaimLoop(threading.Thread):
         if len(claims) < limit:
             self._wait_for_work()
         return False
+
+    def _wait_quietly(self) -> None:
+        """Give back the tasks that have not begun, and wait until the order is withdrawn or the worker stops."""
+        self._give_back(self.pool.cancel_queued(), "its worker was told to be quiet")
+        self.is_quiet = True
+        self.on_quiet()
+        try:
+            while self._quiet_order.is_set() and not self.stopping.wait(_CHECK_EVERY):
+                self.distributor.at_work(saturated=True)  # it takes no tasks, so others are called
+        finally:
+            self.is_quiet = False
+            self.on_quiet()
 
     def _claim(self, limit: int, sent: float) -> list[Claim]:
         try:
@@ -183,7 +212,7 @@ class ClaimLoop(threading.Thread):
         if not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _SATURATED_AFTER):
             self.distributor.at_work(saturated=True)
             while not pool.wait_until_at_most(pool.size - 1 + self._prefetch_limit // 2, _STUCK_AFTER):
-                if self.stopping.is_set():
+                if self.stopping.is_set() or self._quiet_order.is_set():
                     break
                 self.distributor.at_work(saturated=True)
                 self._release_stalled_prefetch()

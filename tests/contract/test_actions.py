@@ -17,7 +17,9 @@ from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
-from outboxq.operating.verbs import RECORDED, VERBS, Noun, State, Verb, noun_of, verbs_of
+from outboxq.model.worker_orders import WorkerOrder
+from outboxq.operating.verb import Noun, State, Verb
+from outboxq.operating.verbs import RECORDED, VERBS, noun_of, verbs_of
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.actions import KEPT
 from tests.contract import helpers
@@ -61,11 +63,25 @@ def target_for(database, verb: Verb):
         case Noun.BATCH:
             return filled_batch(database, 1)
         case Noun.RELAY:
-            store.relays.declare([NewRelay(name="orders", topics=("order.*",))])
-            if verb.name == "resume":
-                store.relays.pause("orders")
-            return "orders"
+            return relay_for(store, verb)
+        case Noun.WORKER:
+            return worker_for(store, verb)
     raise AssertionError(verb)
+
+
+def relay_for(store, verb: Verb) -> str:
+    store.relays.declare([NewRelay(name="orders", topics=("order.*",))])
+    if verb.name == "resume":
+        store.relays.pause("orders")
+    return "orders"
+
+
+def worker_for(store, verb: Verb):
+    worker = uuid4()
+    store.workers.register(worker, label="host:1", concurrency=1, task_names=[])
+    if verb.name == "resume":
+        store.worker_orders.give(worker, WorkerOrder.QUIET)
+    return worker
 
 
 def task_for(database, verb: Verb):
@@ -107,6 +123,9 @@ ALREADY = {
     "schedule-resume": "the schedule 'nightly' was not paused",
     "relay-pause": "the relay 'orders' was already paused",
     "relay-resume": "the relay 'orders' was not paused",
+    "worker-quiet": "the worker {} was already told to be quiet",
+    "worker-resume": "the worker {} was not told to be quiet or to stop",
+    "worker-stop": "the worker {} was already told to stop",
     "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",

@@ -24,7 +24,8 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
-from outboxq.store import NewStep
+from outboxq.store import NewStep, WorkerStacks
+from outboxq.store.claims.worker_orders import WorkerOrders
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_json.json"
 NONE = "01900000-0000-7000-8000-000000000000"
@@ -91,6 +92,10 @@ SAMPLES: dict[str, Sequence[str]] = {
     "failed summary": (),
     "workers list": (),
     "workers show": ("{worker}",),
+    "workers quiet": ("{worker}",),
+    "workers resume": ("{worker}",),
+    "workers stacks": ("{worker}",),
+    "workers stop": ("{worker}",),
     "db current": (),
     "db history": (),
     "db sql": (),
@@ -204,8 +209,10 @@ def application(database, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("application")
-def test_the_keys_are_stable(database):
+def test_the_keys_are_stable(database, monkeypatch):
     tasks = tasks_of(database)
+    answer = WorkerStacks(text="no task is running", at=database.clock())
+    monkeypatch.setattr(WorkerOrders, "stacks", lambda *_: answer)  # no worker is running that could answer
     database.store.workers.register(
         uuid4(), label="web-1:7", concurrency=1, task_names=["tests.work"], queues=["reports"], topics=["order.*"]
     )

@@ -311,6 +311,16 @@ def test_the_help_says_what_each_exit_code_means():
     assert "--lifeline" not in told
 
 
+def test_a_syntax_error_is_told_by_file_and_line_and_without_frames(directory, monkeypatch):
+    (directory / "broken.py").write_text("import os\n\ndef send(:\n    pass\n")
+    monkeypatch.syspath_prepend(str(directory))
+    told = outboxq("broken", exit_code=2).stderr
+    start = f"outboxq: {directory / 'broken.py'}, line 3: "
+    assert told.startswith(start)
+    assert told.endswith(": def send(:; correct this line, and start the command again\n")
+    assert told.count("\n") == 1
+
+
 def test_reload_without_watchfiles_is_told_in_a_sentence(recording, monkeypatch):
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     told = outboxq("recording", "--reload", exit_code=2).stderr

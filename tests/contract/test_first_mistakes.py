@@ -19,6 +19,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session, sessionmaker
 
+import outboxq
 from outboxq import (
     ConfigurationError,
     InvalidArgument,
@@ -384,6 +385,12 @@ def second() -> None: ...
 
 
 async def asynchronous() -> None: ...
+
+
+@pytest.mark.parametrize("declare", [outboxq.Task, lambda _: outboxq.Task(queue="mail")])
+def test_the_class_of_tasks_is_no_decorator(declare: Any) -> None:
+    cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
+    refused(InvalidCall, f"outboxq.Task is the class of tasks and not a decorator; {cure}", lambda: declare(first))
 
 
 def test_a_name_twice(outbox) -> None:

@@ -173,7 +173,7 @@ def shape(database: Empty, schema: str = "public") -> set[tuple[str, ...]]:
             """
             SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
                    concat(a.attnotnull, a.attidentity, pg_get_expr(d.adbin, d.adrelid))
-            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+            FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
             LEFT JOIN pg_attrdef d ON d.adrelid = c.oid AND d.adnum = a.attnum
             WHERE c.relnamespace = %(schema)s::text::regnamespace AND c.relkind = 'r'
             UNION ALL SELECT 'relation', relname, relkind::text, reloptions::text, ''

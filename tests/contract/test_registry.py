@@ -12,7 +12,8 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import InvalidArgument
-from outboxq.store.claims.workers import with_unknown_tasks
+from outboxq.model.worker_orders import Orders
+from outboxq.store.claims.unknown_runs import with_unknown_tasks
 from tests.contract import helpers
 from tests.waiting import until
 
@@ -77,7 +78,7 @@ def test_a_worker_is_live_while_it_is_seen(database):
     database.clock.advance(90)
     assert set(ids(database)) == {first, second}
     database.clock.advance(timedelta(microseconds=1))
-    assert database.frozen.workers.seen(second) is True
+    assert database.frozen.workers.seen(second) == Orders()
     assert ids(database) == [second]
     assert set(ids(database, 120)) == {first, second}
     assert database.frozen.workers.list()[0].last_seen_at == database.clock.now
@@ -86,10 +87,10 @@ def test_a_worker_is_live_while_it_is_seen(database):
 def test_a_worker_that_was_forgotten_is_told_and_registers_again(database):
     worker_id = register(database)
     database.run("DELETE FROM workers")
-    assert database.frozen.workers.seen(worker_id) is False
+    assert database.frozen.workers.seen(worker_id) is None
     assert ids(database) == []
     register(database, worker_id)
-    assert database.frozen.workers.seen(worker_id) is True
+    assert database.frozen.workers.seen(worker_id) == Orders()
 
 
 def test_to_register_again_replaces_what_was_said_and_keeps_the_beginning(database):
@@ -123,7 +124,7 @@ def test_a_worker_that_has_ended_is_remembered_for_a_week(database):
 def test_a_worker_that_has_ended_is_not_seen_but_may_register_again(database):
     worker_id = register(database)
     database.frozen.workers.unregister(worker_id)
-    assert database.frozen.workers.seen(worker_id) is False
+    assert database.frozen.workers.seen(worker_id) is None
     assert ids(database) == []
     register(database, worker_id)
     assert ids(database) == [worker_id]
@@ -137,7 +138,7 @@ def test_it_all_happens_in_the_callers_transaction_if_asked(database):
     with helpers.transaction(database) as connection:
         said = {"label": "x", "concurrency": 1, "task_names": []}
         database.frozen.workers.register(worker_id, **said, using=connection)
-        assert database.frozen.workers.seen(worker_id, using=connection) is True
+        assert database.frozen.workers.seen(worker_id, using=connection) == Orders()
         assert [worker.id for worker in database.frozen.workers.list(using=connection)] == [worker_id]
     assert ids(database) == []
 

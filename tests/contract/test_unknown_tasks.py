@@ -13,7 +13,7 @@ from outboxq import EventType, Outbox, TaskStatus
 from outboxq.cli import main
 from outboxq.model import Outcome
 from outboxq.store import Reason
-from outboxq.store.claims.workers import _make_due
+from outboxq.store.claims.unknown_runs import _make_due
 from tests.waiting import PROMPTLY, until
 
 HOUR = timedelta(hours=1)
@@ -255,7 +255,7 @@ def test_a_worker_that_starts_and_knows_them_has_them_at_once(database, work):
 
 
 def test_only_what_waits_as_unknown_and_would_be_taken_is_made_due(database, monkeypatch):
-    monkeypatch.setattr("outboxq.store.claims.workers._PAGE", 3)
+    monkeypatch.setattr("outboxq.store.claims.unknown_runs._PAGE", 3)
     unknown = unknown_tasks(database.frozen)
     add = database.add
     waiting = [stranger(database, database.frozen, queue=queue) for queue in ("mail", "mail", "mail", "other")]

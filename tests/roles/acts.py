@@ -28,6 +28,7 @@ from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
+from outboxq.model.worker_orders import WorkerOrder
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, RelayFailure, Store, TailCursor, TaskMetric
 from outboxq.store.claims.broken_entries import cancel_expired
@@ -452,6 +453,7 @@ def tells_of_itself(stage: Stage) -> None:
     for _ in range(2):
         stage.store.workers.register(me, label="w", concurrency=1, task_names=["a"], unknown_tasks=[("default", "b")])
     stage.store.workers.seen(me, unknown_tasks=[("default", "tests.work")])
+    stage.store.worker_orders.answer(me, "stacks")
     stage.store.workers.unregister(me)
 
 
@@ -643,6 +645,15 @@ def looks_after_tasks(stage: Stage) -> None:
     store.dead_letters.discard_all()
 
 
+def orders_a_worker(stage: Stage) -> None:
+    worker = uuid4()
+    stage.owner.workers.register(worker, label="w", concurrency=1, task_names=[])
+    assert stage.store.worker_orders.give(worker, WorkerOrder.QUIET)
+    stage.store.worker_orders.ask_for_stacks(worker)
+    assert stage.store.worker_orders.stacks(worker) is None
+    assert stage.store.worker_orders.find("w") == worker
+
+
 def looks_after_queues(stage: Stage) -> None:
     stage.store.queues.pause("default", create=True)
     stage.store.queues.resume("default")
@@ -764,6 +775,7 @@ ACTS: dict[tuple[Role, frozenset[Feature]], tuple[Act, ...]] = {
         verifies,
         looks_after_tasks,
         looks_after_queues,
+        orders_a_worker,
         records_what_people_change,
         prunes,
         repairs,

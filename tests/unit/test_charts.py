@@ -172,6 +172,27 @@ def test_the_sentence_and_the_table_have_the_numbers():
     assert depth.steps[1].title == "11:58 to 11:59: unknown"
 
 
+def test_one_peak_does_not_flatten_the_rest_and_its_number_is_written():
+    column = [float(100 + index) for index in range(59)]
+    chart = lines("Depth", axis(60), series([*column[:30], 150_000, *column[30:]], names=("ready",)))
+    assert [tick.words for tick in chart.values] == ["0", "50", "100", "150", "200"]
+    assert chart.notes == [f"Above the axis: ready 150,000 at {NOON - 30 * MINUTE:%d %b %H:%M}."]
+    check(chart)
+    many = lines("Depth", axis(60), series([1.0] * 30 + [150_000.0] * 30, names=("ready",)))
+    assert (many.values[-1].words, many.notes) == ("150k", [])
+    zeros = lines("Depth", axis(60), series([0.0] * 59 + [150_000.0], names=("ready",)))
+    assert (zeros.values[-1].words, zeros.notes) == ("150k", [])
+
+
+def test_missing_samples_are_shown_as_missing_and_other_unknown_values_are_not():
+    column = [None, 1, None, None, 4, None]
+    chart = lines("Depth", axis(6), series(column), is_sampled=True)
+    assert [step.x for step in chart.missing] == [chart.steps[index].x for index in (0, 2, 3, 5)]
+    assert chart.notes == ["Missing: samples of 2 min, because no worker took any."]
+    chart = lines("Wait", axis(6), series(column), of_time=True)
+    assert (chart.missing, chart.notes) == ([], [])
+
+
 def test_a_sparkline_needs_two_values():
     assert sparkline([]) is None
     assert sparkline([None, 3, None]) is None

@@ -14,6 +14,9 @@ from outboxq.model.display import HEAD, group_of, message_of
     [
         ("ValueError: no", "ValueError: no"),
         ("KeyError: 'order-7'\n  more", "KeyError: …"),
+        ("KeyError: 'postal_code'", "KeyError: 'postal_code'"),
+        ('shop.errors.Missing: "postal_code"\n  more', 'shop.errors.Missing: "postal_code"'),
+        ("ValueError: 'blue' is no colour", "ValueError: … is no colour"),
         ("TimeoutError: after 30.5 s on host 10.0.0.1:5432", "TimeoutError: after … s on host …"),
         (
             "NotFound: ae0073ee-74e7-4b01-874f-c53f8372fa96 and 923a3118-ca09-413e-af29-013ae2d1c023",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import weakref
 
 import pytest
 
+from outboxq.cli.serving.starting import leave_on_signals, starts_worker
 from outboxq.cli.serving.stop_requests import stop_on_signals
 
 
@@ -32,3 +34,46 @@ def test_a_signal_ends_the_command_although_python_swallows_its_exit(monkeypatch
 def test_without_a_signal_the_command_goes_on():
     with stop_on_signals(lambda: False) as exit_if_stopped:
         exit_if_stopped()
+
+
+def ended(number: int, *words: str) -> int:
+    """Send a command its signal at the import of its module, and return its exit code."""
+    program = f"""
+import os, sys
+from outboxq.cli import groups, main
+
+def resolve(_):
+    os.kill(os.getpid(), {int(number)})
+    os._exit(7)
+
+groups.resolve_name, sys.argv = resolve, ["outboxq", *{words!r}]
+main()
+"""
+    return subprocess.run([sys.executable, "-c", program], check=False, stderr=subprocess.DEVNULL).returncode
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_worker_stops_cleanly_while_its_modules_are_imported(number):
+    assert ended(number, "worker", "shop:outbox") == 0
+
+
+def test_another_command_is_ended_by_the_signal():
+    assert ended(signal.SIGTERM, "worker", "list") == -signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("words", "starts"), [(["worker"], True), (["worker", "shop"], True), (["worker", "show", "x"], False), ([], False)]
+)
+def test_only_the_words_of_a_worker_start_one(words, starts):
+    assert starts_worker(words) is starts
+
+
+def test_pythons_own_handlers_come_back_after_the_worker():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    assert before == {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    leave_on_signals()
+    with stop_on_signals(lambda: False):
+        pass
+    assert {number: signal.getsignal(number) for number in before} == before
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        assert signal.getsignal(number) is signal.SIG_DFL

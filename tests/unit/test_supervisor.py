@@ -534,6 +534,18 @@ def test_a_reload_replaces_a_process_when_it_has_stopped(supervise, caplog, sent
     assert "exited with code 0; it will be started again" in caplog.text
 
 
+def test_a_reload_of_a_process_that_is_still_starting_is_no_death(supervise, caplog):
+    def meanwhile(one):
+        until(lambda: len(begun()) == 1)
+        one.reload()
+        until(lambda: len(begun()) == 2)
+        tell()
+
+    assert supervise(UNTIL_TOLD, meanwhile, processes=1, traps="trap - TERM", reloads=True) == 0
+    assert "was stopped while it was starting; it will be started again" in caplog.text
+    assert caplog.text.count("was killed by SIGTERM") == 1, "by the order to stop, and not by the reload"
+
+
 @pytest.mark.parametrize("code", [1, 2, 4, 69])
 def test_a_process_that_breaks_after_a_reload_waits_for_the_next_reload(supervise, caplog, code):
     def meanwhile(one):

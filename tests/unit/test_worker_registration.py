@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import FileUnusable
+from outboxq.model.worker_orders import Orders
 from outboxq.worker.upkeep import WorkerRegistration
 from tests.waiting import until
 
@@ -19,14 +20,14 @@ class Listed:
         self.workers, self.ids, self.registering, self.going_on = self, set(), threading.Event(), threading.Event()
 
     def seen(self, worker_id, *, unknown_tasks):
-        return False
+        return None
 
     def register(self, worker_id, *, unknown_tasks):
         self.registering.set()
         self.going_on.wait(60)
         self.ids.add(worker_id)
 
-    def describe(self, worker_id):
+    def describe(self, worker_id, *, state):
         return False
 
     def unregister(self, worker_id, *, met_unknown=False):
@@ -78,9 +79,25 @@ def test_a_file_that_cannot_be_used_any_more_is_no_matter_of_the_registration_al
     store = Listed()
     store.going_on.set()
 
-    def describe(worker_id):
+    def describe(worker_id, *, state):
         raise FileUnusable("replaced")
 
     store.describe = describe
     with pytest.raises(FileUnusable):
         presence(store).run_once()
+
+
+def test_an_unchanged_process_is_not_written_again():
+    store, written = Listed(), []
+    store.going_on.set()
+    store.seen = lambda worker_id, *, unknown_tasks: Orders() if store.ids else None
+    store.describe = lambda worker_id, **description: written.append(description)
+    busy = {"busy": 1}
+    one = WorkerRegistration(store, uuid4(), lambda: (), {}, process=lambda: dict(busy))
+    one.run_once()
+    one.run_once()
+    busy["busy"] = 2
+    one.run_once()
+    store.ids.clear()  # the row is gone
+    one.run_once()
+    assert [one["busy"] for one in written] == [1, 2, 2]

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Self
 from ...context import current
 from ...model.wording import plain
 from ...worker.signals import STACKS_SIGNAL, StackPrinter, unignored_stop_signals
+from .starting import without_leaving
 
 if TYPE_CHECKING:
     from ...model import Claim
@@ -75,7 +76,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
 
     def restore() -> None:
         for number, before in previous.items():
-            signal.signal(number, before)
+            signal.signal(number, without_leaving(number, before))
 
     previous = {number: signal.signal(number, handle) for number in numbers}
     try:

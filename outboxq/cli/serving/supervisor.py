@@ -239,7 +239,8 @@ class Supervisor:
             self._exit_codes.append(self._exit_code_of(code))
         elif child.reloading:
             child.reloading = False
-            log.info("%s; it will be started again", how)
+            begun = how if code != -signal.SIGTERM else f"{child} was stopped while it was starting"
+            log.info("%s; it will be started again", begun)
             child.due = time.monotonic()
         elif code == 0 and self._burst:
             log.info("%s; it is done", how)

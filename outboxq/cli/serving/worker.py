@@ -50,7 +50,14 @@ Exit codes:
 log = logging.getLogger("outboxq.supervisor")
 
 
-_LOOKS = {"list": "List the live workers.", "show": "Show a worker and its tasks."}
+_LOOKS = {
+    "list": "List the live workers.",
+    "show": "Show a worker and its tasks.",
+    "quiet": "Make a worker claim no more tasks.",
+    "resume": "Make a quiet worker claim tasks again.",
+    "stop": "Stop a worker.",
+    "stacks": "Print the stacks of a worker's threads.",
+}
 
 
 class Rerunnable(click.Command):
@@ -65,8 +72,7 @@ class Rerunnable(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """Return the context of `workers list` or `workers show` if one of them was typed, otherwise the context of
-        this command.
+        """Return the context of a command of `workers` if one of them was typed, otherwise the context of this command.
 
         An application in a module called `list` must be written ``list:outbox``.
         """
@@ -77,7 +83,7 @@ class Rerunnable(click.Command):
         return super().make_context(info_name, args, parent, **extra)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the completions of options, and the words `list` and `show`."""
+        """Return the completions of options, and the commands of `workers`."""
         own = [CompletionItem(name, help=text) for name, text in _LOOKS.items() if name.startswith(incomplete)]
         return own + super().shell_complete(ctx, incomplete)
 

@@ -31,7 +31,8 @@ from ...model.actions import Interface, Operator
 from ...model.display import HIDDEN, redacted
 from ...model.rules import sentence_of, stands_ahead
 from ...model.wording import plain_text, plural, sentence
-from ...operating.verbs import REMOVE, VERBS, Noun, Outcome, State, Verb
+from ...operating.verb import Noun, Outcome, State, Verb
+from ...operating.verbs import REMOVE, VERBS
 from .dashboard import VIEW, page_of, permission_of
 from .django_outbox import outboxes
 from .integration import present_transaction

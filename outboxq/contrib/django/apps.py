@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -14,6 +15,8 @@ from django.db import connections, transaction
 from django.db.migrations.loader import MigrationLoader
 from django.db.models.signals import post_migrate, pre_migrate
 from django.utils.module_loading import autodiscover_modules
+
+from ...cli.serving.starting import leave_on_signals, starts_worker
 
 OLDEST = (5, 2)
 """Oldest supported Django release. outboxq's models need composite primary keys, which it introduced."""
@@ -34,6 +37,8 @@ class OutboxqConfig(AppConfig):
                 f"outboxq needs Django {'.'.join(map(str, OLDEST))} or later, but this is Django {django.get_version()}; "
                 "upgrade Django, or take outboxq.contrib.django out of INSTALLED_APPS and use outboxq.Outbox beside Django"
             )
+        if sys.argv[1:2] == ["outboxq_worker"] or (sys.argv[1:2] == ["outboxq"] and starts_worker(sys.argv[2:])):
+            leave_on_signals()  # the models of all applications are still to be imported
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:

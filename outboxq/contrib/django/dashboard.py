@@ -12,7 +12,8 @@ from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
-from ...operating.verbs import VERBS, Noun, Verb
+from ...operating.verb import Noun, Verb
+from ...operating.verbs import VERBS
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def dashboard_urls(
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
     Users need the permission to view task executions. For each change, they also need its own permission: to retry,
-    cancel or discard task executions, or to change queue settings, schedules or relays. Visitors who are not logged in are
+    cancel or discard task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
     redirected to the login page that the settings name.
 
     Args:
@@ -94,6 +95,7 @@ _MODELS: Final = {
     Noun.QUEUE: "queuesettings",
     Noun.SCHEDULE: "taskschedule",
     Noun.RELAY: "relay",
+    Noun.WORKER: "liveworker",
 }
 
 

@@ -128,7 +128,7 @@ OutboxEntry = _derived("OutboxEntry", tables.task_outbox, "view", verbose_name_p
 ExecutionEvent = _derived("ExecutionEvent", tables.execution_events, "view")
 QueueSettings = _derived("QueueSettings", tables.queue_settings, "view", "change", verbose_name_plural="queue settings")
 DeadLetter = _derived("DeadLetter", tables.dead_letters, "view")
-LiveWorker = _derived("LiveWorker", tables.workers, "view", text=lambda row: str(row.label))
+LiveWorker = _derived("LiveWorker", tables.workers, "view", "change", text=lambda row: str(row.label))
 Batch = _derived("Batch", tables.task_batches, "view", verbose_name_plural="batches")
 BatchChange = _derived("BatchChange", tables.task_batch_changes)
 IdempotencyKey = _derived("IdempotencyKey", tables.idempotency_keys)

@@ -349,6 +349,11 @@ class WorkersColumns(TypedColumns):
     busy = Column(Integer)  # threads that ran a handler when it was last seen
     isolation = Column(Text)  # 'thread', or 'process': each thread passes its handlers on to a child process
     receivers = Column(Text)  # JSON array of objects: the states of its receivers; NULL: it has none
+    asked_to = Column(Text)  # 'quiet' or 'stop': a person's order; NULL: it claims tasks
+    state = Column(Text)  # 'quiet' or 'stopping': the state that it has reached; NULL: it claims tasks
+    stacks_asked_at = Column(BoundedInstant)  # a person waits for its stacks; NULL: it has answered
+    stacks = Column(Text)  # of its threads, at `stacks_at`
+    stacks_at = Column(BoundedInstant)
 
 
 workers = typed_table("workers", metadata, WorkersColumns)

@@ -1,4 +1,4 @@
-"""Keep the registry of live workers for people, and the tasks that workers released as unknown.
+"""Keep the registry of live workers for people.
 
 Recovery does not use this registry.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -16,30 +16,27 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.column_types import BigId, Instant
+from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Builder, Columns, Grammar, Statement, limit, sql_literal, worker_id
-from ...database.tables import execution_events, task_executions, task_outbox, workers
+from ...database.grammar import Builder, Grammar, Statement, limit, sql_literal, worker_id
+from ...database.tables import execution_events, task_executions, workers
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import UNKNOWN_TASK, Claim, EventType, TaskStatus, duration
+from ...model import EventType, TaskStatus, duration
 from ...model.receivers import ReceiverState, as_stored, read_states
+from ...model.worker_orders import Orders, WorkerOrder, WorkerState
 from ..arguments import identifier, positive, storable
-from ..tasks import operations, tasks
+from ..tasks import tasks
 from ..tasks.event_log import first_of_window
-from ..tasks.operations import freed
-from ..tasks.tasks import data_of
 from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
 """Maximum number of events after a worker was last seen that are searched for the ends of its claims."""
 LIVE_WITHIN = timedelta(seconds=90)
-"""Time after which a silent worker counts as dead. Workers report every 30 seconds."""
+"""Time after which a silent worker counts as dead. Workers report every five seconds."""
 KEPT = timedelta(days=7)
 """Time for which a worker that has ended or was killed is kept, so that histories can name it."""
-UNKNOWN_KEPT = timedelta(days=1)
-"""Time for which the unknown tasks that a worker has come across are kept after it was last seen."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +74,14 @@ class LiveWorker:
     """The states of its receivers. A change is reported at once."""
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
+    asked_to: WorkerOrder | None = None
+    """The order of a person. None: to claim tasks."""
+    state: WorkerState | None = None
+    """The state that the worker has reached. None: it claims tasks."""
+    stacks_asked_at: datetime | None = None
+    """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
+    stacks_at: datetime | None = None
+    """Time of the stacks that it answered with; see `Store.worker_orders.stacks`."""
 
     def works_on(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
@@ -154,13 +159,18 @@ class Workers:
         if using is None:
             SleepingWorkers(self._store).forget_ended()
 
-    def seen(self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None) -> bool:
+    def seen(
+        self, worker_id: UUID, *, unknown_tasks: Iterable[tuple[str, str]] = (), using: object = None
+    ) -> Orders | None:
         """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
-        Returns False if the worker is not registered, so that it registers again.
+        Returns its orders. None: the worker is not registered, so that it registers again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
-        return bool(self._tell(seen, values, using))
+        rows = self._tell(seen, values, using)
+        if not rows:
+            return None
+        return Orders(asked_to=_order_of(rows[0]), stacks=rows[0]["stacks_asked_at"] is not None)
 
     def describe(
         self,
@@ -173,6 +183,7 @@ class Workers:
         busy: int | None = None,
         isolation: str | None = None,
         receivers: Iterable[ReceiverState] = (),
+        state: WorkerState | None = None,
         using: object = None,
     ) -> bool:
         """Record the process of a registered worker. The arguments are fields of LiveWorker.
@@ -188,6 +199,7 @@ class Workers:
             "busy": busy,
             "isolation": storable(isolation, "isolation"),
             "receivers_json": as_stored(receivers),
+            "state": state,
         }
         return bool(self._tell(describe, values, using))
 
@@ -287,8 +299,14 @@ def _worker(row: Row) -> LiveWorker:
         "task_names": frozenset(json.loads(row["task_names"])),
         "unknown_tasks": frozenset(read_names(row["unknown_tasks"])),
         "receivers": read_states(row["receivers"]),
+        "asked_to": _order_of(row),
+        "state": None if row["state"] is None else WorkerState(row["state"]),
     }
     return LiveWorker(**{**row, **read})
+
+
+def _order_of(row: Row) -> WorkerOrder | None:
+    return None if row["asked_to"] is None else WorkerOrder(row["asked_to"])
 
 
 def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
@@ -324,15 +342,16 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
 
 
 _JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
+_described = [column for column in workers.c if column is not workers.c.stacks]
+"""The columns of a LiveWorker. The stacks may be long, and are read for one worker only."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
-_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation", "receivers")
+_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation", "receivers", "state")
 _given = {
     name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)
 }
 """The parameters of the columns that a worker writes about itself."""
 _forgotten = sa.bindparam("forgotten", -KEPT.total_seconds(), type_=sa.Double)
-_a_day_ago = sa.bindparam("a_day_ago", -UNKNOWN_KEPT.total_seconds(), type_=sa.Double)
 _met_unknown = sa.bindparam("met_unknown", type_=sa.Boolean, required=True)
 _event = execution_events.c
 _first, _most = (sa.bindparam(name, type_=sa.BigInteger, required=True) for name in ("first", "most"))
@@ -352,7 +371,7 @@ def seen(g: Grammar) -> sa.Update:
     """Record that a registered worker is alive, and which unknown tasks it has met. Otherwise return no row."""
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
-    return touched.returning(workers.c.id)
+    return touched.returning(workers.c.asked_to, workers.c.stacks_asked_at)
 
 
 def end(g: Grammar) -> sa.Update:
@@ -416,7 +435,7 @@ def describe(_: Grammar) -> sa.Update:
 def live(_: Grammar) -> sa.Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
     return (
-        sa.select(workers)
+        sa.select(*_described)
         .where(workers.c.last_seen_at >= _live_since, is_registered())
         .order_by(workers.c.started_at, workers.c.id)
     )
@@ -424,177 +443,11 @@ def live(_: Grammar) -> sa.Select[Any]:
 
 def recent(_: Grammar) -> sa.Select[Any]:
     """Select the workers that were seen since :live_since, including workers that have ended."""
-    return sa.select(workers).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
-
-
-def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks of the workers of the last day, including workers that have ended."""
-    is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
-    return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
+    return (
+        sa.select(*_described).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
+    )
 
 
 def one(_: Grammar) -> sa.Select[Any]:
     """Select one worker, no matter how long ago it was seen."""
-    return sa.select(workers).where(workers.c.id == worker_id)
-
-
-_PAGE = 500
-"""Number of outbox entries that one transaction reads, so that no other session waits long for it."""
-_KNOWN = "a worker that knows the task has started"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnknownRun:
-    """An unbroken series of releases of one task by workers that do not know it."""
-
-    times: int = 0
-    since: datetime
-    known_elsewhere: bool = False
-    """True if a live worker knows the task and would run it."""
-
-
-def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """Return the series of releases as unknown that ends with each claim, by task id.
-
-    The releases may have been made by any worker. Every event other than a claim ends the series.
-    """
-
-    def work(target: Target) -> Mapping[UUID, UnknownRun]:
-        now = target.run(tasks.select_now, store.values(target))[0]["now"]
-        found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
-        workers = live_workers(target, now)
-        runs = {}
-        for claim in claims:
-            known = any(
-                worker.works_on(claim.queue) and worker.takes(claim.topic) and claim.task_name in worker.task_names
-                for worker in workers
-            )
-            times, since = found.get(claim.id, (0, claim.started_at))
-            runs[claim.id] = UnknownRun(times=times, since=since, known_elsewhere=known)
-        return runs
-
-    return store.run(work, using=using, begin=Begin.READ)
-
-
-def make_known_due(
-    store: Transactions,
-    task_names: Collection[str],
-    *,
-    queues: Collection[str] | None = None,
-    topics: Collection[str] | None = None,
-    after: int = 0,
-    using: object = None,
-) -> int | None:
-    """Make tasks due that are waiting because a worker did not know their names, for a worker that knows them.
-
-    The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
-    None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.
-    """
-    names = frozenset(task_names)
-
-    def look(target: Target) -> tuple[list[int], int | None]:
-        met = target.run(with_unknown_tasks, store.values(target))
-        pairs = {(queue, name) for row in met for queue, name in read_names(row["unknown_tasks"])}
-        wanted = {(queue, name) for queue, name in pairs if name in names and (queues is None or queue in queues)}
-        if not wanted:
-            return [], None
-        page = target.run(delayed, store.values(target, after=after, limit=_PAGE))
-        due = [
-            row["id"]
-            for row in page
-            if row["released"] and (row["queue"], row["task_name"]) in wanted and takes(topics, row["topic"])
-        ]
-        return due, page[-1]["id"] if len(page) == _PAGE else None
-
-    entries, following = store.run(look, using=using, begin=Begin.READ)
-    if entries:
-        store.run(lambda target: _make_due(store, target, entries), using=using)
-    return following
-
-
-def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> None:
-    values = store.values(target, due_now=True, priority=None, request=None, reason=_KNOWN)
-    with target.atomic():
-        moved = target.run(operations.make_due, values, [(entry,) for entry in entries])
-    store.wake(target, freed(moved))
-
-
-def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how many times in a row, and since when, each task was released as unknown, up to its claim under this
-    token.
-
-    A task whose claim under this token ended otherwise is left out.
-    """
-    packed = target.dialect.pack("holding", HOLDING, holding)
-    found = {}
-    for row in target.run(releases, packed):
-        data = data_of(row["event_data"])
-        since = data.get("since")
-        found[row["id"]] = (data.get("times", 1), row["created_at"] if since is None else datetime.fromisoformat(since))
-    return found
-
-
-HOLDING: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
-_after = sa.bindparam("after", type_=BigId, required=True)
-
-
-def releases(g: Grammar) -> sa.Select[Any]:
-    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to
-    them since.
-    """
-    given, event = g.rows("holding", HOLDING), execution_events.c
-    return (
-        sa.select(event.task_execution_id.label("id"), event.event_data, event.created_at)
-        .join_from(
-            given,
-            execution_events,
-            sa.and_(event.task_execution_id == given.c.id, event.lease_token == given.c.lease_token),
-        )
-        .where(*_released_last(g, given.c.id))
-    )
-
-
-def delayed(g: Grammar) -> sa.Select[Any]:
-    """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
-    entry = task_outbox.c
-    page = (
-        sa.select(entry.id, entry.task_execution_id, entry.queue, entry.topic)
-        .where(entry.id > _after, entry.available_at > g.now)
-        .order_by(entry.id)
-        .limit(limit)
-        .cte("page")
-        .prefix_with("MATERIALIZED")
-    )
-    execution, event = task_executions.c, execution_events.c
-    released = sa.exists().where(
-        event.task_execution_id == execution.id,
-        event.lease_token == execution.lease_token,
-        *_released_last(g, page.c.task_execution_id),
-    )
-    return (
-        sa.select(page.c.id, page.c.queue, page.c.topic, execution.task_name, released.label("released"))
-        .join_from(page, task_executions, execution.id == page.c.task_execution_id)
-        .where(g.among(execution.id, page.c.task_execution_id))
-        .order_by(page.c.id)
-    )
-
-
-def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return the condition that the event released a claim of one of these tasks as unknown, and no event without a
-    lease token followed.
-    """
-    event, other = execution_events.c, execution_events.alias("other").c
-    later = sa.exists().where(
-        g.among(other.task_execution_id, ids),
-        other.task_execution_id == event.task_execution_id,
-        other.lease_token.is_(None),
-        other.sequence_num > event.sequence_num,
-    )
-    return (
-        g.among(event.task_execution_id, ids),
-        event.event_type != sql_literal(EventType.CLAIMED),  # the condition of the index over the ends of claims
-        event.lease_token.is_not(None),
-        event.event_type == sql_literal(EventType.RELEASED),
-        g.text_in(event.event_data, "reason") == UNKNOWN_TASK,
-        ~later,
-    )
+    return sa.select(*_described).where(workers.c.id == worker_id)

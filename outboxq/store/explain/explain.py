@@ -33,7 +33,8 @@ from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ...model.wording import plural
 from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
-from ..claims.workers import LiveWorker, live_workers, releases_as_unknown
+from ..claims.unknown_runs import releases_as_unknown
+from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
 from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids

@@ -23,7 +23,7 @@ _OVERDUE = 0.6
 after half of it at the latest.
 """
 _PRESENCE_DUE = timedelta(seconds=45)
-"""Time within which a live worker reports again. Workers report every 30 seconds, and a report may be slow."""
+"""Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

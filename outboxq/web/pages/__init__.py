@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from ...operating.verbs import VERBS, Noun
+from ...operating.verb import Noun
+from ...operating.verbs import VERBS
 from ..request import PageRequest, Redirect, View
 from . import actions, audit, batches, bulk, failures, relays, schedules, selected, task, tasks, watching
 
@@ -33,6 +34,7 @@ _OF_ONE: Final = {
     Noun.QUEUE: "/queue",
     Noun.SCHEDULE: "/schedule",
     Noun.RELAY: "/relay",
+    Noun.WORKER: "/workers/<uuid:worker_id>",
 }
 PAGES: Final = (
     Route(name="overview", path="/", answer=watching.overview),

@@ -20,11 +20,13 @@ from ...errors import (
     RelayNotFound,
     ScheduleNotFound,
     TaskNotFound,
+    WorkerNotFound,
 )
 from ...model.actions import Interface, Operator
 from ...model.wording import sentence
 from ...operating.fields import REASON, Field
-from ...operating.verbs import Noun, State, Target, Verb, verb_of, verbs_of
+from ...operating.verb import Noun, State, Target, Verb
+from ...operating.verbs import verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
@@ -33,6 +35,7 @@ _LONGEST_REASON: Final = 500
 _KEYS: Final = {
     Noun.TASK: "task_id",
     Noun.BATCH: "batch_id",
+    Noun.WORKER: "worker_id",
     **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY), "name"),
 }
 """The part of the URL that identifies the target. The names of queues, schedules and relays are in the query, because a
@@ -44,6 +47,7 @@ _LISTS: Final = {
     Noun.QUEUE: "queues",
     Noun.SCHEDULE: "schedules",
     Noun.RELAY: "relays",
+    Noun.WORKER: "workers",
 }
 
 
@@ -115,7 +119,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     except DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on its page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
-    except (BatchNotFound, ScheduleNotFound, RelayNotFound) as error:
+    except (BatchNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
     except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.

@@ -8,7 +8,8 @@ from uuid import UUID
 from ...errors import InvalidArgument
 from ...model.actions import OperatorAction
 from ...model.display import as_json
-from ...operating.verbs import RECORDED, Noun, noun_of
+from ...operating.verb import Noun
+from ...operating.verbs import RECORDED, noun_of
 from ..request import PageRequest, View
 
 _ROWS: Final = 50
@@ -46,6 +47,8 @@ def address_of(request: PageRequest, action: OperatorAction) -> str | None:
             return request.url(noun, name=target)
         case Noun.BATCH:
             return request.url("batch", batch_id=UUID(target))
+        case Noun.WORKER:
+            return request.url("worker", worker_id=UUID(target))
         case Noun.TASK:
             return request.url("task", task_id=target)
     return None

@@ -11,7 +11,7 @@ from werkzeug.exceptions import NotFound
 from ...errors import BatchNotFound
 from ...model import TaskStatus
 from ...model.batches import UNCLOSED, Batch
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
 from ..request import PageRequest, View
 from .actions import offered
 

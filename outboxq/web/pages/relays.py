@@ -8,7 +8,7 @@ from werkzeug.exceptions import NotFound
 
 from ...errors import RelayNotFound
 from ...model.relays import Relay, RelayState, state_of, task_of
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
 from ..request import PageRequest, View
 from .actions import offered
 

@@ -12,7 +12,7 @@ from werkzeug.exceptions import NotFound
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
 from ...model.schedules import Schedule
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
 from ..request import PageRequest, View
 from .actions import offered
 

@@ -9,7 +9,8 @@ from uuid import UUID
 
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, TaskNotFound
 from ...model.wording import grouped, plural, sentence
-from ...operating.verbs import CANCEL, DISCARD, REDRIVE, RUN_NOW, Verb
+from ...operating.verb import Verb
+from ...operating.verbs import CANCEL, DISCARD, REDRIVE, RUN_NOW
 from ..request import PageRequest, Redirect
 from .actions import may, operator_of, reason_of
 

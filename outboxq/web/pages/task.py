@@ -21,7 +21,8 @@ from ...model.history import summed_up
 from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import grouped, span
-from ...operating.verbs import REDRIVE, Noun, State, verb_of
+from ...operating.verb import Noun, State
+from ...operating.verbs import REDRIVE, verb_of
 from ...store import Attempt, Reason, TaskDetail
 from ...store.explain.reasons import cure_of
 from ...store.tasks.tasks import attempts_of
@@ -32,6 +33,10 @@ from .bulk import in_number, in_words
 
 _FEW, _MANY = 100, 5_000
 """The maximum number of events on the page, by default and with `events=all`."""
+_SHORT = timedelta(seconds=10)
+"""The duration of an attempt below which times are shown to the millisecond."""
+_GROUPED = 2_000
+"""The maximum number of dead letters of the task that are grouped to count those that failed alike (20 ms)."""
 _LOGS = 5
 """The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"
@@ -112,7 +117,9 @@ def page(request: PageRequest) -> View:
         "policy": _policy(request, task),
         "most_attempts": most_attempts(request, task),
         "group": _group(detail),
+        "others": _others(request, detail),
         "attempts": attempts,
+        "is_fine": any(one.ran is not None and one.ran < _SHORT for one in attempts),
         "logged": [one for one in attempts if one.attempt.log][:_LOGS],
         "moments": [_moment(event, run, detail) for event, run in summed_up(detail.events)][::-1],
         "all_events": request.url("task", task_id=task.id, events="all") if detail.is_cut else None,
@@ -240,6 +247,17 @@ def _group(detail: TaskDetail) -> str | None:
     if task.status is not TaskStatus.FAILED:
         return None
     return group_of(task.task_name, detail.exception, message_of((task.last_error or "")[:HEAD]))
+
+
+def _others(request: PageRequest, detail: TaskDetail) -> int | None:
+    """Return the number of other dead letters in the group of a dead letter. None for any other task, if the group is
+    not among the newest dead letters, or if there are more dead letters than the page groups.
+    """
+    group = _group(detail)
+    if group is None:
+        return None
+    found = request.store.dead_letters.groups(limit=1, most=_GROUPED, task=detail.task.task_name, group=group)
+    return found.groups[0].count - 1 if found.groups and found.is_complete else None
 
 
 def most_attempts(request: PageRequest, task: TaskExecution) -> int | None:

@@ -16,7 +16,8 @@ from ...model import LATEST, TaskStatus
 from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
-from ...operating.verbs import Noun, State
+from ...operating.verb import Noun, State
+from ...operating.verbs import STACKS
 from ...store import HealthLimits, LiveWorker, Problem, QueueSettings, Rule, Statistics, TakenBack
 from ...store.claims.workers import KEPT, LIVE_WITHIN
 from ...store.numbers.maintenance_jobs import PRUNE
@@ -191,7 +192,7 @@ def worker(request: PageRequest) -> View:
     if found is None:
         fate = "A worker is forgotten a week after it was last seen."
         raise NotFound(f"There is no worker {worker_id}. {fate}")
-    is_live = _is_live(found, now)
+    is_live, gone = _is_live(found, now), found.ended_at is not None
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
@@ -202,8 +203,15 @@ def worker(request: PageRequest) -> View:
         "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)]),
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
+        "acts": offered(request, Noun.WORKER, worker_id, State(has_ended=gone, asked_to=found.asked_to)),
+        "commands": [] if gone else [request.typed("workers", one, str(worker_id)) for one in _ORDERS],
+        "may_read_stacks": request.viewer.may(STACKS.recorded_as, None),
+        "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
     return View(template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken})
+
+
+_ORDERS = ("quiet", "resume", "stop", "stacks")
 
 
 def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, TakenBack]:

@@ -18,6 +18,7 @@ from ...database.engine import close
 from ...errors import FileUnusable, InvalidArgument
 from ...model.histograms import AttemptCounts
 from ...model.uuid7 import uuid7
+from ...model.worker_orders import Orders, WorkerState
 from ...store import QueueSample, Store, TaskMetric
 from ...store.failure_log import FailureLog
 from ...store.numbers.metrics import SUM_UP
@@ -25,7 +26,8 @@ from ..meter import Meter
 
 log = logging.getLogger("outboxq.worker")
 
-REGISTER_EVERY = 30.0
+REPORT_EVERY = 5.0
+"""Seconds between two reports that the worker is alive. With each of them, it reads its orders."""
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
@@ -47,6 +49,17 @@ _AT_MOST = timedelta(minutes=5)
 _NOTHING = AttemptCounts()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Obedience:
+    """The functions by which a worker obeys the orders of a person."""
+
+    obey: Callable[[Orders], None] = lambda _: None
+    state: Callable[[], WorkerState | None] = lambda: None
+    """Returns the state that the worker has reached by its orders."""
+    stacks: Callable[[], str] = lambda: ""
+    """Returns the stacks of the process's threads."""
+
+
 @dataclass(eq=False, repr=False)
 class WorkerRegistration:
     """Registers the worker and the tasks that it serves, for people, `explain` and statistics. Tasks do not depend on
@@ -63,15 +76,18 @@ class WorkerRegistration:
     """The other arguments of `Store.workers.register`."""
     meter: Meter = field(default_factory=Meter)
     process: Callable[[], Mapping[str, Any]] = dict
-    """Returns the current arguments of `Store.workers.describe`."""
+    """Returns the current arguments of `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
     """Returns the failures of the worker's parts. When they change, the registration is renewed at once."""
+    orders: Obedience = field(default_factory=Obedience)
 
     def __post_init__(self) -> None:
         self._describing = FailureLog(log, level=logging.WARNING)
         self._written_unknown: Collection[tuple[str, str]] = ()
         self._written_failures: object = self.failures()
         self._due = 0.0
+        self._described: Mapping[str, Any] = {}
+        self._written_state: WorkerState | None = None
         self._ended = False
         self._lock = threading.Lock()
         """Prevents one thread from registering the worker while another removes the registration."""
@@ -81,22 +97,33 @@ class WorkerRegistration:
         with self._lock:
             if self._ended:
                 return
-            self._due = time.monotonic() + REGISTER_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
+            self._due = time.monotonic() + REPORT_EVERY * random.uniform(0.8, 1.0)  # noqa: S311
             self._written_unknown = unknown = self.unknown_tasks()
             self._written_failures = self.failures()
-            if not self.store.workers.seen(self.worker_id, unknown_tasks=unknown):
+            orders = self.store.workers.seen(self.worker_id, unknown_tasks=unknown)
+            if orders is None:
+                self._described = {}
                 self.store.workers.unregister(self.worker_id)  # also forgets workers of more than a week ago
                 self.store.workers.register(self.worker_id, unknown_tasks=unknown, **self.description)
             self.meter.answered()
+            if orders is not None:
+                self.orders.obey(orders)
             self._describe()
+            if orders is not None and orders.stacks:
+                self.store.worker_orders.answer(self.worker_id, self.orders.stacks())
 
     def _describe(self) -> None:
-        """Store the description of the process. The registration is valid without it, so a failure is only logged.
+        """Store the description of the process if it has changed. The registration is valid without it, so a failure is only logged.
 
         Raises FileUnusable.
         """
+        self._written_state = self.orders.state()
+        description = {**self.process(), "state": self._written_state}
+        if description == self._described:
+            return
         try:
-            self.store.workers.describe(self.worker_id, **self.process())
+            self.store.workers.describe(self.worker_id, **description)
+            self._described = description
             self._describing.worked("the description of the worker's process can be stored again")
         except FileUnusable:
             raise
@@ -115,10 +142,15 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the number of seconds until the next renewal. It is due at once if an unknown task or a failure is not
-        registered yet.
+        """Return the number of seconds until the next renewal. It is due at once if an unknown task, a failure or a new
+        state is not registered yet.
         """
-        if set(self.unknown_tasks()) - set(self._written_unknown) or self.failures() != self._written_failures:
+        is_written = (
+            self.orders.state() is self._written_state
+            and self.failures() == self._written_failures
+            and not set(self.unknown_tasks()) - set(self._written_unknown)
+        )
+        if not is_written:
             return 0.0
         return max(0.0, self._due - time.monotonic())
 

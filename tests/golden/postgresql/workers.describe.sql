@@ -6,6 +6,7 @@ SET
     release=%(release)s::VARCHAR,
     busy=%(busy)s::INTEGER,
     isolation=%(isolation)s::VARCHAR,
-    receivers=%(receivers_json)s::VARCHAR
+    receivers=%(receivers_json)s::VARCHAR,
+    state=%(state)s::VARCHAR
 WHERE workers.id = %(worker_id)s::UUID
 RETURNING workers.id

@@ -15,7 +15,11 @@ SELECT
     workers.release,
     workers.busy,
     workers.isolation,
-    workers.receivers
+    workers.receivers,
+    workers.asked_to,
+    workers.state,
+    workers.stacks_asked_at,
+    workers.stacks_at
 FROM workers
 WHERE workers.last_seen_at >= %(live_since)s::TIMESTAMP WITH TIME ZONE AND workers.ended_at IS NULL
 ORDER BY workers.started_at, workers.id

@@ -15,6 +15,10 @@ SELECT
     workers.release,
     workers.busy,
     workers.isolation,
-    workers.receivers
+    workers.receivers,
+    workers.asked_to,
+    workers.state,
+    workers.stacks_asked_at,
+    workers.stacks_at
 FROM workers
 WHERE workers.id = %(worker_id)s::UUID

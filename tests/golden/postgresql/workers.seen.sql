@@ -6,4 +6,4 @@ SET
     unknown_tasks=%(unknown_tasks_json)s::VARCHAR,
     last_seen_at=(SELECT clock.now FROM clock)
 WHERE workers.id = %(worker_id)s::UUID AND workers.ended_at IS NULL
-RETURNING workers.id
+RETURNING workers.asked_to, workers.stacks_asked_at

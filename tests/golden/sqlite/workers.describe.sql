@@ -6,6 +6,7 @@ SET
     release=:release,
     busy=:busy,
     isolation=:isolation,
-    receivers=:receivers_json
+    receivers=:receivers_json,
+    state=:state
 WHERE workers.id = :worker_id
 RETURNING id

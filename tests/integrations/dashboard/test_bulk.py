@@ -324,7 +324,7 @@ def test_a_dead_letter_links_to_its_group(stage):
     [mine] = failed(stage, 1, "SMTPError: code 451 for 7@example.com")
     failed(stage, 2, "SMTPError: code 452 for 8@example.com")
     failed(stage, 1, "ValueError: no")
-    stage.visitor.go(f"/tasks/{mine}").follow("Its group of dead letters")
+    stage.visitor.go(f"/tasks/{mine}").follow("2 other dead letters failed like this")
     assert "3 dead letters" in stage.visitor.text
 
 

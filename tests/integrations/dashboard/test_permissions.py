@@ -8,7 +8,8 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import InvalidArgument
-from outboxq.operating.verbs import VERBS, Noun
+from outboxq.operating.verb import Noun
+from outboxq.operating.verbs import VERBS
 from outboxq.web import Permission, Viewer, application
 from outboxq.web.pages.actions import _KEYS
 from tests.contract.test_actions import failed, target_for
@@ -49,13 +50,14 @@ def address_of(verb, target) -> str:
     return {
         Noun.TASK: f"/tasks/{target}/{verb.name}",
         Noun.BATCH: f"/batches/{target}/{verb.name}",
+        Noun.WORKER: f"/workers/{target}/{verb.name}",
     }.get(verb.noun, f"/{verb.noun}/{verb.name}?{_KEYS[verb.noun]}={target}")
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 def test_each_verb_needs_a_permission_for_it_and_for_its_queue(stage, verb):
     target = target_for(stage.database, verb)
-    queue = {Noun.QUEUE: "mail", Noun.BATCH: None, Noun.RELAY: None}.get(verb.noun, "default")
+    queue = {Noun.QUEUE: "mail", Noun.BATCH: None, Noun.RELAY: None, Noun.WORKER: None}.get(verb.noun, "default")
     other = next(one.recorded_as for one in VERBS if one.recorded_as != verb.recorded_as)
     address = address_of(verb, target)
     for wrong in (

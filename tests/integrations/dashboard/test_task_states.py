@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -89,3 +90,18 @@ def test_the_command_lists_tasks_by_state_and_names_it(stage, database):
     page = outboxq(database, "task", "list", "--status", "delayed", "--limit", 1)
     assert "--status=delayed" in page.stderr
     assert "--waiting" not in page.stderr
+
+
+def test_a_short_attempt_is_shown_to_the_millisecond(stage):
+    task = stage.add()
+    stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
+    stage.visitor.go(f"/tasks/{task}")
+    assert len(re.findall(r"\d\d:\d\d:\d\d\.\d{3} UTC", stage.visitor.text)) > 3
+
+
+def test_a_task_of_a_pipeline_links_to_the_first_task(stage):
+    first = stage.add()
+    other = stage.add(pipeline_execution_id=first)
+    stage.visitor.go(f"/tasks/{other}").follow(str(first))
+    assert "No such task" not in stage.visitor.text
+    assert "Pipeline" not in stage.visitor.text

@@ -19,6 +19,7 @@ from outboxq.integration import FrontEnd, Integration
 from outboxq.model import OnDeadLetter, Outcome
 from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.worker_orders import WorkerOrder, WorkerState
 from outboxq.store import QueueSample
 from outboxq.web import application
 from outboxq.web.pages import watching
@@ -349,6 +350,36 @@ def test_a_worker_shows_the_tasks_that_it_runs(database, reader):
     assert "k1" in running
     assert f'/tasks/{task.id}"' in reader.page.text
     assert re.search(r"in (1 min|\d+ s)", running), running
+
+
+def test_a_worker_shows_its_order_and_whether_it_has_obeyed(database, reader, onlooker):
+    one = worker(database)
+    page, orders = f"/workers/{one}", database.store.worker_orders
+    assert f"{page}/quiet" in reader.get(page).text
+    orders.give(one, WorkerOrder.QUIET)
+    assert "It was told to be quiet, and has not reported that it is yet" in reader.words(page)
+    assert f"{page}/resume" in reader.page.text
+    assert f"{page}/quiet" not in reader.page.text
+    database.store.workers.describe(one, state=WorkerState.QUIET)
+    assert "It was told to be quiet, and claims no tasks until it is resumed" in reader.words(page)
+    assert f"workers resume {one}" in onlooker.words(page)
+    assert f"{page}/resume" not in onlooker.page.text
+    orders.give(one, WorkerOrder.STOP)
+    assert "It was told to stop, and has not begun to yet" in reader.words(page)
+    database.store.workers.unregister(one)
+    assert f"{page}/stop" not in reader.get(page).text
+
+
+def test_a_worker_shows_the_stacks_that_it_answered_with(database, reader, onlooker):
+    one = worker(database)
+    page = f"/workers/{one}"
+    assert "Stacks of its threads" not in reader.words(page)
+    database.store.worker_orders.ask_for_stacks(one)
+    assert "and answers with its next report" in reader.words(page)
+    database.store.worker_orders.answer(one, "in wait_for_the_file")
+    assert "in wait_for_the_file" in reader.words(page)
+    assert "in wait_for_the_file" not in onlooker.words(page)
+    assert "They are hidden in this dashboard" in onlooker.words(page)
 
 
 def test_the_pages_of_workers_say_where_they_run_handlers(database, reader):

@@ -1,0 +1,206 @@
+"""A verb, which is something that a person can do, with its target, its right and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from inspect import cleandoc
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from ..errors import InvalidArgument
+from ..model import TaskStatus
+from ..model.actions import NewAction, Operator
+from ..model.worker_orders import WorkerOrder
+from . import fields
+from .fields import Field
+
+if TYPE_CHECKING:
+    from ..database.target import Target as Transaction
+    from ..store import Store
+
+Target = UUID | str
+"""The id of a task, batch or worker, or the of a worker, or the name of a queue, schedule or relay."""
+
+
+class Noun(StrEnum):
+    """The kind of target that a verb is for."""
+
+    TASK = "task"
+    QUEUE = "queue"
+    SCHEDULE = "schedule"
+    BATCH = "batch"
+    RELAY = "relay"
+    WORKER = "worker"
+
+    def of(self, target: Target) -> str:
+        """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
+        if self is Noun.TASK:
+            return f"task {target}"
+        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER) else repr(target)}"
+
+
+class Right(StrEnum):
+    """The right that a verb needs, which is the first word of a permission in Django."""
+
+    RETRY = "retry"
+    CANCEL = "cancel"
+    DISCARD = "discard"
+    CHANGE = "change"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """The facts that decide which verbs a page offers. The store decides whether a verb is allowed."""
+
+    status: TaskStatus | None = None
+    """The status of a task."""
+    is_delayed: bool = True
+    """True if the task is not due yet."""
+    was_asked_to_stop: bool = False
+    is_paused: bool = False
+    """True if the queue, schedule or relay is paused, or the relay waits after failures."""
+    is_unused: bool = False
+    """True if the queue has settings but no tasks."""
+    has_ended: bool = False
+    """True if all tasks in the batch, or the worker, have ended."""
+    asked_to: WorkerOrder | None = None
+    """The order of a worker."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The result of a verb."""
+
+    subject: str = ""
+    """The target in words. `Verb.do` fills it in."""
+    predicate: str
+    """The rest of the sentence, without a full stop, such as "was cancelled"."""
+    record: Any
+    """The result for programs: a record from the store, or a mapping."""
+    answer: str = ""
+    """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
+    changes: int = 1
+    """The number of changes; 0 if everything already was as the person wanted it."""
+
+    @property
+    def sentence(self) -> str:
+        """The sentence about a single target, without a full stop, such as "task 0197… is due now"."""
+        return f"{self.subject} {self.predicate}"
+
+    @property
+    def of_many(self) -> str:
+        """The predicate for several targets, such as "were cancelled"."""
+        first, _, rest = self.predicate.partition(" ")
+        return f"{_PLURALS.get(first, first)} {rest}"
+
+
+_PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
+
+
+class Seen:
+    """Counts the changes that a call to the store makes; passed to it as `on_change`."""
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def __call__(self, _transaction: Transaction, number: int) -> None:
+        self.changes += number
+
+
+class ValueMissing(InvalidArgument):
+    """A required value of a verb is missing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verb:
+    """Something that a person can do."""
+
+    noun: Noun
+    name: str
+    """The name of the command and the last part of the URL, such as run-now."""
+    act: Callable[..., Outcome]
+    """The function that calls the store. It takes the store, the target, the reason, `using` and the fields."""
+    label: str
+    """The words on a button."""
+    help: str
+    """The help of the command."""
+    right: Right
+    offered: Callable[[State], bool]
+    """Returns whether a page offers the verb in this state."""
+    fields: tuple[Field, ...] = ()
+    command: tuple[str, ...] = ()
+    """The words of the command before the target, followed by its options. () means the noun and the name."""
+    hint: str = ""
+    """The sentence below a form."""
+    is_final: bool = False
+    """True if the verb cannot be undone. A page then asks for confirmation."""
+    undo: str = ""
+    """The name of the verb that undoes this one; "" if there is none."""
+    is_long: bool = False
+    """True if the verb takes several transactions. Its function then takes `on_change`, for the record of the action."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The words of the command before the target, followed by its options."""
+        return self.command or (self.noun, self.name)
+
+    @property
+    def recorded_as(self) -> str:
+        """The words of the command without its options, under which an action is recorded: task cancel."""
+        return " ".join(word for word in self.words if not word.startswith("--"))
+
+    @property
+    def key(self) -> str:
+        """The name of the verb in code: run_now."""
+        return self.name.replace("-", "_")
+
+    def do(
+        self, store: Store, target: Target, *, operator: Operator, reason: str = "", using: object = None, **values: Any
+    ) -> Outcome:
+        """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
+        operator too. If nothing changes, nothing is recorded.
+
+        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
+        WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
+        """
+        why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
+        action = self.action(operator, target=str(target), details=given, reason=reason)
+        if self.is_long:
+            outcome = self.act(store, target, why, using, on_change=store.actions.adding(action), **values)
+        else:
+
+            def change(transaction: Transaction) -> Outcome:
+                return self.act(store, target, why, transaction, **values)
+
+            outcome = store.actions.record(action, change, number=lambda made: made.changes, using=using)
+        return replace(outcome, subject=self.noun.of(target))
+
+    def action(
+        self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""
+    ) -> NewAction:
+        """Return the action of this verb on a target, or (None) on everything that matches the filters in `details`.
+        Values that were not given are left out.
+        """
+        unset = {one.name: one.default for one in self.fields}
+        given = {
+            name: value
+            for name, value in details.items()
+            if value is not unset.get(name) and (value is not False or name == fields.ORDER.name)
+        }
+        given |= {word.removeprefix("--"): True for word in self.words if word.startswith("--")}
+        return NewAction(operator=operator, action=self.recorded_as, target=target, details=given, reason=reason)
+
+    def of_form(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Return the values of a form, keyed by field name. Raises InvalidArgument."""
+        return {one.name: one.of_form(form) for one in self.fields if one.in_form}
+
+
+def declare(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Outcome]], Verb]:
+    """Return the decorator that turns a function calling the store into a verb.
+
+    `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
+    """
+    more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, **more}
+    return lambda act: Verb(noun=noun, name=name, right=right, act=act, help=cleandoc(act.__doc__ or ""), **more)

@@ -1,0 +1,150 @@
+"""Give an order to a single worker, and keep the stacks of its threads.
+
+A worker reads its orders in the answer to its own report (`workers.seen`). They are columns of its row, so they go with
+the row, and the next worker of the same process does not find them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+import sqlalchemy as sa
+
+from ...database.dialects import Begin
+from ...database.grammar import Grammar, worker_id
+from ...database.tables import workers
+from ...database.target import Target
+from ...errors import InvalidArgument, InvalidTransition, WorkerNotFound
+from ...model.worker_orders import WorkerOrder
+from ...payload.parameters import sanitize
+from ..arguments import identifier
+from ..transactions import Transactions
+from .workers import is_registered, worker
+
+LONGEST_STACKS = 64_000
+"""Maximum number of bytes of the stacks that are kept for a worker."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerStacks:
+    """The stacks of a worker's threads."""
+
+    text: str
+    at: datetime
+    """The time at which the worker wrote them."""
+
+
+class WorkerOrders:
+    """The orders to single workers."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+    def give(self, worker_id: UUID, order: WorkerOrder | None, *, using: object = None) -> bool:
+        """Order a worker to be quiet or to stop, or (None) to claim tasks again. Returns False if it already had this
+        order.
+
+        Raises WorkerNotFound, and InvalidTransition for a worker that has ended, or that was told to stop.
+        """
+
+        def work(target: Target) -> bool:
+            if target.run(give, {"worker_id": worker_id, "asked_to": order}):
+                return True
+            found = _present(target, worker_id)
+            if found.asked_to is not order:
+                raise InvalidTransition(f"worker {worker_id} ({found.label}) was told to stop, which cannot be undone")
+            return False
+
+        identifier(worker_id)
+        return self._store.run(work, using=using)
+
+    def ask_for_stacks(self, worker_id: UUID, *, using: object = None) -> None:
+        """Ask a worker for the stacks of its threads. It answers with its next report.
+
+        Raises WorkerNotFound, and InvalidTransition for a worker that has ended.
+        """
+
+        def work(target: Target) -> None:
+            if not target.run(ask, self._store.values(target, worker_id=worker_id)):
+                _present(target, worker_id)
+
+        identifier(worker_id)
+        self._store.run(work, using=using)
+
+    def answer(self, worker_id: UUID, text: str, *, using: object = None) -> None:
+        """Store the stacks of a worker's threads, up to 64 kB."""
+        kept = sanitize(text, limit=LONGEST_STACKS)
+        values = {"worker_id": identifier(worker_id), "stacks": kept}
+        self._store.run_one(answer, using=using, begin=Begin.ASYNCHRONOUS, **values)
+
+    def stacks(self, worker_id: UUID, *, using: object = None) -> WorkerStacks | None:
+        """Return the stacks with which a worker has answered the last request; None until it has."""
+        rows = self._store.run_one(stacks, using=using, begin=Begin.READ, worker_id=identifier(worker_id))
+        return WorkerStacks(text=rows[0]["stacks"], at=rows[0]["stacks_at"]) if rows else None
+
+    def find(self, name: str, *, using: object = None) -> UUID:
+        """Return the id of the worker with this id or label. Among workers with the same label, those that have ended
+        do not count.
+
+        Raises WorkerNotFound, and InvalidArgument if several workers have this label.
+        """
+        try:
+            return UUID(name)
+        except ValueError:
+            rows = self._store.run_one(labelled, using=using, begin=Begin.READ, label=name)
+        if not rows:
+            raise WorkerNotFound(f"no worker that has not ended is called {name!r}; `worker list` prints their ids")
+        if len(rows) > 1:
+            ids = ", ".join(str(row["id"]) for row in rows)
+            raise InvalidArgument(f"several workers are called {name!r}; give the id of one of them: {ids}")
+        return rows[0]["id"]  # type: ignore[no-any-return]
+
+
+def _present(target: Target, worker_id: UUID) -> Any:
+    """Return a worker that has not ended. Raises WorkerNotFound or InvalidTransition."""
+    found = worker(target, worker_id)
+    if found is None:
+        raise WorkerNotFound(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen")
+    if found.ended_at is not None:
+        raise InvalidTransition(f"worker {worker_id} ({found.label}) has ended, so it takes no orders")
+    return found
+
+
+_asked_to, _stacks, _label = (
+    sa.bindparam(name, type_=sa.Text, required=True) for name in ("asked_to", "stacks", "label")
+)
+_mine = partial(sa.and_, workers.c.id == worker_id, is_registered())
+
+
+def give(_: Grammar) -> sa.Update:
+    """Write the order of a worker, unless it already has this order, or was told to stop."""
+    order = workers.c.asked_to
+    is_new = sa.and_(order.is_distinct_from(_asked_to), order.is_distinct_from(WorkerOrder.STOP.value))
+    return sa.update(workers).where(_mine(is_new)).values(asked_to=_asked_to).returning(workers.c.id)
+
+
+def ask(g: Grammar) -> sa.Update:
+    """Ask a worker for its stacks, and forget its last answer."""
+    values = {"stacks_asked_at": g.now, "stacks": sa.null(), "stacks_at": sa.null()}
+    return sa.update(workers).where(_mine()).values(values).returning(workers.c.id)
+
+
+def answer(g: Grammar) -> sa.Update:
+    """Write the stacks of a worker, which answers the request for them."""
+    values = {"stacks_asked_at": sa.null(), "stacks": _stacks, "stacks_at": g.now}
+    return sa.update(workers).where(workers.c.id == worker_id).values(values).returning(workers.c.id)
+
+
+def stacks(_: Grammar) -> sa.Select[Any]:
+    """Select the stacks of a worker, if it has answered."""
+    columns: tuple[sa.ColumnElement[Any], ...] = (workers.c.stacks, workers.c.stacks_at)
+    return sa.select(*columns).where(workers.c.id == worker_id, workers.c.stacks_at.is_not(None))
+
+
+def labelled(_: Grammar) -> sa.Select[Any]:
+    """Select the ids of the workers with this label that have not ended."""
+    return sa.select(workers.c.id).where(workers.c.label == _label, is_registered()).order_by(workers.c.id)

@@ -1,0 +1,210 @@
+"""The orders of a person to a single worker, which reads them when it reports."""
+
+from __future__ import annotations
+
+import json
+import signal
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.errors import InvalidArgument, InvalidTransition, WorkerNotFound
+from outboxq.model import EventType, TaskStatus
+from outboxq.model.worker_orders import Orders, WorkerOrder, WorkerState
+from outboxq.store.claims.worker_orders import LONGEST_STACKS
+from tests.contract.test_registry import register
+from tests.contract.test_worker_stacks import directory, printed, status, worker  # noqa: F401
+from tests.waiting import until
+
+SHORT = """
+@outbox.task(name="tests.short")
+def short() -> None: ...
+"""
+ARGUMENT = """
+@outbox.task(name="tests.secret")
+def secret(password: str) -> str:
+    return wait_for_the_file.function()
+"""
+
+
+def outboxq(database, *words: str, exit_code: int = 0):
+    result = CliRunner().invoke(main, [*words, "--url", database.url], env={"OUTBOXQ_OPERATOR": "ann"})
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+# -- the registry -----------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_reads_its_order_when_it_reports(database):
+    me, other, orders = register(database), register(database), database.frozen.worker_orders
+    assert database.frozen.workers.seen(me) == Orders()
+    assert orders.give(me, WorkerOrder.QUIET) is True
+    assert orders.give(me, WorkerOrder.QUIET) is False
+    assert database.frozen.workers.seen(me) == Orders(asked_to=WorkerOrder.QUIET)
+    assert database.frozen.workers.seen(other) == Orders()
+    assert orders.give(me, None) is True
+    assert orders.give(me, None) is False
+    assert orders.give(me, WorkerOrder.STOP) is True
+    assert database.frozen.workers.seen(me) == Orders(asked_to=WorkerOrder.STOP)
+
+
+@pytest.mark.parametrize("order", [None, WorkerOrder.QUIET])
+def test_a_stop_cannot_be_undone(database, order):
+    me = register(database)
+    database.frozen.worker_orders.give(me, WorkerOrder.STOP)
+    with pytest.raises(InvalidTransition, match="was told to stop, which cannot be undone"):
+        database.frozen.worker_orders.give(me, order)
+    assert database.frozen.workers.get(me).asked_to is WorkerOrder.STOP
+
+
+def test_a_worker_that_has_ended_takes_no_orders(database):
+    me = register(database)
+    database.frozen.workers.unregister(me)
+    for give in (
+        lambda: database.frozen.worker_orders.give(me, WorkerOrder.QUIET),
+        lambda: database.frozen.worker_orders.ask_for_stacks(me),
+    ):
+        with pytest.raises(InvalidTransition, match=r"\(host:1\) has ended, so it takes no orders"):
+            give()
+    assert database.frozen.workers.get(me).asked_to is None
+    with pytest.raises(WorkerNotFound, match="a worker is forgotten a week after it was last seen"):
+        database.frozen.worker_orders.give(uuid4(), WorkerOrder.STOP)
+
+
+def test_the_orders_of_a_killed_worker_go_with_its_row(database):
+    killed = register(database)
+    database.frozen.worker_orders.give(killed, WorkerOrder.STOP)
+    database.clock.advance(timedelta(days=7, seconds=1))
+    successor = register(database)
+    database.frozen.workers.forget()
+    assert database.frozen.workers.get(killed) is None
+    assert database.frozen.workers.seen(successor) == Orders()
+
+
+def test_a_worker_is_found_by_its_label_too(database):
+    me, other = register(database, label="web-1:7"), register(database, label="web-2:7")
+    ended = register(database, label="web-1:7")
+    database.frozen.workers.unregister(ended)
+    find = database.frozen.worker_orders.find
+    assert (find("web-1:7"), find(str(other))) == (me, other)
+    register(database, label="web-2:7")
+    with pytest.raises(InvalidArgument, match=f"several workers are called 'web-2:7'; .*{other}"):
+        find("web-2:7")
+    with pytest.raises(WorkerNotFound, match="is called 'web-3'"):
+        find("web-3")
+
+
+def test_stacks_are_asked_for_answered_once_and_bounded(database):
+    me, orders = register(database), database.frozen.worker_orders
+    assert orders.stacks(me) is None
+    orders.ask_for_stacks(me)
+    assert database.frozen.workers.seen(me) == Orders(stacks=True)
+    orders.answer(me, "ü" * LONGEST_STACKS)
+    assert database.frozen.workers.seen(me) == Orders()
+    found = orders.stacks(me)
+    assert len(found.text.encode()) <= LONGEST_STACKS
+    assert found.at == database.clock()
+    orders.ask_for_stacks(me)
+    assert orders.stacks(me) is None, "the last answer would be taken for the next"
+
+
+# -- a process --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def running(database):
+    with worker(database, "-c", "1", application=APPLICATION) as process:
+        yield process
+
+
+APPLICATION = f"""
+import os, time
+from outboxq import Outbox
+
+outbox = Outbox()
+
+@outbox.task(name="tests.wait")
+def wait_for_the_file() -> str:
+    open("begun", "x").close()
+    while not os.path.exists("go"):
+        time.sleep(0.05)
+    return "undisturbed"
+{SHORT}{ARGUMENT}
+"""
+
+
+def only_worker(database):
+    return until(database.store.workers.list)[0]
+
+
+@pytest.mark.slow
+def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, running):
+    task = database.add(database.store, task_name="tests.wait").id
+    until(Path("begun").exists)
+    me = only_worker(database)
+    told = outboxq(database, "worker", "quiet", me.label, "--reason", "new disk").stdout
+    assert (
+        told == f"the worker {me.id} is asked to claim no more tasks, and does so within six seconds, if it is live\n"
+    )
+    until(lambda: only_worker(database).state is WorkerState.QUIET)
+    later = database.add(database.store, task_name="tests.short").id
+    Path("go").touch()
+    until(lambda: status(database, task) is TaskStatus.COMPLETED)
+    seen = only_worker(database).last_seen_at
+    until(lambda: only_worker(database).last_seen_at > seen)
+    assert status(database, later) is TaskStatus.READY
+    assert [event.event_type for event in database.store.history(later)] == [EventType.CREATED]
+    assert "order\tquiet, quiet" in outboxq(database, "worker", "show", str(me.id)).stdout
+
+    outboxq(database, "worker", "resume", str(me.id))
+    until(lambda: status(database, later) is TaskStatus.COMPLETED)
+    until(lambda: only_worker(database).state is None)
+    assert [(one.action, one.operator, one.reason, one.target) for one in database.store.actions.list()] == [
+        ("worker resume", "ann", None, str(me.id)),
+        ("worker quiet", "ann", "new disk", str(me.id)),
+    ]
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(60) == 0
+
+
+@pytest.mark.slow
+def test_a_stopped_worker_lets_its_task_finish_and_exits_with_0(database, running):
+    task = database.add(database.store, task_name="tests.wait").id
+    until(Path("begun").exists)
+    me = only_worker(database)
+    outboxq(database, "worker", "stop", str(me.id))
+    until(lambda: "told to stop" in printed())
+    later = database.add(database.store, task_name="tests.short").id
+    Path("go").touch()
+    assert running.wait(60) == 0
+    assert status(database, task) is TaskStatus.COMPLETED
+    assert status(database, later) is TaskStatus.READY
+    kinds = [event.event_type for event in database.store.history(task)]
+    assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED], "it was not released"
+    told = outboxq(database, "worker", "quiet", str(me.id), exit_code=1).stderr
+    assert told.endswith("has ended, so it takes no orders\n")
+
+
+@pytest.mark.slow
+def test_a_worker_answers_with_its_stacks_without_the_values_of_arguments(database, running):
+    database.add(database.store, task_name="tests.secret", args='{"password": "hunter2"}')
+    until(Path("begun").exists)
+    me = only_worker(database)
+    told = json.loads(outboxq(database, "worker", "stacks", me.label, "--wait", "60s", "--json").stdout)
+    assert told["id"] == str(me.id)
+    assert "(tests.secret) is running" in told["stacks"]
+    assert "in wait_for_the_file" in told["stacks"].partition("thread outboxq-handler")[2]
+    assert "hunter2" not in told["stacks"]
+    Path("go").touch()
+
+
+def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
+    me = uuid4()
+    database.store.workers.register(me, label="frozen:1", concurrency=1, task_names=[])
+    told = outboxq(database, "worker", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
+    assert told == f"outboxq: worker {me} has not answered for 0ms; it may be dead, or frozen\n"
