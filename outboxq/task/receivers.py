@@ -64,8 +64,9 @@ class Receivers:
     ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
         """Declare a function as a task for the messages of another program: ``@outbox.receive("billing.*", source=…)``.
 
-        Workers receive the messages of a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes exactly one task, which is enqueued in one transaction with its
-        row in the inbox; then the message is acknowledged. A message that arrives again is acknowledged and dropped.
+        Workers receive the messages of a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes
+        exactly one task, which is enqueued in one transaction with its row in the inbox; then the message is
+        acknowledged. A message that arrives again is acknowledged and dropped.
         The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` has the headers and the
         attributes of the event: ``ce_id``, ``ce_source``, ``ce_type``. A message with the attribute `partitionkey` has
         that partition key.
@@ -74,8 +75,8 @@ class Receivers:
 
         Args:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
-            source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers may share one object;
-            each of them then gets its own task for a message.
+            source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers
+            may share one object; each of them then gets its own task for a message.
             keep: The time for which the inbox remembers a message, at least. It must be longer than the time in which
             the message can be delivered again.
             options: The options of `task`, except `subscribe`.
@@ -115,8 +116,8 @@ class Receivers:
     ) -> int:
         """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
 
-        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in
-        a framework.
+        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as
+        a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
             headers: The headers of the request, with names in any case.

@@ -19,12 +19,12 @@ def webhook_view(outbox: DjangoOutbox, source: WebhookSource) -> Callable[[HttpR
     """Return a view that receives the webhooks of the source, for ``path("hooks/erp", …)``.
 
     It takes no CSRF token, because the signature proves the sender. It ignores ATOMIC_REQUESTS and has a transaction of
-    its own. It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too large,
-    and 405 for any method except POST. An error of the database is raised, which Django answers with 500.
+    its own. It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too
+    large, and 405 for any method except POST. An error of the database is raised, which Django answers with 500.
     """
 
     @csrf_exempt
-    @transaction.non_atomic_requests
+    @transaction.non_atomic_requests(using=outbox.alias)
     @require_POST
     def receive_webhook(request: HttpRequest) -> HttpResponse:
         try:
