@@ -123,6 +123,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     from .task.task import TaskCall as TaskCall  # returned by Task.call(), for annotations
     from .webhooks import (
         Webhook as Webhook,  # for Outbox.relay(to=…)
+        WebhookSource as WebhookSource,  # for Outbox.receive(source=…)
         verify_webhook as verify_webhook,
     )
     from .worker.distributor import (
@@ -161,7 +162,7 @@ _NAMES = {
     "task": "BoundTask ContextTask Task",
     "task.batches": "Chain ChainHandle OpenBatch",
     "task.task": "TaskCall",
-    "webhooks": "Webhook verify_webhook",
+    "webhooks": "Webhook WebhookSource verify_webhook",
     "worker.worker": "Worker",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -242,7 +242,10 @@ class EventRefused(PublishFailed):
 
 
 class WebhookInvalid(OutboxqError, ValueError):
-    """A received webhook has a wrong signature, or was signed too long ago. Answer with the status 400 or 401."""
+    """A received webhook has a wrong signature, was signed too long ago, or is too large."""
+
+    status: int = 401
+    """The status with which to answer; 413 for a body that is too large."""
 
 
 class MessageUnreadable(OutboxqError, ValueError):

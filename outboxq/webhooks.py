@@ -10,6 +10,7 @@ import binascii
 import hashlib
 import hmac
 import http.client
+import json
 import socket
 import ssl
 import threading
@@ -26,6 +27,8 @@ from urllib.parse import urlsplit
 from .errors import ConfigurationError, EndpointGone, EndpointRefused, InvalidArgument, WebhookFailed, WebhookInvalid
 from .model import duration
 from .model.cloud_events import Body, CloudEvent
+from .model.options import bad_name, bad_span, is_name, is_span
+from .model.transports import Message
 
 TOLERANCE = timedelta(minutes=5)
 """The longest time between the signature of a webhook and its arrival, in either direction."""
@@ -35,6 +38,7 @@ _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
 """Bytes of an answer that are read. Only its status matters."""
+_TRACE = frozenset({"traceparent", "tracestate"})
 _OK = range(200, 300)
 _GONE = 410
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -101,7 +105,7 @@ class Webhook:
         """
         is_event = Body(self.body) is Body.CLOUDEVENT
         body = (event.as_json() if is_event else event.data).encode()
-        trace = {name: value for name, value in event.headers.items() if name in {"traceparent", "tracestate"}}
+        trace = {name: value for name, value in event.headers.items() if name in _TRACE}
         headers = {
             **{name: value for name, value in trace.items() if value.isascii() and value.isprintable()},
             **signed_headers(str(event.id), body, self.secret),
@@ -193,6 +197,55 @@ class Webhook:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class WebhookSource:
+    """Another program that sends signed webhooks to this application, for `Outbox.receive`."""
+
+    name: str
+    """The name of the program, which is stored with a webhook that cannot be read."""
+    secret: str | Sequence[str] = field(repr=False)
+    """The secret that signs each webhook: ``whsec_`` and 24 to 64 bytes in base64. While it is rotated, give the new one
+    and the old one.
+    """
+    tolerance: timedelta | float = TOLERANCE
+    """The longest time between the signature and the arrival, in either direction."""
+    topic: str | None = None
+    """The topic of a webhook whose body has no `type`. None: it cannot be read."""
+    max_bytes: int = 1_048_576
+    """The largest body that is read, in bytes."""
+
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a source from which nothing could be received."""
+        for key, value in (("name", self.name), ("topic", self.name if self.topic is None else self.topic)):
+            if not is_name(value):
+                raise bad_name(key, "WebhookSource()")
+        keys_of(self.secret)
+        if not is_span(duration(self.tolerance, "tolerance"), timedelta(seconds=1)):
+            raise bad_span("tolerance", str(self))
+        if self.max_bytes < 1:
+            raise InvalidArgument(f"max_bytes of {self} must be at least 1, not {self.max_bytes!r}")
+
+    def __str__(self) -> str:
+        return f"the webhooks of {self.name}"
+
+    def check_length(self, length: int | None) -> None:
+        """Raise WebhookInvalid with the status 413 if a body of this length in bytes is too large to be read."""
+        if length is not None and length > self.max_bytes:
+            error = WebhookInvalid(f"the body has more than {self.max_bytes} bytes")
+            error.status = 413
+            raise error
+
+    def verify(self, headers: Mapping[str, str], body: bytes) -> Message:
+        """Return the webhook as a message if its signature, its age and its length are right. Raises WebhookInvalid.
+
+        Only what is signed identifies the message: its id and its body. Of the headers, those of a trace are kept.
+        """
+        self.check_length(len(body))
+        found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)
+        trace = {name.lower(): value for name, value in headers.items() if name.lower() in _TRACE}
+        return Message(body=body, headers=trace, id=found.id, type=_type_of(body) or self.topic)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ReceivedWebhook:
     """A webhook whose signature and age are right."""
 
@@ -252,6 +305,15 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
     if not keys:
         raise InvalidArgument("a webhook needs at least one secret")
     return keys
+
+
+def _type_of(body: bytes) -> str | None:
+    """Return the `type` in a body, where Standard Webhooks recommends it."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(body)
+        if isinstance(value, dict) and isinstance(value.get("type"), str):
+            return str(value["type"])
+    return None
 
 
 def _is_url(url: object) -> bool:

@@ -214,6 +214,28 @@ MUTANTS = (
         ("tests/contract/test_receivers.py",),
     ),
     Mutant(
+        "a webhook that nobody signed becomes a task",
+        "outboxq/webhooks.py",
+        (
+            (
+                "found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)",
+                'found = ReceivedWebhook(id=headers.get("webhook-id", ""), timestamp=datetime.now(UTC), body=body)',
+            ),
+        ),
+        ("tests/contract/test_webhook_sources.py",),
+    ),
+    Mutant(
+        "a webhook is identified by headers that are not signed",
+        "outboxq/webhooks.py",
+        (
+            (
+                "for name, value in headers.items() if name.lower() in _TRACE}\n        return",
+                "for name, value in headers.items()}\n        return",
+            ),
+        ),
+        ("tests/contract/test_webhook_sources.py",),
+    ),
+    Mutant(
         "a message that arrives again becomes a second task",
         "outboxq/store/messages/inbox.py",
         (("if one.key in new and first[one.key] is one]", "if one.key in first]"),),

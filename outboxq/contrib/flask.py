@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary
 
 import click
 from click.core import ParameterSource
-from flask import Flask, current_app, has_app_context
+from flask import Flask, Response, current_app, has_app_context, request
 from flask.cli import ScriptInfo, with_appcontext
 from flask.globals import app_ctx
 from sqlalchemy import Engine
@@ -28,13 +28,15 @@ from sqlalchemy.orm import scoped_session
 from ..cli.framework import ELSEWHERE, Frame, FramedGroup, worker_command
 from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
-from ..errors import ConfigurationError, InvalidTarget
+from ..errors import ConfigurationError, InvalidTarget, WebhookInvalid
 from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
 from ..outbox import Outbox
 from ..store import Store
+from ..webhooks import WebhookSource
 from .framework_store import FrameworkStore
+from .wsgi import read_body
 
 if TYPE_CHECKING:
     from ..worker.options import WorkerOptions
@@ -185,6 +187,27 @@ class Outboxq(Outbox):
             configure_sqlite(engine)
         scope_of(db.session)
         return Application(store=store, db=db, engine=engine)
+
+
+def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
+    """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
+
+    The endpoint is called ``webhooks_`` and the name of the source. It answers 204 when the tasks are committed, 401 for
+    a wrong signature or age, 413 for a body that is too large, and 405 for any method except POST. An error of the
+    database is raised, which Flask answers with 500.
+    """
+
+    def receive_webhook() -> Response:
+        try:
+            body = read_body(source, request.stream.read, request.content_length)
+            outbox.receive_webhook(dict(request.headers), body, source=source)
+        except WebhookInvalid as error:
+            return Response(str(error), status=error.status, content_type="text/plain; charset=utf-8")
+        return Response(status=204)
+
+    receive_webhook.__name__ = f"webhooks_{source.name}".replace(".", "_")  # Flask refuses a point, and a second name
+    receive_webhook.methods = ["POST"]  # type: ignore[attr-defined]  # Flask reads it
+    return receive_webhook
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
@@ -20,7 +20,9 @@ from ..model.transports import Message, Source
 from ..model.uuid7 import uuid7
 from ..payload.parameters import dump_payload
 from ..retry import RetryPolicy
+from ..store import Store
 from ..store.messages.inbox import KEPT, Arrival
+from ..webhooks import WebhookSource
 from .registry import Receiver, TaskRegistry
 from .task import ContextTask, Task, subscriptions_of
 
@@ -36,6 +38,15 @@ class Declares(Protocol):
     def task(self, **options: Any) -> Any: ...
 
 
+class Receives(Protocol):
+    """The part of an Outbox that receives webhooks."""
+
+    tasks: TaskRegistry
+
+    @property
+    def store(self) -> Store: ...
+
+
 class Receivers:
     """The receivers of an Outbox."""
 
@@ -44,13 +55,13 @@ class Receivers:
         topics: str | Sequence[str],
         /,
         *,
-        source: Source,
+        source: Source | WebhookSource,
         keep: timedelta | float = KEPT,
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
-        """Declare a function as a task for the messages of a broker: ``@outbox.receive("billing.*", source=…)``.
+        """Declare a function as a task for the messages of another program: ``@outbox.receive("billing.*", source=…)``.
 
-        Workers receive the messages. Each message becomes exactly one task, which is enqueued in one transaction with its
+        Workers receive the messages of a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes exactly one task, which is enqueued in one transaction with its
         row in the inbox; then the message is acknowledged. A message that arrives again is acknowledged and dropped.
         The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` has the headers and the
         attributes of the event: ``ce_id``, ``ce_source``, ``ce_type``. A message with the attribute `partitionkey` has
@@ -60,18 +71,18 @@ class Receivers:
 
         Args:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
-            source: The place in the broker, such as a `RabbitMQ` with a queue. Several receivers may share one object;
+            source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers may share one object;
             each of them then gets its own task for a message.
             keep: The time for which the inbox remembers a message, at least. It must be longer than the time in which
-            the broker can deliver the message again.
+            the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
         Raises ConfigurationError for a function that cannot take a payload, and for a source that cannot be received
         from, and what `task` raises.
         """
-        if not callable(getattr(source, "connect", None)):
+        if not isinstance(source, WebhookSource) and not callable(getattr(source, "connect", None)):
             raise ConfigurationError(
-                f"source= of receive() takes an object with connect(), such as RabbitMQ, not {source!r}"
+                f"source= of receive() takes a WebhookSource, or an object with connect(), such as RabbitMQ, not {source!r}"
             )
         if "subscribe" in options:
             raise InvalidCall(
@@ -91,11 +102,38 @@ class Receivers:
 
         return declare
 
+    def receive_webhook(
+        self: Receives,
+        headers: Mapping[str, str],
+        body: bytes,
+        *,
+        source: WebhookSource | None = None,
+        using: object = None,
+    ) -> int:
+        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
+
+        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in
+        a framework.
+
+        Args:
+            headers: The headers of the request, with names in any case.
+            body: The body of the request, byte by byte as it arrived.
+            source: The sender. None: the only `WebhookSource` of this outbox.
+            using: A transaction, as for a task; commit it before you answer. None: a transaction of its own.
+
+        Raises WebhookInvalid for a request to refuse with its `status`, before anything is written, and
+        ConfigurationError for a source without a receiver. After any other error, the sender must send it again, so
+        answer with a status from 500 to 599.
+        """
+        known, receivers = _webhooks_of(self.tasks, source)
+        message = known.verify(headers, body)
+        return self.store.inbox.receive(Reader(known, receivers).read(message), using=using)
+
 
 class Reader:
     """Turns the messages of a source into tasks."""
 
-    def __init__(self, source: Source, receivers: Sequence[Receiver]) -> None:
+    def __init__(self, source: Source | WebhookSource, receivers: Sequence[Receiver]) -> None:
         self._source, self._receivers = source, receivers
 
     @property
@@ -137,6 +175,21 @@ class Reader:
         task = NewTask.of(shared, uuid7(), json.dumps(args, ensure_ascii=False))
         digest = sha256(f"{source} {message.id} ".encode(errors="replace") + message.body).hexdigest()
         return Arrival(consumer=UNREADABLE, source="", message_id=digest, keep=KEPT, task=task)
+
+
+def _webhooks_of(tasks: TaskRegistry, source: WebhookSource | None) -> tuple[WebhookSource, list[Receiver]]:
+    """Return the source with its receivers. Raises ConfigurationError."""
+    found = [(one, several) for one, several in tasks.receivers if isinstance(one, WebhookSource)]
+    if source is not None:
+        found = [pair for pair in found if pair[0] is source]
+    if not found:
+        raise ConfigurationError(
+            f"no task receives {source or 'webhooks'}; declare one with @outbox.receive(topics, source=WebhookSource(…)), and "
+            "import its module"
+        )
+    if len(found) > 1:
+        raise ConfigurationError("several programs send webhooks to this outbox; name one of them with source=")
+    return found[0]
 
 
 def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:

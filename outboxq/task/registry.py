@@ -12,16 +12,17 @@ from ..errors import ConfigurationError, UnknownTask
 from ..model.schedules import NewSchedule
 from ..model.subscriptions import EVERYTHING, Subscription
 from ..model.transports import Source
+from ..webhooks import WebhookSource
 from .broker_relay import BrokerRelay
 from .task import Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receiver:
-    """A task for messages of a broker."""
+    """A task for the messages of another program."""
 
     task: Task[..., Any]
-    source: Source
+    source: Source | WebhookSource
     topics: Sequence[Subscription]
     """The topics and patterns of its messages, and the parameter that gets their payload."""
     keep: timedelta
@@ -87,9 +88,9 @@ class TaskRegistry:
         self._receivers[receiver.task.name] = receiver
 
     @property
-    def receivers(self) -> list[tuple[Source, list[Receiver]]]:
+    def receivers(self) -> list[tuple[Source | WebhookSource, list[Receiver]]]:
         """Each source with its receivers."""
-        found: dict[int, tuple[Source, list[Receiver]]] = {}
+        found: dict[int, tuple[Source | WebhookSource, list[Receiver]]] = {}
         for one in self._receivers.values():
             found.setdefault(id(one.source), (one.source, []))[1].append(one)
         return list(found.values())

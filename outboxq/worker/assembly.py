@@ -23,6 +23,7 @@ from ..store import ClaimCursor, Store
 from ..task.receivers import Reader
 from ..task.registry import TaskRegistry
 from ..task.schedules import declare_schedules
+from ..webhooks import WebhookSource
 from .claim_loop import ClaimLoop
 from .completer import Completer, Handback
 from .distributor import create_work_distributor
@@ -179,6 +180,7 @@ class Parts:
         self.receivers = [
             Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
             for source, receivers in tasks.receivers
+            if not isinstance(source, WebhookSource)  # its messages arrive in the application
         ]
 
         # The services, each in a separate thread.

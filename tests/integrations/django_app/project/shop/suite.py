@@ -14,7 +14,8 @@ from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
-from django.test import TestCase, TransactionTestCase, override_settings
+from django.http import HttpResponse
+from django.test import Client, TestCase, TransactionTestCase, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from outboxq import ConfigurationError, DuplicateTask, InvalidCall, InvalidTarget, InvalidTransition
@@ -22,6 +23,7 @@ from outboxq.contrib.django import outbox, outboxes
 from outboxq.contrib.django.models import ExecutionEvent, OutboxEntry, TaskExecution, TaskSubscription
 from outboxq.database.tables import metadata
 from outboxq.model.uuid7 import uuid7
+from outboxq.webhooks import signed_headers
 from shop import rounds, tasks
 from shop.models import Booking, Order
 
@@ -135,6 +137,59 @@ class InsideATest(TestCase):
         for first, last, found in ((11, 13, 1), (12, 12, 1), (13, 14, 0), (10, 11, 0)):
             times = [datetime(2030, 1, 1, hour, tzinfo=UTC) for hour in (first, last)]
             assert OutboxEntry.objects.filter(available_at__range=times, task_execution_id=handle.id).count() == found
+
+
+EVENT = b'{"specversion": "1.0", "id": "e1", "source": "erp", "type": "billing.paid", "data": 7}'
+
+
+def post_webhook(body, *, signed=None, **options):
+    """Post a webhook as another program does it, without a token; its status."""
+    headers = signed_headers("m1", body if signed is None else signed, tasks.erp.secret)
+    client = Client(enforce_csrf_checks=True, **options)
+    return client.post("/hooks/erp/", body, content_type="application/json", headers=headers).status_code
+
+
+class Webhooks(TestCase):
+    def test_a_signed_webhook_becomes_one_task(self):
+        assert [post_webhook(EVENT), post_webhook(EVENT)] == [204, 204]
+        assert [row.task_name for row in TaskExecution.objects.all()] == ["shop.tasks.bill"]
+
+    test_and_its_rows_are_gone_in_the_next = test_a_signed_webhook_becomes_one_task
+
+    def test_others_are_refused(self):
+        assert post_webhook(EVENT + b" ", signed=EVENT) == 401
+        assert post_webhook(b"x" * 1001) == 413
+        assert self.client.get("/hooks/erp/").status_code == 405
+        assert counts() == (0, 0, 0)
+
+    def test_one_that_cannot_be_read_is_kept(self):
+        assert [post_webhook(b"{]"), post_webhook(b"{]")] == [204, 204]
+        assert [row.task_name for row in TaskExecution.objects.all()] == ["outboxq.unreadable_message"]
+
+
+def answer_outside(*arguments, **options):
+    assert not connection.in_atomic_block
+    assert counts() == (1, 1, 1)
+    return HttpResponse(*arguments, **options)
+
+
+class CommittedWebhooks(TransactionTestCase):
+    def test_the_task_is_committed_before_the_answer(self):
+        with (
+            mock.patch.dict(connection.settings_dict, {"ATOMIC_REQUESTS": True}),
+            override_settings(MIDDLEWARE=["django.middleware.csrf.CsrfViewMiddleware"]),
+            mock.patch("outboxq.contrib.django.webhooks.HttpResponse", side_effect=answer_outside),
+        ):
+            assert post_webhook(EVENT) == 204
+        work()
+        assert tasks.seen == [7]
+
+    def test_an_error_of_the_database_is_no_acceptance(self):
+        with mock.patch("outboxq.store.messages.inbox.enqueue_many", side_effect=DatabaseError("gone")):
+            assert post_webhook(EVENT, raise_request_exception=False) == 500
+        assert counts() == (0, 0, 0)
+        assert post_webhook(EVENT) == 204
+        assert counts()[0] == 1
 
 
 class Committed(TransactionTestCase):

@@ -8,7 +8,7 @@ from contextlib import suppress
 from asgiref.sync import async_to_sync
 from django.db import connections, transaction
 
-from outboxq import Cancel, RetryPolicy, TaskContext
+from outboxq import Cancel, RetryPolicy, TaskContext, WebhookSource
 from outboxq.contrib.django import outbox, outboxes
 from shop.models import Booking, Order
 
@@ -20,6 +20,14 @@ seen = []
 def send(order: int) -> str:
     seen.append(order)
     return f"sent {order}"
+
+
+erp = WebhookSource(name="erp", secret="whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", max_bytes=1000)
+
+
+@outbox.receive("billing.*", source=erp)
+def bill(payload: int) -> None:
+    seen.append(payload)
 
 
 @outbox.task(transactional=True, retry=RetryPolicy.never())

@@ -1,0 +1,38 @@
+"""A view that receives webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from ...errors import WebhookInvalid
+from ...webhooks import WebhookSource
+from ..wsgi import length_of, read_body
+from .django_outbox import DjangoOutbox
+
+
+def webhook_view(outbox: DjangoOutbox, source: WebhookSource) -> Callable[[HttpRequest], HttpResponse]:
+    """Return a view that receives the webhooks of the source, for ``path("hooks/erp", …)``.
+
+    It takes no CSRF token, because the signature proves the sender. It ignores ATOMIC_REQUESTS and has a transaction of
+    its own. It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too large,
+    and 405 for any method except POST. An error of the database is raised, which Django answers with 500.
+    """
+
+    @csrf_exempt
+    @transaction.non_atomic_requests
+    @require_POST
+    def receive_webhook(request: HttpRequest) -> HttpResponse:
+        try:
+            body = read_body(source, request.read, length_of(request.headers.get("content-length")))
+            with transaction.atomic(using=outbox.alias):
+                outbox.receive_webhook(request.headers, body, source=source, using=outbox.alias)
+        except WebhookInvalid as error:
+            return HttpResponse(str(error), status=error.status, content_type="text/plain; charset=utf-8")
+        return HttpResponse(status=204)
+
+    return receive_webhook
