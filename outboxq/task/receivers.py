@@ -33,15 +33,18 @@ UNREADABLE = "outboxq.unreadable_message"
 class Declares(Protocol):
     """The part of an Outbox that declares tasks."""
 
-    tasks: TaskRegistry
+    @property
+    def tasks(self) -> TaskRegistry: ...
 
-    def task(self, **options: Any) -> Any: ...
+    @property
+    def task(self) -> Any: ...
 
 
 class Receives(Protocol):
     """The part of an Outbox that receives webhooks."""
 
-    tasks: TaskRegistry
+    @property
+    def tasks(self) -> TaskRegistry: ...
 
     @property
     def store(self) -> Store: ...

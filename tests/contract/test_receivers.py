@@ -19,9 +19,11 @@ from sqlalchemy.exc import OperationalError
 from outboxq import ConfigurationError, InvalidArgument, InvalidCall, Outbox, TaskContext, TaskStatus
 from outboxq.cli import main
 from outboxq.errors import SourceUnavailable
+from outboxq.model import NewTask
 from outboxq.model.receivers import ReceiverState, as_stored, read_states, sources_of
 from outboxq.model.transports import Message
-from outboxq.store.messages.inbox import InboxMessages
+from outboxq.model.uuid7 import uuid7
+from outboxq.store.messages.inbox import KEPT, Arrival, InboxMessages
 from outboxq.task.receivers import UNREADABLE, Reader
 from outboxq.web import application
 from outboxq.worker.prometheus import DatabaseCollector
@@ -194,6 +196,25 @@ def test_a_batch_of_messages_is_accepted_in_few_statements(outbox: Outbox, datab
         receives.run_once()
         assert 1 <= len(seen) <= most, (arrival, seen)
         assert len(outbox.store.tasks(task="book", limit=500)) == 201
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_batch_of_new_and_known_messages_keeps_its_order(outbox: Outbox, database: Database, inside: bool) -> None:
+    def arrivals(*numbers: int) -> list[Arrival]:
+        tasks = [NewTask(id=uuid7(), task_name="book", args=f'{{"payload":{number}}}') for number in numbers]
+        names = [{"consumer": "book", "source": "erp", "message_id": f"{number}"} for number in numbers]
+        return [Arrival(**one, keep=KEPT, task=task) for one, task in zip(names, tasks, strict=True)]
+
+    def receive(*numbers: int) -> int:
+        if not inside:
+            return outbox.store.inbox.receive(arrivals(*numbers))
+        with database.host_engine().begin() as connection:
+            return outbox.store.inbox.receive(arrivals(*numbers), using=connection)
+
+    assert [receive(5, 2), receive(9, 2, 7, 2, 1, 5), receive(9, 5), receive()] == [2, 3, 0, 0]
+    found = database.rows("SELECT args FROM task_executions ORDER BY position")
+    assert [json.loads(args)["payload"] for (args,) in found] == [5, 2, 9, 7, 1]
+    assert len(database.rows("SELECT * FROM inbox_messages")) == 5
 
 
 def test_messages_are_accepted_in_the_order_of_their_keys(outbox: Outbox, database: Database, queue: Queue) -> None:

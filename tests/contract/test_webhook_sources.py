@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 
 from outboxq import (
     ConfigurationError,
+    EventType,
     InvalidArgument,
     Outbox,
     TaskContext,
@@ -21,6 +24,7 @@ from outboxq import (
 )
 from outboxq.store.messages.inbox import InboxMessages
 from outboxq.task.receivers import UNREADABLE
+from outboxq.testing import Harness
 from outboxq.webhooks import signed_headers
 from tests.conftest import Database
 
@@ -65,6 +69,32 @@ def test_a_signed_webhook_becomes_one_committed_task(
     assert (send(outbox, EVENT), send(outbox, EVENT, secret=OLD)) == (0, 0)
     run(outbox)
     assert [task.status for task in outbox.store.tasks()] == [TaskStatus.COMPLETED]
+
+
+def test_a_webhook_that_arrives_in_several_requests_at_once_becomes_one_task(
+    outbox: Outbox, erp: WebhookSource
+) -> None:
+    begin = threading.Barrier(6)
+
+    def arrive(_: int) -> int:
+        begin.wait(60)
+        return send(outbox, EVENT)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(arrive, range(6))) == [0, 0, 0, 0, 0, 1]
+    assert len(outbox.store.tasks()) == 1
+
+
+def test_a_test_receives_a_webhook_in_its_harness(outbox: Outbox, database: Database, erp: WebhookSource) -> None:
+    with (
+        database.host_engine().connect() as connection,
+        connection.begin() as transaction,
+        Harness(outbox, using=connection) as harness,
+    ):
+        assert (send(outbox, EVENT), send(outbox, EVENT)) == (1, 0)
+        assert [(one.task_name, one.outcome) for one in harness.drain()] == [("book", EventType.COMPLETED)]
+        transaction.rollback()
+    assert database.rows("SELECT 1 FROM task_executions UNION ALL SELECT 1 FROM inbox_messages") == []
 
 
 def test_a_body_that_is_no_cloudevent_is_identified_by_its_signed_id(outbox: Outbox, erp: WebhookSource) -> None:

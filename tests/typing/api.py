@@ -39,6 +39,7 @@ from outboxq import (
     TaskExecution,
     TaskStatus,
     Webhook,
+    WebhookSource,
     Worker,
     WorkerInfo,
     orm,
@@ -339,6 +340,11 @@ def messages_come_in_and_go_out() -> None:
     assert_type(webhook.id, str)
     assert_type(outbox.inbox.accept("billing", webhook.id, source="shop", keep=3600, using=session), bool)
     outbox.inbox.accept("billing", 7)  # type: ignore[arg-type]
+    erp = WebhookSource(name="erp", secret=["secret"], tolerance=60, topic="erp.changed", max_bytes=1000)
+    assert_type(outbox.receive_webhook({"webhook-id": "m"}, b"{}", source=erp, using=session), int)
+    outbox.receive_webhook({}, "{}")  # type: ignore[arg-type]
+    assert_type(outbox.receive("billing.*", source=erp, queue="billing")(print), Task[..., Any])
+    outbox.receive("billing.*", source="erp")  # type: ignore[arg-type]
 
 
 def rows_are_read_through_the_orm() -> None:

@@ -138,7 +138,7 @@ def accept(g: Grammar) -> Transition:
 
 
 def accept_many(g: Grammar) -> Transition:
-    """Write the messages that their consumers do not have, and return their keys. Only workers, which may read them, do so."""
+    """Write the messages that their consumers do not have, and return their keys, which takes the right to read them."""
 
     def accepted(r: Relations) -> Statement:
         given = r["given"].c
