@@ -226,7 +226,9 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
     if len(workers) > _NAMED:
         sentence += f" and {len(workers) - _NAMED} more"
     resumed = [one for one in workers if one.asked_to is WorkerOrder.QUIET]
-    cure = cure_of("let one claim again", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
+    cure = (
+        cure_of("let one claim again", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
+    )
     return Explanation(Reason.WORKERS_QUIET, sentence, cure)
 
 
