@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 _PREFIX = "cloudEvents_"
 """The beginning of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
+_WRITE = 256 * 1024
+"""The number of bytes in message bodies that are written at once, and perhaps one more body."""
+_FRAME_EDGES = 8
+"""The bytes of a frame around its content."""
 _CLOSE_TIMEOUT = 2.0
 """Seconds that the broker has to answer when a connection is closed."""
 _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
@@ -211,31 +216,54 @@ class _Link(threading.Thread):
 
     def publish(self, batch: _Batch, letters: Sequence[Letter], exchange: str) -> None:
         """Send the letters. In the thread."""
-        import pika
-
+        frames: list[bytes] = []
+        size = 0
         for letter in letters if self.fault is None else ():
-            event = letter.event
-            properties = pika.BasicProperties(
-                content_type=letter.content_type,
-                headers=letter.headers,
-                delivery_mode=2,
-                message_id=str(event.id),
-                timestamp=int(event.time.timestamp()),
-                type=event.type,
-                app_id=event.source,
-            )
             try:
-                self._channel.basic_publish(exchange, letter.to, letter.body, properties, mandatory=True)
-            except pika.exceptions.AMQPConnectionError:
-                return self._end("the connection was closed")
-            except pika.exceptions.AMQPChannelError:
-                return self._end("the channel was closed")
+                own = self._frames(letter, exchange)
             except Exception as error:  # noqa: BLE001 - it cannot be encoded, and nothing of it was sent
                 batch.settle(letter.number, Refused(f"the event cannot be sent: {reason_of(error)}"))
-            else:
-                self._sent += 1
-                self._letters[self._sent] = letter
-        return None
+                continue
+            self._sent += 1
+            self._letters[self._sent] = letter
+            frames += own
+            size += len(letter.body)
+            if size >= _WRITE:
+                self._write(frames)
+                frames, size = [], 0
+        if frames:
+            self._write(frames)
+
+    def _frames(self, letter: Letter, exchange: str) -> list[bytes]:
+        """Return the frames that publish the letter."""
+        import pika
+
+        event, channel = letter.event, self._channel.channel_number
+        properties = pika.BasicProperties(
+            content_type=letter.content_type,
+            headers=letter.headers,
+            delivery_mode=2,
+            message_id=str(event.id),
+            timestamp=int(event.time.timestamp()),
+            type=event.type,
+            app_id=event.source,
+        )
+        method = pika.spec.Basic.Publish(exchange=exchange, routing_key=letter.to, mandatory=True)
+        body, most = letter.body, self._connection.params.frame_max - _FRAME_EDGES
+        return [
+            pika.frame.Method(channel, method).marshal(),
+            pika.frame.Header(channel, len(body), properties).marshal(),
+            *(pika.frame.Body(channel, body[at : at + most]).marshal() for at in range(0, len(body), most)),
+        ]
+
+    def _write(self, frames: Sequence[bytes]) -> None:
+        """Write the frames at once. For each message, pika's own method makes three calls of the operating system."""
+        if not self._connection.is_open:
+            self._end("the connection was closed")
+        elif not self._channel.is_open:
+            self._end("the channel was closed")
+        else:
+            self._connection._output_marshaled_frames([b"".join(frames)])  # noqa: SLF001
 
     def close(self) -> None:
         """Close the connection, or cut it if the broker does not answer."""
@@ -276,7 +304,7 @@ class _Link(threading.Thread):
     def _on_confirm(self, frame: Any) -> None:
         answer, batch = frame.method, self._batch
         last, waiting = answer.delivery_tag, self._letters
-        tags = [tag for tag in waiting if tag <= last] if answer.multiple else [last]
+        tags = list(takewhile(lambda tag: tag <= last, waiting)) if answer.multiple else [last]  # they ascend
         for tag in tags:
             letter = waiting.pop(tag, None)
             if letter is None or batch is None:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -41,6 +41,10 @@ _HAS_IDMP = (8, 6)
 _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The size of the largest string by default."""
+_WRITE = 256 * 1024
+"""The number of bytes in arguments that are written at once, and perhaps one more command."""
+_LIMIT_EVERY = 0.05
+"""Seconds after which the timeout of the socket is shortened. Each change is a call of the operating system."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
@@ -175,14 +179,8 @@ class _Publisher:
             return
         commands: list[tuple[Any, ...]] = [("MULTI",), *map(self._command, small), ("EXEC",)]
         _limit(connection, deadline)
-        connection.send_packed_command(connection.pack_commands(commands))
-        answers: list[Any] = []
-        for _ in commands:
-            _limit(connection, deadline)
-            try:
-                answers.append(connection.read_response())
-            except redis.ResponseError as error:
-                answers.append(error)
+        connection.send_packed_command(_packed(commands))
+        answers = _answers(connection, len(commands), deadline)
         added = answers[-1]
         if not isinstance(added, list):  # the first error has aborted the transaction
             fault = next(one for one in answers if isinstance(one, redis.ResponseError))
@@ -218,6 +216,41 @@ class _Publisher:
             with suppress(redis.ResponseError):  # managed servers do not tell
                 self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
         return self._client
+
+
+def _packed(commands: Iterable[tuple[Any, ...]]) -> list[bytes]:
+    """Return the commands in the protocol of Redis, in parts that are written at once."""
+    packed: list[bytes] = []
+    parts: list[bytes] = []
+    size = 0
+    for command in commands:
+        parts.append(b"*%d\r\n" % len(command))
+        for one in command:
+            value = one if isinstance(one, bytes) else str(one).encode()
+            parts += (b"$%d\r\n" % len(value), value, b"\r\n")
+            size += len(value)
+        if size >= _WRITE:
+            packed.append(b"".join(parts))
+            parts, size = [], 0
+    return [*packed, b"".join(parts)] if parts else packed
+
+
+def _answers(connection: Any, number: int, deadline: float) -> list[Any]:
+    """Return the next answers of the server, errors among them."""
+    import redis
+
+    answers: list[Any] = []
+    limited_at: float | None = None
+    for _ in range(number):
+        now = time.monotonic()
+        if limited_at is None or now >= limited_at + _LIMIT_EVERY:
+            limited_at = now
+            _limit(connection, deadline)
+        try:
+            answers.append(connection.read_response())
+        except redis.ResponseError as error:
+            answers.append(error)
+    return answers
 
 
 def _limit(connection: Any, deadline: float) -> None:

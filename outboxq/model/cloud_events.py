@@ -13,6 +13,8 @@ from uuid import UUID
 from ..errors import InvalidArgument, MessageUnreadable
 from .options import is_name
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+"""The encoder of all events, because `json.dumps` would make one for each event."""
 _EXTENSION = re.compile(r"[a-z0-9]{1,20}")
 """The names that CloudEvents allows for attributes."""
 
@@ -63,7 +65,7 @@ class CloudEvent:
 
     def as_json(self) -> str:
         """Return the event in the JSON format of CloudEvents. The payload is inserted as it is stored."""
-        attributes = json.dumps(self.attributes, ensure_ascii=False, separators=(",", ":"))
+        attributes = _ENCODER.encode(self.attributes)
         return f'{attributes[:-1]},"data":{self.data}}}'
 
 

@@ -188,6 +188,17 @@ def test_a_batch_does_not_wait_for_each_answer(bench, transport):
     assert publish(transport, events, time.monotonic() + 50) == [Confirmed()] * bench.count
 
 
+@pytest.mark.parametrize("bench", ["rabbitmq"], indirect=True)
+def test_a_routing_key_that_is_too_long_is_refused_and_breaks_no_other_event_of_the_same_write(bench):
+    transport = bench.transport(routing_key=lambda event: "k" * 300 if event.data == "bad" else bench.place)
+    events = [bench.event(one) for one in ("a", "bad", "b")]
+    first, second, third = publish(transport, events)
+    assert (first, third) == (Confirmed(), Confirmed())
+    assert isinstance(second, Refused)
+    assert "cannot be sent" in second.reason
+    transport.close()
+
+
 def test_its_secret_is_nowhere(bench, caplog):
     caplog.set_level(logging.DEBUG)
     wrong = "wr0ng-s3cret"

@@ -101,7 +101,7 @@ def test_all_queues_are_listed_with_their_numbers(database):
     database.add(store, queue="mail", delay=HOUR)
     store.queues.pause("empty", create=True)
     registered(database, queues=["idle"])
-    found = {one[0]: one[5:10] for one in rows(outboxq(database, "queue", "list"))}
+    found = {one[0]: one[6:11] for one in rows(outboxq(database, "queue", "list"))}
     assert found == {
         "dead": ["0", "0", "0", "1", "0"],
         "empty": ["0"] * 5,

@@ -12,7 +12,8 @@ from sqlalchemy import event
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.store import Reason
+from outboxq.model.worker_orders import WorkerOrder
+from outboxq.store import HealthLimits, Reason
 from tests.contract import helpers
 from tests.dialects.test_statement_count import statements
 
@@ -38,6 +39,7 @@ CURES = {
     Reason.NO_WORKER: [("worker", "-q")],
     Reason.TOPIC_UNWANTED: [("worker", "-q")],
     Reason.TASK_UNKNOWN: [("worker", "-q")],
+    Reason.WORKERS_QUIET: [("workers", "resume")],
     Reason.INCONSISTENT: [("verify", "--repair")],
 }
 
@@ -278,8 +280,22 @@ def test_without_a_worker_that_takes_and_knows_it_nothing_happens(database):
     explained(database, handled, Reason.NO_WORKER)
 
 
+def test_a_worker_that_was_told_to_claim_nothing_serves_no_queue(database):
+    task, orders = database.add(queue="mail"), database.frozen.worker_orders
+    quiet, other = at_work(database, queues=["mail"]), at_work(database, queues=["mail"])
+    orders.give(quiet, WorkerOrder.QUIET)
+    explained(database, task, Reason.DUE)
+    assert [one.live_workers for one in database.frozen.stats(queues=["mail"])] == [1]
+    orders.give(other, WorkerOrder.STOP)
+    explained(database, task, Reason.WORKERS_QUIET, "were told to claim nothing: ", " (quiet)", " (stop)")
+    assert [one.live_workers for one in database.frozen.stats(queues=["mail"])] == [0]
+    assert "no live worker serves the queue 'mail'" in str(database.frozen.health(HealthLimits(no_worker=True)))
+    orders.give(quiet, None)
+    explained(database, task, Reason.DUE)
+
+
 def test_what_is_due_is_not_promised_to_workers_that_have_not_been_seen_for_a_while(database):
-    """They count as live for 90 s, but say every 30 s that they are there."""
+    """They count as live for 90 s, but report every five seconds."""
     at_work(database, queues=["default"])
     task = database.add()
     database.clock.advance(45)

@@ -20,9 +20,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.errors import MaxPayloadError
 from nats.js.errors import NotFoundError
+from redis.connection import Connection
 
 from outboxq import CloudEvent, ConfigurationError, brokers
-from outboxq.brokers import Kafka, NatsJetStream, RabbitMQ, RedisStreams, Sns, Sqs, aws, letters, nats_jetstream
+from outboxq.brokers import (
+    Kafka,
+    NatsJetStream,
+    RabbitMQ,
+    RedisStreams,
+    Sns,
+    Sqs,
+    aws,
+    letters,
+    nats_jetstream,
+    redis_streams,
+)
 from outboxq.errors import MessageUnreadable
 from outboxq.model.cloud_events import read_event
 from outboxq.model.transports import Confirmed, Outcome, Refused, Unsure
@@ -563,3 +575,11 @@ def test_a_message_keeps_no_private_header() -> None:
     [letter] = letters.letters_of([event(headers={"Cookie": "c", "a": "1"})], "{topic}", "payload", "ce_", [None])
     assert "Cookie" not in letter.headers
     assert letter.headers["a"] == "1"
+
+
+def test_commands_for_redis_are_encoded_as_its_client_encodes_them():
+    commands = [("MULTI",), ("XADD", "strëam", "MAXLEN", "~", 10, "*", "body", b"\x00\r\n" * 100_000), ("EXEC",)]
+    commands += [("XADD", "s", "*", "body", b"x" * 1000, "ce_id", "ü")] * 600
+    packed = redis_streams._packed(commands)
+    assert b"".join(packed) == b"".join(Connection().pack_commands(commands))
+    assert 3 <= len(packed) <= 5, "writes of 256 KiB and one more command"

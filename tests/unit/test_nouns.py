@@ -77,6 +77,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             *(
                 "declare",
                 "list",
+                "show",
                 "pause",
                 "resume",
                 "remove",
@@ -122,5 +123,6 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         ],
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
+        "worker_orders": ["give", "ask_for_stacks", "answer", "stacks", "find"],
         "workers": ["register", "seen", "describe", "unregister", "forget", "get", "list", "presence", "taken_back"],
     }

@@ -50,6 +50,8 @@ class Reason(StrEnum):
     CONCURRENCY_LIMIT = "concurrency_limit", "concurrency limit"
     RATE_LIMIT = "rate_limit", "rate limit"
     NO_WORKER = "no_worker", "no worker on its queue"
+    WORKERS_QUIET = "workers_quiet", "its workers are quiet"
+    """A person has told the workers that could run the task to claim nothing."""
     TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
     RELAY_MISSING = "relay_missing", "no relay"

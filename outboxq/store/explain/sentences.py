@@ -14,6 +14,7 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
+from ...model.worker_orders import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.workers import LiveWorker
 from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
@@ -22,6 +23,8 @@ _OVERDUE = 0.6
 """The fraction of a lease after which a live worker has extended it. A worker extends a lease after a third of it, or
 after half of it at the latest.
 """
+_NAMED = 3
+"""The most workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
 
@@ -210,11 +213,23 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
         what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
         sentence = f"no live worker on its queue handles {what}"
         return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
-    if any(task.task_name in one.task_names for one in taking):
-        return None
+    if knowing := [one for one in taking if task.task_name in one.task_names]:
+        return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
     known = f"no live worker that would take it knows the task {task.task_name!r}"
     cure = cure_of("start a worker that knows it", "worker", "-q", task.queue)
     return Explanation(Reason.TASK_UNKNOWN, f"{known}; import its module where the worker starts", cure)
+
+
+def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
+    named = ", ".join(f"{one.label} ({one.asked_to})" for one in workers[:_NAMED])
+    sentence = f"all live workers that could run it were told to claim nothing: {named}"
+    if len(workers) > _NAMED:
+        sentence += f" and {len(workers) - _NAMED} more"
+    resumed = [one for one in workers if one.asked_to is WorkerOrder.QUIET]
+    cure = (
+        cure_of("let one claim again", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
+    )
+    return Explanation(Reason.WORKERS_QUIET, sentence, cure)
 
 
 def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:

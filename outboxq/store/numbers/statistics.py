@@ -83,7 +83,9 @@ class Statistics:
     rate_per_key: tuple[int, timedelta] | None = None
     """Maximum number of tasks with the same key that start per period; None means no limit."""
     live_workers: int = 0
-    """Number of live workers serving the queue; for one task name, only those that also know it."""
+    """Number of live workers serving the queue; for one task name, only those that also know it. A worker that was told
+    to be quiet or to stop serves no queue.
+    """
     unknown: tuple[UnknownName, ...] = ()
     """Names of waiting tasks that live workers have recently come across, but that no live worker serving the queue
     knows.
@@ -248,7 +250,9 @@ class Present:
             oldest_ready_age=None if oldest is None else self.live.now - oldest,
             paused=mine.paused_at is not None,
             **{name: getattr(mine, name) for name in ("concurrency", "rate", "concurrency_per_key", "rate_per_key")},
-            live_workers=sum(task_name is None or task_name in worker.task_names for worker in here),
+            live_workers=sum(
+                worker.asked_to is None and (task_name is None or task_name in worker.task_names) for worker in here
+            ),
             unknown=_unknown_names(queue, task_name, here) if waits else (),
         )
 

@@ -224,13 +224,15 @@ def unfound(
 def _page_of_command(request: PageRequest, group: str, *words: str) -> str | None:
     """Return the URL of the page that can do the same as a command; None if the dashboard does not have one."""
     match group, words:
+        case "relay", ("run", "--name", name):
+            return request.url(group, name=name)
         case "queue" | "schedule" | "relay", (_, name, *_):
             return request.url(group, name=name)
         case "batch", (_, batch_id, *_):
             return request.url("batch", batch_id=UUID(batch_id))
         case "queue" | "schedule" | "batch" | "relay", _:
             return request.url(_LISTS[Noun(group)])
-        case "workers", ("show", worker_id):
+        case "workers", (_, worker_id):
             return request.url("worker", worker_id=UUID(worker_id))
         case "db", ("sizes",):
             return request.url("system")
