@@ -87,6 +87,9 @@ _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
 
 
+_OWN_ENGINE = "give the Outbox an engine of its own: create_engine('postgresql+psycopg://…')"
+
+
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
     """An outbox in one database, with the tasks that go through it. A process may have any number of outboxes."""
 
@@ -166,12 +169,13 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         database.
         """
         if not isinstance(database, str | URL | Engine):
-            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
+            kind = type(database).__name__
+            own = f"; {_OWN_ENGINE}" if kind == "AsyncEngine" else ""
+            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {kind}{own}")
         if isinstance(database, Engine):
             if database.dialect.is_async:
                 raise ConfigurationError(
-                    "this is the sync_engine of an AsyncEngine, which only works on its event loop; give the Outbox an engine of its own: "
-                    "create_engine('postgresql+psycopg://…')"
+                    f"this is the sync_engine of an AsyncEngine, which only works on its event loop; {_OWN_ENGINE}"
                 )
             dialect_for(database.dialect.name, schema=self.schema)
         else:

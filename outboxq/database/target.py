@@ -469,8 +469,9 @@ def refusal(using: object) -> str:
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
         return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
     if name.startswith("sqlalchemy.ext.asyncio"):
+        given = "session" if "Session" in kind.__name__ or "session" in kind.__name__ else "connection"
         return (
-            f"outboxq is synchronous; inside an {kind.__name__} write: await it.run_sync(lambda s: task.using(s).enqueue(…)); pass "
+            f"outboxq is synchronous; inside an {kind.__name__} write: await {given}.run_sync(lambda s: task.using(s).enqueue(…)); pass "
             "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
         )
     if is_async_psycopg(using):
