@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -55,6 +56,7 @@ def create_queues(url):
         channel.queue_bind("billing", "shop", "order.#")
 
 
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 try:
     if "RABBITMQ_URL" not in os.environ and not listens(5672):
         run_rabbitmq()

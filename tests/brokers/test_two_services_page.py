@@ -56,7 +56,7 @@ def test_an_accepted_order_is_invoiced_and_a_refused_one_is_not(bench, tmp_path)
         until(lambda: len(invoices().splitlines()) >= 2, seconds=60)
         assert sorted(invoices().splitlines()) == ["order 1: 995 cents", "order 2: 250 cents"]
     finally:
-        started.send_signal(2)
+        started.terminate()
         started.communicate(timeout=60)
     assert started.returncode == 0
 
