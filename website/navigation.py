@@ -22,6 +22,7 @@ NAVIGATION: tuple[Section, ...] = (
             "docs/django-tasks.md",
             "docs/sql.md",
             "examples/flask_shop/README.md",
+            "examples/two_services/README.md",
             "examples/django_shop/README.md",
             "examples/fastapi_shop/README.md",
         ),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -39,6 +40,37 @@ _FRAME_EDGES = 8
 _CLOSE_TIMEOUT = 2.0
 """Seconds that the broker has to answer when a connection is closed."""
 _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max size (\d+)")
+
+
+_thread = threading.local()
+"""Has `is_quiet` while a thread works with a connection of outboxq."""
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Mark the thread as one that works with a connection of outboxq."""
+    before = getattr(_thread, "is_quiet", False)
+    _thread.is_quiet = True
+    try:
+        yield
+    finally:
+        _thread.is_quiet = before
+
+
+def _is_wanted(_: logging.LogRecord) -> bool:
+    """Drop pika's records of a connection of outboxq, which reports a lost connection itself, in one line.
+
+    pika's loggers also serve the connections of the application. So their levels, handlers and propagation are left alone,
+    and the records of other threads pass. If the application has set the level of the logger `pika`, every record passes.
+    """
+    return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
+
+
+def _add_filter() -> None:
+    """Filter each of pika's loggers, because a logger's filter does not see the records of the loggers below it."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("pika."):
+            logging.getLogger(name).addFilter(_is_wanted)  # it is added only once
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,6 +130,7 @@ class RabbitMQ:
         """The parameters of a connection."""
         import pika
 
+        _add_filter()
         parameters = pika.URLParameters(self.url)
         parameters.client_properties = {"connection_name": "outboxq"}
         return parameters
@@ -184,16 +217,18 @@ class _Link(threading.Thread):
         self._closing = threading.Lock()
         """Held while the loop is called from outside, so that it is not closed at that time."""
         self._has_ended = False
-        self._connection = pika.SelectConnection(
-            parameters,
-            on_open_callback=self._opened,
-            on_open_error_callback=self._lost,
-            on_close_callback=self._lost,
-        )
+        with _quietly():
+            self._connection = pika.SelectConnection(
+                parameters,
+                on_open_callback=self._opened,
+                on_open_error_callback=self._lost,
+                on_close_callback=self._lost,
+            )
         self._connection.add_on_connection_blocked_callback(self._on_blocked)
         self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
         self.start()
 
+    @_quietly()
     def run(self) -> None:
         try:
             self._connection.ioloop.start()
@@ -360,6 +395,7 @@ def _cause(error: BaseException) -> str:
 class _Consumer:
     """A connection that receives from a queue."""
 
+    @_quietly()
     def __init__(self, place: RabbitMQ) -> None:
         import pika
 
@@ -376,6 +412,7 @@ class _Consumer:
             self.close()
             raise
 
+    @_quietly()
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         self._connection.process_data_events(time_limit=0)
         while not self._arrived and (left := deadline - time.monotonic()) > 0:
@@ -385,12 +422,14 @@ class _Consumer:
         taken, self._arrived = self._arrived[:limit], self._arrived[limit:]
         return taken
 
+    @_quietly()
     def acknowledge(self, messages: Sequence[Message]) -> None:
         if messages:
             last: Any = messages[-1].tag
             self._channel.basic_ack(last, multiple=True)
             self._connection.process_data_events(time_limit=0)
 
+    @_quietly()
     def close(self) -> None:
         with suppress(Exception):
             self._connection.close()

@@ -1,0 +1,64 @@
+"""A lost connection is reported by outboxq. The records of pika about it are dropped, and those of the application pass."""
+
+from __future__ import annotations
+
+import logging
+import time
+from datetime import UTC, datetime
+from uuid import uuid4
+
+import pika
+import pytest
+
+from outboxq import CloudEvent
+from outboxq.brokers import RabbitMQ
+from outboxq.model.transports import Unsure
+from tests import postgres
+
+
+@pytest.fixture
+def url() -> str:
+    return f"amqp://127.0.0.1:{postgres.free_port()}/"
+
+
+@pytest.fixture(autouse=True)
+def level(caplog):
+    """The root logger's level, so that the level of `pika` stays unset."""
+    caplog.set_level(logging.INFO)
+
+
+def of_pika(caplog) -> list[logging.LogRecord]:
+    return [record for record in caplog.records if record.name.startswith("pika")]
+
+
+def fail_to_publish(url: str) -> None:
+    event = CloudEvent(id=uuid4(), source="shop", type="order.paid", time=datetime.now(UTC), data="{}")
+    transport = RabbitMQ(url=url)
+    [outcome] = transport.publish([event], time.monotonic() + 30)
+    transport.close()
+    assert isinstance(outcome, Unsure)
+
+
+def fail_to_receive(url: str) -> None:
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        RabbitMQ(url=url, queue="billing").connect()
+
+
+@pytest.mark.parametrize("fail", [fail_to_publish, fail_to_receive])
+def test_pika_says_nothing_about_our_connections(url, fail, caplog):
+    fail(url)
+    assert of_pika(caplog) == []
+
+
+@pytest.mark.parametrize("fail", [fail_to_publish, fail_to_receive])
+def test_pika_is_heard_where_the_application_has_set_its_level(url, fail, caplog):
+    caplog.set_level(logging.INFO, logger="pika")
+    fail(url)
+    assert any(record.levelno == logging.ERROR for record in of_pika(caplog))
+
+
+def test_a_connection_of_the_application_is_heard(url, caplog):
+    fail_to_receive(url)
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(pika.URLParameters(url))
+    assert any(record.levelno == logging.ERROR for record in of_pika(caplog))
