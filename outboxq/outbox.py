@@ -169,9 +169,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         database.
         """
         if not isinstance(database, str | URL | Engine):
-            kind = type(database).__name__
-            own = f"; {_OWN_ENGINE}" if kind == "AsyncEngine" else ""
-            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {kind}{own}")
+            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {_kind(database)}")
         if isinstance(database, Engine):
             if database.dialect.is_async:
                 raise ConfigurationError(
@@ -370,6 +368,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL")
+
+
+def _kind(database: object) -> str:
+    name = type(database).__name__
+    return f"{name}; {_OWN_ENGINE}" if name == "AsyncEngine" else name
 
 
 class TaskDecorator(Protocol):

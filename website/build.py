@@ -54,8 +54,8 @@ def _run_zensical(source: Path) -> None:
     command = [sys.executable, "-m", "zensical", "build", "--strict", "--config-file", str(source / "zensical.toml")]
     done = subprocess.run(command, cwd=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
-        said, _, _ = re.sub(r"\x1b\[[\d;]*m", "", done.stdout).partition("Traceback")
-        raise SystemExit(f"Zensical could not build the site:\n{said}")
+        said, _, trace = re.sub(r"\x1b\[[\d;]*m", "", done.stdout).partition("Traceback")
+        raise SystemExit(f"Zensical could not build the site:\n{said or trace.strip().rpartition(chr(10))[2]}")
 
 
 def llms_txt(order: Sequence[tuple[str, Sequence[PurePosixPath]]], titles: dict[PurePosixPath, str]) -> str:

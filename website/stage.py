@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 import shutil
@@ -97,6 +98,6 @@ def navigation(sections: Iterator[tuple[str, list[PurePosixPath]]], titles: Mapp
     """Return the navigation as a line of TOML."""
     entries = []
     for section, paths in sections:
-        inside = ", ".join(f'{{ "{titles[path]}" = "{place(path)}" }}' for path in paths)
+        inside = ", ".join(f'{{ {json.dumps(titles[path])} = "{place(path)}" }}' for path in paths)
         entries.append(f'{{ "{section}" = [{inside}] }}')
     return f"nav = [{', '.join(entries)}]"

@@ -108,10 +108,12 @@ def run(source: str, names: dict[str, object]) -> None:
 
 
 def test_the_code_of_a_page_that_is_no_such_guide_is_run_by_a_test_of_its_own():
-    others = {path.name: path.read_text() for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)}
+    here = Path(__file__)
+    tests = [*here.parent.glob("test_*.py"), *here.parents[1].glob("brokers/test_*_page.py")]
+    others = {path.name: path.read_text() for path in tests if path != here}
     for page in PAGES:
         if page not in GUIDES and blocks(page):
-            assert any(page.name in source for source in others.values()), f"no test in tests/docs names {page.name}"
+            assert any(page.name in source for source in others.values()), f"no test of pages names {page.name}"
 
 
 def test_every_public_name_that_a_guide_imports_is_exported():
