@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         WaitRefused as WaitRefused,
         WebhookFailed as WebhookFailed,
         WebhookInvalid as WebhookInvalid,
+        WorkerNotFound as WorkerNotFound,
     )
     from .integration.hooks import (
         Hook as Hook,

@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from outboxq.model import EventType, TaskStatus
+from outboxq.model.worker_orders import WorkerOrder
 from outboxq.web import application
 from outboxq.web.pages import ROUTES
 from tests.integrations.dashboard.filling import CHARGE, LETTER
@@ -117,7 +118,8 @@ def test_each_action_is_taken_here():
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
     of_relays = {"relay_pause", "relay_resume", "relay_remove"}
-    assert actions("") == of_queues | of_schedules | of_tasks | of_relays | {
+    of_workers = {"worker_quiet", "worker_resume", "worker_stop", "worker_stacks"}
+    assert actions("") == of_queues | of_schedules | of_tasks | of_relays | of_workers | {
         "bulk_start",
         "selected",
         "batch_cancel",
@@ -162,6 +164,18 @@ def test_actions_on_relays(sender, filling):
     assert not relays()["bills"]
     sender.sends("/relay/remove", "The relay 'bills' was removed")
     assert relays().keys() == {"search"}
+
+
+def test_orders_to_a_worker(sender, filling):
+    workers = filling.outbox.store.workers
+    worker_id = workers.list()[0].id
+    sender.goes_to(f"/workers/{worker_id}").sends("/quiet")
+    assert workers.get(worker_id).asked_to is WorkerOrder.QUIET
+    sender.sends("/resume").sends("/stacks")
+    assert workers.get(worker_id).asked_to is None
+    assert workers.get(worker_id).stacks_asked_at
+    sender.sends("/stop")
+    assert workers.get(worker_id).asked_to is WorkerOrder.STOP
 
 
 def test_a_batch_is_cancelled(sender, filling):
