@@ -25,6 +25,7 @@ PROOFS: Mapping[str, Proof] = {
     "A committed task runs": Proof(
         tests=(
             "faults/test_campaign.py::test_nothing_is_lost_and_nothing_runs_twice_when_processes_die_and_the_database_is_away",
+            "faults/test_campaign.py::test_nothing_is_lost_or_runs_twice_among_fifty_workers_that_mostly_sleep_beside_an_old_snapshot",
             "contract/test_leases.py::test_wherever_a_worker_dies_the_task_ends_or_is_run_again",
             "faults/test_server_crash.py::test_what_was_acknowledged_survives_and_a_relaxed_end_may_come_again",
         ),
@@ -98,6 +99,16 @@ PROOFS: Mapping[str, Proof] = {
             "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
         ),
         checks=("message_without_relay", "topic_without_relay", "shard_missing"),
+    ),
+    "A received message becomes one task": Proof(
+        tests=(
+            "contract/test_receivers.py::test_a_message_that_arrives_again_is_dropped_and_acknowledged",
+            "contract/test_receivers.py::test_nothing_is_acknowledged_if_the_database_fails",
+            "contract/test_receivers.py::test_the_message_and_its_task_are_one_transaction",
+            "contract/test_inbox.py::test_a_second_arrival_waits_for_the_first",
+            "contract/test_webhook_sources.py::test_a_webhook_that_arrives_in_several_requests_at_once_becomes_one_task",
+            "brokers/test_campaign.py::test_each_committed_event_has_its_effect_once_and_in_order",
+        ),
     ),
     "A tick becomes at most one task": Proof(
         tests=(
