@@ -151,7 +151,9 @@ class Outboxq(Outbox):
         from ..worker.worker import Worker
 
         if self.application is None:
-            raise ConfigurationError(f"a worker needs a current Flask application whose tasks it can run; {_PUSH}")
+            raise ConfigurationError(
+                f"a worker needs a current Flask application whose tasks it can run; run flask outboxq worker, or {_PUSH}"
+            )
         self.load_tasks()
         integration = FlaskIntegration(self, app_ctx.app)
         return Worker(self.store, self.tasks, integration=integration, hooks=self.hooks, **options)

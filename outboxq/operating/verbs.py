@@ -453,7 +453,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
     worker in its place.
     """
-    return _ordered(store, worker, WorkerOrder.STOP, f"is asked to stop, and begins to {_SOON}", using)
+    return _ordered(store, worker, WorkerOrder.STOP, f"has been asked to stop, and will begin to {_SOON}", using)
 
 
 @declare(

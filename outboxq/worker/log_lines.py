@@ -111,7 +111,7 @@ class EndLog:
         of_all = "" if context.max_attempts is None else f" of {context.max_attempts}"
         text += f", attempt {claim.attempt}{of_all}{_following(outcome)}"
         if kind is EventType.FAILED and claim.attempt != context.max_attempts:
-            text += ", and no other follows"
+            text += ", which was the last one"
         text += f": {_first_line(outcome.error or '')}"
         if broken := outcome.data.get("policy_error"):
             text += f"; its retry policy failed: {_first_line(broken)}"
