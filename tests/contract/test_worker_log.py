@@ -57,7 +57,7 @@ def test_a_failure_that_is_not_retried_says_that_no_attempt_follows(outbox, capl
 
     charge.using(outbox).enqueue()
     (failed,) = run(outbox, caplog)
-    assert "attempt 1 of 10, and no other follows: Declined: order 7; see: " in failed.getMessage()
+    assert "attempt 1 of 10, which was the last one: Declined: order 7; see: " in failed.getMessage()
 
 
 def test_who_wants_no_tracebacks_gets_none(outbox, caplog):
