@@ -256,9 +256,9 @@ class Completer(threading.Thread):
         """Write these outcomes. Two outcomes of the same task are written one after the other: the database answers by the
         ids of tasks, and the lease of the first may be lost.
         """
-        if len(outcomes) > 1 and len({outcome.claim.id for outcome in outcomes}) < len(outcomes):
-            for outcome in outcomes:
-                self._write([outcome], skip_locked=skip_locked)
+        if len(outcomes) > 1 and len(first := {one.claim.id: one for one in reversed(outcomes)}) < len(outcomes):
+            self._write([one for one in outcomes if first[one.claim.id] is one], skip_locked=skip_locked)
+            self._write([one for one in outcomes if first[one.claim.id] is not one], skip_locked=skip_locked)
             return
         self.leases.on_failpoint(Failpoint.BEFORE_FINISH)
         asked = time.monotonic()

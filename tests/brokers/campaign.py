@@ -140,12 +140,12 @@ class Campaign:
 
     @cached_property
     def stored(self) -> Counter[int]:
-        """How often the broker has each event."""
+        """The number of copies of each event in the broker."""
         return Counter(json.loads(body)["data"]["number"] for body in self.bench.stored())
 
     @property
     def delivered(self) -> Counter[int]:
-        """How often the billing service has received each event."""
+        """The number of times that the billing service has received each event."""
         paths = self.folder.glob("delivered-*")
         return Counter(number for path in paths for _, numbers in _lines(path) for number in numbers)
 

@@ -137,7 +137,7 @@ class OldSnapshot:
         self._engine = create_engine(database.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         self._connection: Connection | None = None
         self.taken = 0
-        """How often it was taken: once, and again after each outage that ended it."""
+        """The number of times that it was taken: once, and again after each outage that ended it."""
 
     def hold(self) -> None:
         """Take the snapshot, or prove that it is still held."""

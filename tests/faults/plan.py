@@ -26,7 +26,7 @@ class Plan:
     patience: float
     """Seconds to work off what is left at the end."""
     crowd: bool = False
-    """Whether most workers sleep until a notification wakes them, and an old snapshot is held open throughout."""
+    """True if most workers sleep until a notification wakes them, while an old snapshot is held open throughout."""
 
     def blows(self, chance: random.Random) -> list[str]:
         """In a random order; but what lasts and has others go on begins once at once, beside what follows."""
