@@ -1242,7 +1242,7 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_security.py",),
     ),
     Mutant(
-        "a log-in leads to the host that a link names",
+        "a login leads to the host that a link names",
         "outboxq/web/answers.py",
         (
             ('wanted.startswith(("//", "/\\\\"))', 'wanted.startswith("/\\\\")'),

@@ -28,7 +28,7 @@ request.
 
 _LONGEST_NAME: Final = 200
 _CLOSED: Final = (
-    "This dashboard is only available on its own machine, under the name localhost, because a log-in is not configured. Give it a token "
+    "This dashboard is only available on its own machine, under the name localhost, because a login is not configured. Give it a token "
     "(token=…, in commands --token-file or OUTBOXQ_WEB_TOKEN), authorize=…, or the header of a proxy that identifies people "
     "(trust_header=… with trusted_proxies=…)."
 )

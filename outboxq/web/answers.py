@@ -1,4 +1,4 @@
-"""The dashboard's responses: pages as HTML or JSON, redirects, the log-in, and errors."""
+"""The dashboard's responses: pages as HTML or JSON, redirects, the login, and errors."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def document(data: object, may_see_arguments: bool, redact: Redact = str) -> str
 log = logging.getLogger("outboxq.web")
 
 LOG_IN: Final = "log_in"
-"""The name of the log-in page's route."""
+"""The name of the login page's route."""
 
 _NEEDED: Final = "log in, or send the token in the header Authorization: Bearer\n"
 
@@ -235,8 +235,8 @@ class Login:
         self._sessions, self._answers = sessions, answers
 
     def answer(self, request: Request, client: Client, urls: MapAdapter) -> Response:
-        """Return the log-in page, or the response to the token that was sent from it."""
-        browser = Browser.of(request, client, self._sessions.key, person="log-in")
+        """Return the login page, or the response to the token that was sent from it."""
+        browser = Browser.of(request, client, self._sessions.key, person="login")
         if request.method != "POST":
             return self._page(request, browser, urls, request.args.get("next", ""))
         check_form(request, browser)
@@ -252,14 +252,14 @@ class Login:
         return response
 
     def needed(self, request: Request, urls: MapAdapter) -> Response:
-        """Return a redirect to the log-in page, for a request without a valid log-in."""
-        if request.headers.get("HX-Request"):  # makes the page reload itself, which leads to the log-in page
+        """Return a redirect to the login page, for a request without a valid login."""
+        if request.headers.get("HX-Request"):  # makes the page reload itself, which leads to the login page
             return Response(status=401, headers={"HX-Refresh": "true"})
         if request.path.startswith(PREFIX) or not request.accept_mimetypes.accept_html:
             return Response(_NEEDED, status=401, mimetype="text/plain", headers={"WWW-Authenticate": "Bearer"})
         here = own_path(request)
         if request.method == "GET" and request.headers.get("Sec-Fetch-Site") == "cross-site":
-            # After a link from another site, the browser sends the log-in only with the next request.
+            # After a link from another site, the browser sends the login only with the next request.
             return self._answers.lone(request, "again.html", {"title": "One moment", "here": here})
         wanted = here.removeprefix(quoted(request.root_path) if request.root_path else "")
         return redirect(
@@ -267,7 +267,7 @@ class Login:
         )
 
     def log_out(self, client: Client, session_id: str, urls: MapAdapter) -> Response:
-        """End the session, and return a redirect to the log-in page."""
+        """End the session, and return a redirect to the login page."""
         self._sessions.end(session_id)
         response = redirect(urls.build(LOG_IN), code=303, Response=Response)
         client.delete_cookie(response, COOKIE)

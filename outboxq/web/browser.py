@@ -62,7 +62,7 @@ class Browser:
     @classmethod
     def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
         """Return the browser that sent the request. With `is_renewed`, it gets a new secret, for example after a
-        log-in.
+        login.
         """
         kept = request.cookies.get(client.cookie(_COOKIE), "")
         secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)

@@ -50,7 +50,7 @@ _LONGEST_STATEMENT: Final = timedelta(minutes=1)
 """The maximum time for a statement, as for all statements that read single tasks."""
 _LONGEST_TEXT: Final = 500
 """The maximum number of characters in one part of a log line."""
-_LOG_IN_PATH: Final = "/log-in"
+_LOG_IN_PATH: Final = "/login"
 _API: Final = "api:"
 """The prefix of the endpoints that return pages as JSON."""
 _HEALTH: Final = "health"

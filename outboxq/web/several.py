@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}")
 class Dashboards:
     """The WSGI callable. The dashboard `shop` is at the path `/shop/`, and `/` leads to the first dashboard.
 
-    Each dashboard decides who may see it, and keeps its own log-ins.
+    Each dashboard decides who may see it, and keeps its own logins.
     """
 
     def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:

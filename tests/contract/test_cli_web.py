@@ -116,7 +116,7 @@ def test_a_token_lets_people_in(database, tmp_path):
     )
     with serving(*options, OUTBOXQ_WEB_TOKEN="another token altogether") as (process, port):
         visitor = Visitor(port, headers={"Host": "tasks.example.org"})
-        assert visitor.get("/").location.startswith("/log-in")
+        assert visitor.get("/").location.startswith("/login")
         assert visitor.log_in(TOKEN).status == 303
         assert visitor.get("/").status == 200
         process.send_signal(signal.SIGINT)

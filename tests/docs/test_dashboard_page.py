@@ -105,7 +105,7 @@ def test_the_dashboard_in_flask(shop):
 
     client = Client(flask_shop.app)
     assert client.get("/outboxq/").status_code == 403
-    client.post("/log-in/ben")
+    client.post("/login/ben")
     page = client.get("/outboxq/")
     assert page.status_code == 200
     assert 'href="/outboxq/queues"' in page.text
@@ -113,7 +113,7 @@ def test_the_dashboard_in_flask(shop):
     assert client.get(style).status_code == 200
     assert client.get("/outboxq").status_code == 200
     assert resume(client, "/outboxq") is None, "ben may look only"
-    client.post("/log-in/ann")
+    client.post("/login/ann")
     assert resume(client, "/outboxq").location.startswith("/outboxq/")
     assert not any(one.paused_at for one in sys.modules["shop"].outbox.store.queues.settings())
 
@@ -134,7 +134,7 @@ def test_the_dashboard_in_fastapi(shop):
         transport = httpx.ASGITransport(fastapi_shop.app, client=("10.1.2.3", 1))
         async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
             assert (await client.get("/outboxq/")).status_code == 403
-            await client.post("/log-in/ann")
+            await client.post("/login/ann")
             page = await client.get("/outboxq/queue?name=mail")
             assert page.status_code == 200
             assert 'href="/outboxq/queues"' in page.text
@@ -182,11 +182,11 @@ def test_the_dashboard_behind_nginx(shop, root):
     token = "correct horse battery staple"
     variables = {"SCRIPT_NAME": root} if root else {}
     with gunicorn(line, OUTBOXQ_WEB_TOKEN=token, **variables) as port:
-        assert Visitor(port).get(f"{root}/").status == 303, "no one is let in without a log-in"
+        assert Visitor(port).get(f"{root}/").status == 303, "no one is let in without a login"
         visitor = as_nginx_sends(port)
         assert visitor.get(f"{root}/healthz").status == 200
-        page = visitor.get(f"{root}/log-in?next=/queues")
-        answer = visitor.post(f"{root}/log-in", {"csrf": page.csrf, "token": token, "next": "/queues"})
+        page = visitor.get(f"{root}/login?next=/queues")
+        answer = visitor.post(f"{root}/login", {"csrf": page.csrf, "token": token, "next": "/queues"})
         assert (answer.status, answer.location) == (303, f"{root}/queues")
         assert all(name.startswith("__Host-outboxq") for name in visitor.cookies)
         for number in range(6):  # each process serves some of them

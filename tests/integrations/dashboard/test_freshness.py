@@ -162,9 +162,9 @@ def test_no_browser_is_told_that_the_page_of_another_is_its_own(site):
 def test_who_is_logged_out_gets_no_304(site):
     wsgi = site(token="correct horse battery staple")
     client = Client(wsgi)
-    page = client.get("/log-in", environ_base=LOCAL).text
+    page = client.get("/login", environ_base=LOCAL).text
     token = page.split('name="csrf" value="')[1].split('"')[0]
-    client.post("/log-in", data={"csrf": token, "token": "correct horse battery staple"}, environ_base=LOCAL)
+    client.post("/login", data={"csrf": token, "token": "correct horse battery staple"}, environ_base=LOCAL)
     tag = get(client).headers["ETag"]
     assert get(client, If_None_Match=tag).status_code == 304
     for name in [cookie.key for cookie in client._cookies.values()]:

@@ -241,19 +241,19 @@ def test_nginx_as_it_is_set_up_by_default_does_not_make_others_local(serve):
 def test_a_name_that_suddenly_points_here_sees_nothing(serve, host):
     assert serve().get("/", Host=host).status in {400, 403}
     visitor = serve(token=TOKEN, trusted_hosts=["tasks.example.org"])
-    assert visitor.get("/log-in", Host=host).status == (200 if host == "10.0.0.1" else 400)
+    assert visitor.get("/login", Host=host).status == (200 if host == "10.0.0.1" else 400)
 
 
 @pytest.mark.parametrize(
     "host", ["tasks.example.org", "TASKS.example.org:8080", "tasks.example.org.", "localhost", "[::1]:80"]
 )
 def test_a_trusted_name_is_served(serve, host):
-    assert serve(token=TOKEN, trusted_hosts=["Tasks.example.org"]).get("/log-in", Host=host).status == 200
+    assert serve(token=TOKEN, trusted_hosts=["Tasks.example.org"]).get("/login", Host=host).status == 200
 
 
 @pytest.mark.parametrize("host", ["a b", "a/b", "a@b", 'x"y', "[::1", "a:b:c", "-", "…".encode().decode("latin-1")])
 def test_a_host_that_cannot_be_is_refused(serve, host):
-    assert serve(token=TOKEN).get("/log-in", Host=host).status == 400
+    assert serve(token=TOKEN).get("/login", Host=host).status == 400
 
 
 # Logging in
@@ -272,13 +272,13 @@ def test_a_person_logs_in_and_out(serve, acted):
     visitor = serve(token=TOKEN, allow_actions=True)
     first = visitor.get("/probe?a=b%20c&d=%2F%2F")
     assert first.status == 303
-    assert first.location == "/log-in?next=/probe?a%3Db%2Bc%26d%3D%252F%252F"
+    assert first.location == "/login?next=/probe?a%3Db%2Bc%26d%3D%252F%252F"
     answer = visitor.log_in(TOKEN, next="/probe?a=b")
     assert (answer.status, answer.location) == (303, "/probe?a=b")
     assert act(visitor).status == 303
     page = visitor.get("/")
     session = dict(visitor.cookies)
-    assert visitor.post("/log-out", {"csrf": page.csrf}).location == "/log-in"
+    assert visitor.post("/log-out", {"csrf": page.csrf}).location == "/login"
     assert visitor.get("/").status == 303
     visitor.cookies = session
     assert visitor.get("/").status == 303, "the session is over, even for who kept its cookie"
@@ -311,12 +311,12 @@ def test_the_right_token_is_not_refused_because_of_wrong_ones(serve, fresh_tries
 
 def test_tokens_are_not_tried_at_once(serve, fresh_tries):
     visitor = serve(token=TOKEN)
-    page = visitor.get("/log-in")
+    page = visitor.get("/login")
     with ThreadPoolExecutor(20) as threads:
         tries = [
             threads.submit(
                 Visitor(visitor.port, cookies=dict(visitor.cookies)).post,
-                "/log-in",
+                "/login",
                 {"csrf": page.csrf, "token": f"{n}"},
             )
             for n in range(40)
@@ -402,7 +402,7 @@ def test_a_session_ends_after_twelve_hours(serve, monkeypatch):
 
 def test_a_login_changes_what_the_browser_kept(serve):
     visitor = serve(token=TOKEN)
-    planted = visitor.get("/log-in")
+    planted = visitor.get("/login")
     before = dict(visitor.cookies)
     visitor.log_in(TOKEN)
     assert not set(before.items()) & set(visitor.cookies.items())
@@ -414,7 +414,7 @@ def test_a_login_changes_what_the_browser_kept(serve):
 
 def test_a_login_form_of_another_site_is_refused(serve):
     visitor = serve(token=TOKEN)
-    assert visitor.post("/log-in", {"token": TOKEN}).status == 403
+    assert visitor.post("/login", {"token": TOKEN}).status == 403
     assert visitor.log_in(TOKEN, Origin="https://evil.example").status == 403
 
 
@@ -438,8 +438,8 @@ def test_a_login_form_of_another_site_is_refused(serve):
 )
 def test_a_login_leads_nowhere_else(serve, next):
     visitor = serve(token=TOKEN)
-    page = visitor.get("/log-in")
-    answer = visitor.post("/log-in", {"csrf": page.csrf, "token": TOKEN, "next": next})
+    page = visitor.get("/login")
+    answer = visitor.post("/login", {"csrf": page.csrf, "token": TOKEN, "next": next})
     assert answer.status == 303
     assert re.match(r"/(?![/\\])", answer.location)
     assert "evil" not in answer.location
@@ -449,7 +449,7 @@ def test_a_login_leads_nowhere_else(serve, next):
 def test_cookies_are_kept_from_scripts_and_other_sites(serve):
     visitor = serve(token=TOKEN, trusted_proxies=["127.0.0.1"])
     found = [
-        *visitor.get("/log-in").headers.get_all("Set-Cookie"),
+        *visitor.get("/login").headers.get_all("Set-Cookie"),
         *visitor.log_in(TOKEN).headers.get_all("Set-Cookie"),
     ]
     assert len(found) >= 3
@@ -460,7 +460,7 @@ def test_cookies_are_kept_from_scripts_and_other_sites(serve):
         ).port
     )
     found = [
-        *by_https.get("/log-in").headers.get_all("Set-Cookie"),
+        *by_https.get("/login").headers.get_all("Set-Cookie"),
         *by_https.log_in(TOKEN).headers.get_all("Set-Cookie"),
     ]
     assert all(one.startswith("__Host-outboxq") and "Secure" in one and "Domain" not in one for one in found)
@@ -550,7 +550,7 @@ PATHS = [
     "/healthz",
     "/metrics",
     "/api/probe.json",
-    "/log-in",
+    "/login",
 ]
 
 
@@ -643,7 +643,7 @@ def test_slashes_are_not_merged(serve, path):
     assert serve().get(path).status == 404
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/", "/log-in", "/api/tasks.json"])
+@pytest.mark.parametrize("path", ["/healthz", "/", "/login", "/api/tasks.json"])
 def test_bytes_that_are_no_text_are_refused_without_a_traceback(serve, caplog, path):
     """waitress refuses them, and other servers do not."""
     visitor = serve(token=TOKEN, around=from_address("127.0.0.1", QUERY_STRING="name=\xff"))
@@ -663,8 +663,8 @@ def test_bytes_that_are_text_are_understood(serve, sqlite_url):
 
 def test_there_is_no_login_without_a_token(serve, caplog):
     visitor = serve(authorize=lambda environ: "read")
-    assert visitor.get("/log-in").status == 404
-    assert visitor.post("/log-in").status == 404
+    assert visitor.get("/login").status == 404
+    assert visitor.post("/login").status == 404
     assert caplog.records == []
 
 

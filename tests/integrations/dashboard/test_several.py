@@ -37,7 +37,7 @@ def test_each_dashboard_has_a_path_and_links_to_the_others(client):
 
 def test_each_dashboard_decides_who_may_see_it(client):
     refused = client.get("/billing/queues", headers={"Accept": "text/html"})
-    assert (refused.status_code, refused.headers["Location"]) == (303, "/billing/log-in?next=/queues")
+    assert (refused.status_code, refused.headers["Location"]) == (303, "/billing/login?next=/queues")
     assert client.get("/billing/api/queues.json", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 

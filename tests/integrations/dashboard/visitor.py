@@ -65,9 +65,9 @@ class Visitor:
         return answer
 
     def log_in(self, token: str, *, next: str = "/", **headers: str) -> Answer:
-        page = self.get(f"/log-in?{urlencode({'next': next})}", **headers)
+        page = self.get(f"/login?{urlencode({'next': next})}", **headers)
         found = re.search(r'name="next" value="([^"]*)"', page.text)[1]
-        return self.post("/log-in", {"csrf": page.csrf, "next": unescape(found), "token": token}, **headers)
+        return self.post("/login", {"csrf": page.csrf, "next": unescape(found), "token": token}, **headers)
 
 
 def named(headers: Mapping[str, str]) -> dict[str, str]:
