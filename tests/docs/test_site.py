@@ -9,9 +9,12 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from flask import Flask
+from flask_sqlalchemy import SQLAlchemy
 from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
-from outboxq import Outbox
+from outboxq import Outbox, configure_sqlite
 from outboxq.contrib.flask import Outboxq
 from outboxq.task.schedules import RETENTION
 from tests.docs.test_readme import DOCS
@@ -103,6 +106,53 @@ def test_a_tab_about_retention_sets_it(tmp_path):
             assert [key for key in names["OUTBOXQ"] if f'    "{key}": ' not in settings] == []
         else:
             assert [one.name for one in names["outbox"].tasks.schedules] == [RETENTION], label
+
+
+@pytest.mark.parametrize("page", ["consumers", "batches", "schedules"])
+def test_a_tab_about_tasks_works_in_its_framework(page, tmp_path):
+    """Django's lines are Flask's, except for where the outbox comes from."""
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / f"{page}.md").read_text())
+    tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL))
+    without = re.compile(r"^(?:from .*|outbox = .*)\n+", re.MULTILINE)
+    assert without.sub("", tabs["Django"]) == without.sub("", tabs["Flask"])
+    assert tabs["FastAPI"] == tabs["SQLAlchemy"]
+    url = f"sqlite:///{tmp_path}/shop.db"
+
+    def declared(outbox: Outbox) -> dict[str, Any]:
+        greet = outbox.task(name="shop.greet")(lambda customer: None)
+        import_line = outbox.task(name="shop.import_line")(lambda line: None)
+        report = outbox.task(name="shop.report")(lambda file: None)
+        return {"outbox": outbox, "greet": greet, "import_line": import_line, "report": report}
+
+    db, app = SQLAlchemy(), Flask("shop")
+    app.config["SQLALCHEMY_DATABASE_URI"] = url
+    db.init_app(app)
+    names = declared(Outboxq())
+    names["outbox"].init_app(app)
+    with app.app_context():
+        names["outbox"].upgrade()
+        exec(tabs["Flask"], names)
+        db.session.commit()
+        _assert_done(page, names["outbox"])
+        db.engine.dispose()
+
+    engine = configure_sqlite(create_engine(f"{url}.plain"))
+    names = declared(Outbox(engine))
+    names["outbox"].upgrade()
+    with Session(engine) as session, session.begin():
+        exec(tabs["SQLAlchemy"], {**names, "Outbox": Outbox, "engine": engine, "session": session}, names)
+    _assert_done(page, names["outbox"])
+    engine.dispose()
+
+
+def _assert_done(page: str, outbox: Outbox) -> None:
+    if page == "schedules":
+        assert [one.name for one in outbox.tasks.schedules] == ["shop.nightly"]
+    else:
+        assert {one.task_name for one in outbox.store.tasks()} == {
+            "consumers": {"shop.greet"},
+            "batches": {"shop.import_line"},
+        }[page]
 
 
 @pytest.mark.parametrize(
