@@ -51,8 +51,8 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
     A worker is live if it was seen in the last 90 seconds; it reports every five seconds. The last column gives the
     number of child processes for a worker that runs with --isolation process. It also marks workers whose application
-    version or outboxq release differs from the most recently started worker's, and workers whose receivers fail. With
-    --all, it says how many tasks other workers took back from a worker that is not live, and how many tasks are still
+    version or outboxq release differs from the most recently started worker's, workers whose receivers fail, and
+    workers that have an order, such as to be quiet. With --all, it says how many tasks other workers took back from a worker that is not live, and how many tasks are still
     leased to it. Workers that stopped normally are marked as ended.
     """
     from ..store.claims.workers import KEPT, LIVE_WITHIN
@@ -78,6 +78,8 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
             taken = store.workers.taken_back(one.id)
             back = f"{len(taken.tasks)}{'' if taken.is_complete else '+'} taken back"
             notes += ["not seen lately", f"{back}, {held} not yet"]
+        elif (order := order_of(one)) is not None:
+            notes.append(f"order: {order}")
         busy_of = f"{'?' if busy is None else busy}/{one.concurrency}"
         identity = (one.host or one.label, one.pid, one.version, one.release, busy_of, _queues(one))
         rows.append((*identity, brief(now - one.last_seen_at), ", ".join(notes), one.id))

@@ -160,6 +160,7 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     assert status(database, later) is TaskStatus.READY
     assert [event.event_type for event in database.store.history(later)] == [EventType.CREATED]
     assert "order\tquiet, quiet" in outboxq(database, "worker", "show", str(me.id)).stdout
+    assert "order: quiet, quiet" in outboxq(database, "worker", "list").stdout
 
     outboxq(database, "worker", "resume", str(me.id))
     until(lambda: status(database, later) is TaskStatus.COMPLETED)
