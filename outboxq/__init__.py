@@ -106,6 +106,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         LiveWorker as LiveWorker,  # returned by Store.workers.list()
         QueueSettings as QueueSettings,  # returned by Store.queues.pause(), limit() and settings()
         Reason as Reason,  # to compare with Explanation.reason
+        Slow as Slow,  # for Store.slowest(by=…)
         Statistics as Statistics,  # returned by Store.stats()
         Store as Store,  # outbox.store, for annotations
         TailCursor as TailCursor,  # TailCursor.parse() reads a stored position in the log
@@ -154,7 +155,7 @@ _NAMES = {
     "model.schedules": "CatchUp Overlap Schedule",
     "outbox": "Outbox",
     "retry": "RetryPolicy",
-    "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Statistics Store TailCursor Violation",
+    "store": "Attempt DeadLetter Explanation LiveWorker QueueSettings Reason Slow Statistics Store TailCursor Violation",
     "model.cloud_events": "CloudEvent",
     "model.relays": "OnRefused Relay",
     "model.transports": "Confirmed Refused Transport Unsure",

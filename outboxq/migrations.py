@@ -21,6 +21,7 @@ import tenacity
 from sqlalchemy import Connection, Engine
 from sqlalchemy.dialects.postgresql.base import ischema_names
 from sqlalchemy.engine import URL
+from sqlalchemy.schema import DropTable
 
 from .database import table_locks
 from .database.column_types import Xid8
@@ -126,7 +127,7 @@ def upgrade(
 
 
 def downgrade(database: str | URL | Engine | Connection, revision: str, *, schema: str | None = None) -> None:
-    """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the trigger and the function.
+    """Downgrade the tables to `revision`. ``base`` removes the tables with their data, the triggers and the functions.
 
     Raises SchemaOutOfDate if the tables belong to a later release, and TablesLocked as `upgrade` does.
     """
@@ -135,6 +136,11 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
     with _migrating(database, schema) as (connection, (found, _)):
         ensure_ours(found, partial(_place, connection, schema))
         command.downgrade(_config(connection=connection, schema=schema), revision)
+        if (
+            _found(connection, dialect_for(connection.dialect.name, schema=schema))[0] is None
+        ):  # Alembic leaves its table
+            drop = DropTable(version_table).execution_options(schema_translate_map={None: schema})
+            connection.execute(drop)
 
 
 def admit_from(oldest_code: str) -> None:

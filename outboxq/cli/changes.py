@@ -91,8 +91,8 @@ def confirmed(
         return True
     if not is_attended():
         sentence = (
-            f"nothing was changed: there is no terminal to ask whether {what} should be {done}; --yes answers, and --dry-run "
-            "shows what would be changed"
+            f"nothing was changed: without a terminal, nobody can confirm that {what} should be {done}; pass --yes, or "
+            "--dry-run to see what would be changed"
         )
         fail(sentence, _EXIT_USAGE)
     try:

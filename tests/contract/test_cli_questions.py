@@ -201,7 +201,7 @@ def test_a_pipe_needs_yes(case):
     refused = in_pipe(case.database, *case.words, code=2)
     assert refused.stdout == ""
     (line,) = refused.stderr.splitlines()
-    assert line.startswith("outboxq: nothing was changed: there is no terminal to ask whether")
+    assert line.startswith("outboxq: nothing was changed: without a terminal, nobody can confirm that")
     assert "--yes" in line
     assert "--dry-run" in line
     assert state(case.database) == before

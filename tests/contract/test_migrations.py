@@ -396,7 +396,7 @@ def test_everything_lies_inside_the_schema(postgresql_empty):
     assert migrations.current(postgresql_empty.url) is None
     Store(postgresql_empty.engine, schema="tasks_a").ensure_current()
     migrations.downgrade(postgresql_empty.url, "base", schema="tasks_a")
-    assert postgresql_empty.tables("tasks_a") == {"outboxq_alembic_version"}
+    assert postgresql_empty.tables("tasks_a") == set()
 
 
 def test_two_outboxes_share_a_database_and_hear_only_themselves(postgresql_empty):
@@ -606,7 +606,7 @@ def test_a_hosts_migration_calls_ours_and_goes_on(host, empty, alembic):
     assert empty.tables() == {*OURS, "orders", "parcels", "alembic_version"}
     Store(empty.engine).ensure_current()
     alembic("downgrade", "base", cwd=host)
-    assert empty.tables() == {"alembic_version", "outboxq_alembic_version"}
+    assert empty.tables() == {"alembic_version"}
 
 
 def test_a_hosts_migration_that_fails_after_ours_takes_ours_back(host, empty, alembic):

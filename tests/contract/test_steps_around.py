@@ -83,7 +83,7 @@ def test_a_rerun_asks_and_says_what_it_deletes(database, monkeypatch):
     task_id = dead_letter(database)
     rerun = ("task", "rerun", task_id, "--from", "nap")
     refused = outboxq(database, *rerun, exit_code=2)
-    assert "there is no terminal to ask" in refused.stderr
+    assert "without a terminal, nobody can confirm" in refused.stderr
     would = outboxq(database, *rerun, "--dry-run").stdout
     assert "2 would be deleted" in would
     assert "2  nap" in would

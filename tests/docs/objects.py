@@ -52,7 +52,7 @@ PAGES: Mapping[str, str] = {
     "context": "TaskContext TaskTimeout",
     "retry": "RetryPolicy Retry Snooze Cancel",
     "worker": "Worker|Worker options|WorkDistributor|PostgresDistributor|SqliteDistributor|create_work_distributor",
-    "store": "Store QueueSettings Statistics DeadLetter Attempt Explanation Reason LiveWorker TailCursor Violation",
+    "store": "Store QueueSettings Statistics DeadLetter Attempt Explanation Reason Slow LiveWorker TailCursor Violation",
     "batches": "OpenBatch RunningBatch BatchResult BatchFailure Batch BatchCounts BatchStatus OnFailed Chain ChainHandle",
     "schedules": "Outbox.schedules Schedule CatchUp Overlap",
     "messages": "Outbox.inbox|Webhook|OnRefused|Relay|CloudEvent|WebhookSource|verify_webhook",

@@ -185,7 +185,7 @@ def raised() -> str:
     lines = [
         "## What a handler raises",
         "",
-        "`from outboxq import Cancel, Retry, Snooze`. [Retries](retries.md#what-a-handler-may-say) compares them.",
+        "`from outboxq import Cancel, Retry, Snooze`. [Retries](retries.md#what-a-handler-can-return-or-raise) compares them.",
         "",
         "| | |",
         "|---|---|",

@@ -79,7 +79,7 @@ def test_a_tab_of_the_first_page_shows_lines_that_are_executed_elsewhere():
         "Django": ["tutorials/django"],
         "Flask": ["tutorials/flask"],
         "FastAPI": ["tutorials/fastapi"],
-        "SQLAlchemy": ["sqlalchemy"],
+        "SQLAlchemy": ["tutorials/sqlalchemy"],
     }
     [group] = stage.TABS.finditer((stage.ROOT / "docs" / "index.md").read_text())
     tabs = re.findall(r"\*\*(\w+)\*\*\n\n```py\n(.*?)```", group[0], re.DOTALL)

@@ -100,7 +100,7 @@ def test_every_other_answer_changes_nothing(command, answer, code):
 def test_in_a_pipe_an_answer_on_stdin_is_not_read_and_the_sentence_names_both_options(command):
     out, err = in_pipe(command, code=2)
     assert out == ""
-    assert err.startswith("outboxq: nothing was changed: there is no terminal")
+    assert err.startswith("outboxq: nothing was changed: without a terminal")
     assert "--yes" in err
     assert "--dry-run" in err
     assert in_pipe(command, "--json", code=2)[0] == ""
