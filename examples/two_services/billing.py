@@ -1,4 +1,4 @@
-"""The billing service: it writes one invoice for each order that it hears of, in its own database."""
+"""The billing service: it writes one invoice for each order it receives, in its own database."""
 
 import os
 

@@ -111,7 +111,7 @@ class RabbitMQ:
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events as persistent, mandatory messages, and wait for the confirms.
 
-        An event that no queue gets is refused, and so is one that is too large.
+        An event that is not routed to any queue is refused, and so is one that is too large.
         """
         return self._publisher.publish(events, deadline)
 

@@ -53,7 +53,9 @@ from django.urls import include, path  # noqa: E402
 
 from outboxq.contrib.django import outboxes  # noqa: E402
 from outboxq.contrib.django.dashboard import VIEW, dashboard_urls, permission_of  # noqa: E402
+from outboxq.model import NewTask  # noqa: E402
 from outboxq.model.schedules import NewSchedule  # noqa: E402
+from outboxq.model.uuid7 import uuid7  # noqa: E402
 from outboxq.operating.verb import Noun  # noqa: E402
 from outboxq.operating.verbs import VERBS  # noqa: E402
 
@@ -77,10 +79,10 @@ def csrf(text: str) -> str:
     return re.search(r'name="csrf" value="([^"]+)"', text)[1]
 
 
-def below(prefix: str) -> ModuleType:
-    """The URLs of a project that has the dashboard at a path with a variable part."""
+def below(prefix: str, **options: object) -> ModuleType:
+    """The URLs of a project that has the dashboard at another path."""
     found = ModuleType("urls_below")
-    found.urlpatterns = [path(prefix, include(dashboard_urls()))]
+    found.urlpatterns = [path(prefix, include(dashboard_urls(**options)))]
     return found
 
 
@@ -126,6 +128,15 @@ def main() -> None:
     assert not [one for one in outboxes["default"].store.queues.settings() if one.paused_at]
     with override_settings(ROOT_URLCONF=below("<slug:shop>/tasks/")):
         assert 'href="/berlin/tasks/queues"' in reader.get("/berlin/tasks/").text
+    task = NewTask(id=uuid7(), task_name="n", args='{"a": "bob@example.org"}')
+    outboxes["default"].store.enqueue(task)
+    User.objects.filter(username="actor").update(is_staff=True)
+    show_to_staff = eval(re.search(r"show_arguments=(lambda .*?)\)", PAGE)[1])
+    cases = [(False, [False, False]), (True, [True, True]), (show_to_staff, [False, True])]
+    for show_arguments, expected in cases:
+        with override_settings(ROOT_URLCONF=below("shown/", show_arguments=show_arguments)):
+            texts = [client.get(f"/shown/tasks/{task.id}").text for client in (reader, actor)]
+            assert ["bob@example.org" in text for text in texts] == expected
     connections.close_all()
     print("done")
 

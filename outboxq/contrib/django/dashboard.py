@@ -35,7 +35,7 @@ def dashboard_urls(
     using: str = DEFAULT_DB_ALIAS,
     *,
     allow_actions: bool = False,
-    show_arguments: bool = False,
+    show_arguments: bool | Callable[[Any], bool] = False,
     redact: Callable[[str], str] | None = None,
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
@@ -47,7 +47,8 @@ def dashboard_urls(
     Args:
         using: Alias of the outbox's database.
         allow_actions: True: users can make the changes that they have the permissions for.
-        show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden.
+        show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden. A
+            function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
         redact: A function that returns a text without what users must not see; see `outboxq.web.application`.
     """
     from ...web import (
@@ -59,7 +60,7 @@ def dashboard_urls(
     dashboard = application(
         outboxes[using],
         allow_actions=allow_actions,
-        show_arguments=show_arguments,
+        show_arguments=show_arguments is not False,
         authorize=lambda environ: environ.get(_VIEWER),
         redact=redact,
     )
@@ -76,7 +77,7 @@ def dashboard_urls(
             name=str(user),
             may_act=bool(actions),
             permissions=[Permission(actions=actions)],
-            may_see_arguments=True,
+            may_see_arguments=bool(show_arguments(user)) if callable(show_arguments) else show_arguments,
         )
         return _answer(dashboard, request, page, viewer)
 
