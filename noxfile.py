@@ -119,6 +119,16 @@ def site(session: nox.Session) -> None:
 
 
 @nox.session
+def site_browser(session: nox.Session) -> None:
+    """Open each page of the documentation site in Chromium, at two widths, light and dark: `nox -s site_browser -- PART`."""
+    session.install("-e", ".[test,site]")
+    session.run("python", "-m", "tests.chromium")
+    built = session.create_tmp()
+    session.run("python", "-m", "website.build", f"{built}/site")
+    session.run("python", "-m", "tests.docs.crawl", f"{built}/site", *session.posargs)
+
+
+@nox.session
 def faults(session: nox.Session) -> None:
     """Run 20 000 tasks on each database with kills, outages, stuck callers and full disks, and the other long tests."""
     session.install("-e", ".[test]")

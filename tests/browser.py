@@ -37,7 +37,7 @@ _LAYOUT = """
   const page = document.scrollingElement;
   if (page.scrollWidth > page.clientWidth) found.push(`the page is ${page.scrollWidth} of ${page.clientWidth} pixels wide`);
   for (const one of document.querySelectorAll("[hidden]"))
-    if (one.checkVisibility()) found.push(`${one.tagName}#${one.id} is hidden and yet seen`);
+    if (one.checkVisibility({ opacityProperty: true })) found.push(`${one.tagName}#${one.id} is hidden and yet seen`);
   for (const one of document.querySelectorAll("td[data-label]")) {
     const label = getComputedStyle(one, "::before");
     if (label.position === "absolute" && parseFloat(label.width) > parseFloat(getComputedStyle(one).paddingLeft))

@@ -17,17 +17,31 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, configure_sqlite
 from outboxq.contrib.flask import Outboxq
 from outboxq.task.schedules import RETENTION
+from tests.browser import Browser
+from tests.docs.crawl import crawl, served
 from tests.docs.test_readme import DOCS
 from website import links, stage, terminal
 from website.build import build
 from website.navigation import NAVIGATION, sections
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    built = tmp_path_factory.mktemp("site") / "site"
+    build(built)
+    return built
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = Browser()
+    yield found
+    found.close()
+
+
 @pytest.mark.apart
 @pytest.mark.current  # Zensical is installed in one version only
-def test_the_site_is_built_strictly_with_a_text_beside_each_page(tmp_path):
-    build(tmp_path / "site")
-    site = tmp_path / "site"
+def test_the_site_is_built_strictly_with_a_text_beside_each_page(site):
     texts = {path.relative_to(site) for path in site.rglob("*.md")}
     assert len(texts) == len(stage.pages())
     assert [text for text in texts if not (site / text.with_suffix(".html")).is_file()] == []
@@ -38,6 +52,23 @@ def test_the_site_is_built_strictly_with_a_text_beside_each_page(tmp_path):
     assert "===" not in (site / run.with_suffix(".md")).read_text()
     assert 'href="./leases.md"' in (site / "explanation" / "leases.html").read_text()
     assert "lease" in (site / "search.json").read_text()
+
+
+@pytest.mark.apart
+@pytest.mark.current
+def test_a_page_is_legible_in_each_window_and_scheme(site, browser):
+    """`nox -s site_browser` opens all pages."""
+    with served(site) as address:
+        assert browser.run(crawl, browser, address, ["index.html", "consumers.html", "reference/tables.html"]) == []
+
+
+def test_a_page_that_is_not_legible_is_found(tmp_path, browser):
+    page = '<html lang="en"><title>p</title><main><h1>p</h1><p style="color: #ddd">pale</p><img src="none.png" alt="x"><pre style="width: 2000px">wide</pre></main>'
+    (tmp_path / "page.html").write_text(page)
+    with served(tmp_path) as address:
+        found = "\n".join(browser.run(crawl, browser, address, ["page.html"]))
+    for fault in ("(1440 px, light): color-contrast", "none.png was not loaded", "(390 px, dark): the page is 2"):
+        assert fault in found
 
 
 def test_each_page_is_in_one_section():

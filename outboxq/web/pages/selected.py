@@ -45,7 +45,7 @@ def act(request: PageRequest) -> Redirect:
         raise InvalidArgument("one of the ids is not complete") from None
     url = request.url("tasks", **{name: form[name] for name in _PLACE if form.get(name)})
     if not tasks or (verb.is_final and form.get("confirm") != "yes"):
-        missing = "tick the box to confirm" if tasks else "no task is ticked"
+        missing = "tick the box to confirm" if tasks else "no task is selected"
         return Redirect(url=url, notice=f"Nothing was changed: {missing}.", is_warning=True)
     done, refused = Counter[tuple[str, str]](), list[str]()
     for task in tasks:

@@ -45,7 +45,7 @@ def test_the_ticked_dead_letters_are_redriven_and_each_is_recorded(stage):
 def test_what_cannot_be_undone_needs_the_box_and_what_is_refused_is_said(stage):
     task = failed(stage.database)
     assert "Nothing was changed: tick the box to confirm." in tick(stage, "/tasks?state=failed", "discard", task)
-    assert "Nothing was changed: no task is ticked." in tick(stage, "/tasks?state=failed", "redrive")
+    assert "Nothing was changed: no task is selected." in tick(stage, "/tasks?state=failed", "redrive")
     gone = uuid4()
     said = tick(stage, "/tasks?state=failed", "discard", task, gone, confirm="yes")
     assert f"1 task was discarded. Not changed: there is no task {gone}" in said

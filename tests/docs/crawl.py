@@ -1,0 +1,97 @@
+"""Open each page of the website in Chromium, at 1440 and 390 pixels, light and dark, and list what is wrong there:
+`python -m tests.docs.crawl build/site [PART OF A PATH]`.
+
+axe-core examines each page by all rules in one of the four combinations, and in the others by the rules about how a page looks.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+from tests.browser import DESKTOP, PHONE, Browser, Tab
+
+SCHEMES: Final = ("light", "dark")
+_HIDDEN: Final = """
+() => {
+  const found = [];
+  for (const one of document.images) if (!one.complete || !one.naturalWidth) found.push(`${one.src} was not loaded`);
+  for (const one of document.querySelectorAll("article p, article li, article td, article th, article h1, article h2, article h3")) {
+    const style = getComputedStyle(one);
+    if (style.overflowX === "hidden" && one.scrollWidth > one.clientWidth + 1) found.push(`cut off: ${one.textContent.slice(0, 60)}`);
+  }
+  return found;
+}
+"""
+
+
+def main(arguments: list[str]) -> int:
+    site, part = Path(arguments[0]), arguments[1] if len(arguments) > 1 else ""
+    pages = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.html") if part in path.as_posix())
+    began, browser = time.monotonic(), Browser()
+    try:
+        with served(site) as address:
+            found = browser.run(crawl, browser, address, pages)
+    finally:
+        browser.close()
+    for fault in found:
+        print(fault)
+    print(f"{len(pages)} pages, 4 times each: {len(found)} faults, {time.monotonic() - began:.0f} s")
+    return 1 if found or not pages else 0
+
+
+@contextmanager
+def served(site: Path) -> Iterator[str]:
+    """Serve the website on a free port of the loopback interface, and yield its address."""
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(site)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def crawl(browser: Browser, address: str, pages: list[str]) -> list[str]:
+    """Open each page, and return what is wrong. To be called in the browser's thread."""
+    tab = browser.tab(address)
+    found = [f"{page} {fault}" for page in pages for fault in faults(tab, page)]
+    tab.close()
+    return found
+
+
+def faults(tab: Tab, page: str) -> list[str]:
+    """Open a page, and return what is wrong with it in each window and scheme."""
+    found = []
+    tab.problems.clear()
+    tab.open(f"/{page}")
+    for size in (DESKTOP, PHONE):
+        tab.page.set_viewport_size({"width": size[0], "height": size[1]})
+        for scheme in SCHEMES:
+            tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            is_first = (size, scheme) == (DESKTOP, SCHEMES[0])
+            seen = [
+                *tab.accessibility(only_seen=not is_first),
+                *tab.layout(),
+                *tab.page.evaluate(_HIDDEN),
+                *tab.problems,
+            ]
+            found += [f"({size[0]} px, {scheme}): {fault}" for fault in seen]
+            tab.problems.clear()
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
