@@ -299,6 +299,13 @@ def bench_relays(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_emits(session: nox.Session) -> None:
+    """Measure the cost of relays for `emit`, on PostgreSQL: `nox -s bench_emits -- --rounds 300`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.emits", *session.posargs)
+
+
+@nox.session
 def bench_herd(session: nox.Session) -> None:
     """Measure the cost of a task while 1, 10 and 50 workers are idle, on PostgreSQL: `nox -s bench_herd -- --idle 10`."""
     session.install("-e", ".[test]")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,8 +14,6 @@ from tests.conftest import Database
 
 FEW = Plan(events=275, keys=20, kills=3, crashes=1, patience=120)
 FULL = Plan(events=20_000, keys=200, kills=50, crashes=5)
-OF_MOTO = replace(FULL, events=2_000)
-"""Moto scans its queue for each message."""
 
 
 @pytest.fixture
@@ -44,7 +41,7 @@ def theirs(request, database, tmp_path):
     ],
 )
 def test_each_committed_event_has_its_effect_once_and_in_order(size, broker, servers, database, theirs, tmp_path):
-    plan = FEW if size == "few" else OF_MOTO if broker == "sqs" else FULL
+    plan = FEW if size == "few" else FULL
     kind = BENCHES[broker]
     bench = kind(servers(kind.server_type))
     bench.again_after = timedelta(seconds=30)
