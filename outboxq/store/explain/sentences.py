@@ -173,15 +173,16 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
     state, now = facts.key_of(task), facts.now
     if state is None or task.partition_key is None:
         return None
-    lift = partial(cure_of, "raise the limit", "queue", "limit", task.queue)
     most, rate = state.limits.key_concurrency, state.limits.key_rate
     if task.concurrency_key is not None and state.running >= most:
         sentence = f"{_name_of_key(task)} may run at most {most} at a time; running now: {state.running}"
-        return Explanation(Reason.KEY_LIMIT, sentence, lift("--concurrency-per-key", most + 1))
+        cure = cure_of("raise the limit", "queue", "limit", task.queue, "--concurrency-per-key", most + 1)
+        return Explanation(Reason.KEY_LIMIT, sentence, cure)
     if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
         following = span_of(rate.next_start(state.full_at) - now)
         sentence = f"{_name_of_key(task)} may start {_times(rate)}; the next start is possible in {following}"
-        return Explanation(Reason.KEY_RATE, sentence, lift("--per-key", "none"))
+        cure = cure_of("lift the limit", "queue", "limit", task.queue, "--per-key", "none")
+        return Explanation(Reason.KEY_RATE, sentence, cure)
     return None
 
 
