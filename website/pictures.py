@@ -96,16 +96,16 @@ def tables() -> str:
     left = [name for name, targets in references.items() if targets and name not in CENTRE]
     right = [name for name in references if name not in left and name not in CENTRE]
     places, parts = {}, []
-    for x, column, gap in ((20, left, 14), (330, CENTRE, 150), (640, right, 14)):
+    for x, column, gap in ((20, left, 14), (350, CENTRE, 150), (680, right, 14)):
         y = 20
         for name in column:
             lines = [name, ", ".join(keys[name])]
-            parts.append(box(x, y, 220, lines, accent=name == "task_executions"))
+            parts.append(box(x, y, 240, lines, accent=name == "task_executions"))
             places[name] = (x, y + height_of(lines[1:]) // 2)
             y += height_of(lines[1:]) + gap
     height = 20 + max(y for _, y in places.values()) + 40
-    arrows = [arrow(240, places[name][1], 328, places[target][1]) for name in left for target in references[name]]
-    return svg(880, height, "outboxq's tables with their keys, and the references between them", [*arrows, *parts])
+    arrows = [arrow(260, places[name][1], 348, places[target][1]) for name in left for target in references[name]]
+    return svg(940, height, "outboxq's tables with their keys, and the references between them", [*arrows, *parts])
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {"commit.svg": commit, "tables.svg": tables}
