@@ -63,10 +63,10 @@ def test_an_applications_tests(project, database):
         url = make_url(database.url).render_as_string(hide_password=False)
         assert EMBEDDED in kiosk
         (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
-    told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_cases.py")
-    assert "8 passed" in told, told
-    if database.name == "postgresql":  # what the committing test has left
-        assert database.counts()[0] == 2
+    told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_cases.py", "test_async.py")
+    assert "9 passed" in told, told
+    if database.name == "postgresql":  # what the committing tests have left
+        assert database.counts()[0] == 4
         database.run("DROP TABLE orders")
 
 
