@@ -75,7 +75,7 @@ def test_a_link_has_the_target_or_each_filter_of_its_command(command):
         }
         assert (parts.path, dict(parse_qsl(parts.query))) == ("/tasks" if group == "task" else "/failures", wanted)
     else:
-        [target] = [one for one in words[1:] if not one.startswith("-")]
+        target = next(one for one in words[1:] if not one.startswith("-"))
         assert target in {parts.path.rpartition("/")[2], *dict(parse_qsl(parts.query)).values()}
 
 
