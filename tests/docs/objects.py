@@ -317,10 +317,8 @@ def _attributes(name: str, found: type) -> str:
     if name not in {"Harness", "Task", "TaskContext"}:
         return ""
     rows = [f"| `{one}` | {kind} | {said} |" for one, kind, said in attributes_set(found)]
-    return (
-        "\n".join(["| attribute | type | meaning |", "|---|---|---|", *rows]).replace("Final[", "").replace("]`", "`")
-        + "\n"
-    )
+    lines = ["| attribute | type | meaning |", "|---|---|---|", *rows]
+    return re.sub(r"`Final\[(.+?)\]`", r"`\1`", "\n".join(lines)) + "\n"
 
 
 def attributes_set(found: type) -> list[tuple[str, str, str]]:
