@@ -18,6 +18,9 @@ from typing import Final
 
 from tests.browser import DESKTOP, PHONE, Browser, Tab
 
+_HAS_SCHEME: Final = """
+(scheme) => [undefined, {light: "default", dark: "slate"}[scheme]].includes(document.body.dataset.mdColorScheme)
+"""
 SCHEMES: Final = ("light", "dark")
 _HIDDEN: Final = """
 () => {
@@ -81,6 +84,7 @@ def faults(tab: Tab, page: str) -> list[str]:
         tab.page.set_viewport_size({"width": size[0], "height": size[1]})
         for scheme in SCHEMES:
             tab.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+            tab.page.wait_for_function(_HAS_SCHEME, arg=scheme)  # the theme follows late
             is_first = (size, scheme) == (DESKTOP, SCHEMES[0])
             seen = [
                 *tab.accessibility(only_seen=not is_first),
