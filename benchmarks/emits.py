@@ -34,6 +34,10 @@ _BLOCK = 20
 """The transactions of a turn. Short turns let a busy machine delay all ways alike."""
 _WAYS = {"no relay": None, "a relay to other topics": "invoice.*", "a relay to the topic": "order.*"}
 _ROW = "a row by hand"
+_BY_HAND = text(
+    "CREATE TABLE by_hand (position bigserial PRIMARY KEY, relay integer, key text, topic text, "
+    "id uuid DEFAULT gen_random_uuid(), at timestamptz, data text)"
+)
 
 
 class _Nowhere:
@@ -107,9 +111,8 @@ def _emitting(engine: Engine, topic: str | None) -> Callable[[Connection], objec
 
 
 def _inserting(engine: Engine) -> Callable[[Connection], object]:
-    columns = "relay integer, key text, topic text, id uuid DEFAULT gen_random_uuid(), at timestamptz, data text"
     with engine.begin() as connection:
-        connection.execute(text(f"CREATE TABLE by_hand (position bigserial PRIMARY KEY, {columns})"))
+        connection.execute(_BY_HAND)
     row = {"relay": 1, "key": "ada", "topic": _TOPIC, "data": '{"order_id": 17, "customer": "ada", "quantity": 2}'}
     insert = text("INSERT INTO by_hand (relay, key, topic, at, data) VALUES (:relay, :key, :topic, now(), :data)")
     return lambda connection: connection.execute(insert, row)

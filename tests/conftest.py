@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
 import pytest
@@ -32,6 +33,9 @@ from tests.older import keep_stderr_apart
 from tests.reuse import CheckedFile, Reused
 from tests.signals import set_for_children
 from tests.warm import lend_warm_connections
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
 
 # Hundreds of Python processes are started here: what one has compiled serves the others, whatever the environment prefers.
 sys.dont_write_bytecode = False
@@ -468,6 +472,16 @@ _OWN_CONNECTIONS = ("tests/dialects/", "tests/contract/test_engine.py")
 def postgresql_url(request: pytest.FixtureRequest, reused_postgresql: Reused) -> Iterator[str]:
     yield reused_postgresql.take(lends_to_all=not request.node.nodeid.startswith(_OWN_CONNECTIONS))
     reused_postgresql.give_back()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """This process's browser."""
+    from tests.browser import Browser  # playwright takes its time, and few tests open a tab
+
+    found = Browser()
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import click
 from ..model import TaskStatus
 from ..model.receivers import sources_of
 from ..model.wording import brief, plain, plural, short
-from ..model.worker_orders import WorkerOrder
+from ..model.worker_orders import WorkerOrder, WorkerState
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from ..operating.verbs import STACKS
@@ -169,8 +169,8 @@ def order_of(worker: LiveWorker) -> str | None:
     """Return the order of a worker, and whether the worker has obeyed it. None for a worker without an order."""
     if worker.asked_to is None:
         return None if worker.state is None else f"none, still {worker.state}"
-    reached = "quiet" if worker.asked_to is WorkerOrder.QUIET else "stopping"
-    return f"{worker.asked_to}, {reached if worker.state == reached else 'not obeyed yet'}"
+    reached = WorkerState.QUIET if worker.asked_to is WorkerOrder.QUIET else WorkerState.STOPPING
+    return f"{worker.asked_to}, {'obeyed' if worker.state is reached else 'not obeyed yet'}"
 
 
 def _tasks(number: int, *, more: bool) -> str:

@@ -159,8 +159,8 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     until(lambda: only_worker(database).last_seen_at > seen)
     assert status(database, later) is TaskStatus.READY
     assert [event.event_type for event in database.store.history(later)] == [EventType.CREATED]
-    assert "order\tquiet, quiet" in outboxq(database, "worker", "show", str(me.id)).stdout
-    assert "order: quiet, quiet" in outboxq(database, "worker", "list").stdout
+    assert "order\tquiet, obeyed" in outboxq(database, "worker", "show", str(me.id)).stdout
+    assert "order: quiet, obeyed" in outboxq(database, "worker", "list").stdout
 
     outboxq(database, "worker", "resume", str(me.id))
     until(lambda: status(database, later) is TaskStatus.COMPLETED)

@@ -26,9 +26,10 @@ _HIDDEN: Final = """
 () => {
   const found = [];
   for (const one of document.images) if (!one.complete || !one.naturalWidth) found.push(`${one.src} was not loaded`);
-  for (const one of document.querySelectorAll("article p, article li, article td, article th, article h1, article h2, article h3")) {
-    const style = getComputedStyle(one);
-    if (style.overflowX === "hidden" && one.scrollWidth > one.clientWidth + 1) found.push(`cut off: ${one.textContent.slice(0, 60)}`);
+  for (const one of document.body.querySelectorAll("*")) {
+    const cuts = ["hidden", "clip"].includes(getComputedStyle(one).overflowX) && one.clientWidth > 1;
+    const isRead = one.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && one.textContent.trim();
+    if (cuts && isRead && one.scrollWidth > one.clientWidth + 1) found.push(`cut off: ${one.className}: ${one.textContent.trim().slice(0, 60)}`);
   }
   return found;
 }

@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 from outboxq import Outbox, configure_sqlite
 from outboxq.contrib.flask import Outboxq
 from outboxq.task.schedules import RETENTION
-from tests.browser import Browser
 from tests.docs.crawl import crawl, served
 from tests.docs.test_readme import DOCS
 from website import links, stage, terminal
@@ -30,13 +29,6 @@ def site(tmp_path_factory):
     built = tmp_path_factory.mktemp("site") / "site"
     build(built)
     return built
-
-
-@pytest.fixture(scope="module")
-def browser():
-    found = Browser()
-    yield found
-    found.close()
 
 
 @pytest.mark.apart
@@ -63,11 +55,19 @@ def test_a_page_is_legible_in_each_window_and_scheme(site, browser):
 
 
 def test_a_page_that_is_not_legible_is_found(tmp_path, browser):
-    page = '<html lang="en"><title>p</title><main><h1>p</h1><p style="color: #ddd">pale</p><img src="none.png" alt="x"><pre style="width: 2000px">wide</pre></main>'
+    page = (
+        '<html lang="en"><title>p</title><main><h1>p</h1><p style="color: #ddd">pale</p><img src="none.png" alt="x">'
+        '<div style="width: 40px; overflow: hidden">unbreakable</div><pre style="width: 2000px">wide</pre></main>'
+    )
     (tmp_path / "page.html").write_text(page)
     with served(tmp_path) as address:
         found = "\n".join(browser.run(crawl, browser, address, ["page.html"]))
-    for fault in ("(1440 px, light): color-contrast", "none.png was not loaded", "(390 px, dark): the page is 2"):
+    for fault in (
+        "(1440 px, light): color-contrast",
+        "none.png was not loaded",
+        "cut off: : unbreakable",
+        "(390 px, dark): the page is 2",
+    ):
         assert fault in found
 
 

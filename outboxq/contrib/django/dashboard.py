@@ -60,7 +60,7 @@ def dashboard_urls(
     dashboard = application(
         outboxes[using],
         allow_actions=allow_actions,
-        show_arguments=show_arguments is not False,
+        show_arguments=bool(show_arguments),  # a function decides for each user, below
         authorize=lambda environ: environ.get(_VIEWER),
         redact=redact,
     )

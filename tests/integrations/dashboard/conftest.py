@@ -29,14 +29,6 @@ def _ours_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger("waitress.queue"), "disabled", True)
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """This process's browser."""
-    found = Browser()
-    yield found
-    found.close()
-
-
 FRESH = 40.0
 """Seconds for which a filled file is copied: its tasks wait for more than a minute before they are due."""
 
