@@ -97,7 +97,7 @@ def inside_schema(connection: Connection) -> Iterator[None]:
     before = connection.dialect.default_schema_name
     path = connection.exec_driver_sql("SHOW search_path").scalar_one()
     there = connection.exec_driver_sql("SELECT FROM pg_namespace WHERE nspname = %(schema)s", {"schema": schema})
-    if not there.rowcount:  # CREATE SCHEMA needs a right on the database, even if the schema exists
+    if not there.rowcount:  # CREATE SCHEMA needs a privilege on the database, even if the schema exists
         connection.exec_driver_sql(f"CREATE SCHEMA {quoted}")
     connection.exec_driver_sql(f"SET LOCAL search_path TO {quoted}")
     connection.dialect.default_schema_name = schema

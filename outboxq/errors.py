@@ -47,8 +47,8 @@ class TablesLocked(OutboxqError):
 
 
 class NotPermitted(ConfigurationError):
-    """The database role lacks a right. The message names the role, the tables, and the command that grants the missing
-    right.
+    """The database role lacks a privilege. The message names the role, the tables, and the command that grants the missing
+    privilege.
     """
 
 

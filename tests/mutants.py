@@ -1948,13 +1948,13 @@ MUTANTS = (
         ("tests/roles/test_grants_command.py",),
     ),
     Mutant(
-        "rights are looked for only by the error of the database",
+        "privileges are looked for only by the error of the database",
         "outboxq/store/rights.py",
         (("if enqueues is not None and (lacking := lacks(", "if False and (lacking := lacks("),),
         ("tests/roles/test_grants_command.py",),
     ),
     Mutant(
-        "rights on tables that are not there yet are taken for granted",
+        "privileges on tables that are not there yet are taken for granted",
         "outboxq/store/transactions.py",
         (
             (
@@ -2753,7 +2753,7 @@ MUTANTS = (
         ("tests/unit/test_supervisor.py::test_a_file_that_a_successor_would_destroy_ends_all_at_any_time",),
     ),
     Mutant(
-        "a fleet without rights is started for ever",
+        "a fleet without privileges is started for ever",
         "outboxq/cli/serving/supervisor.py",
         (("frozenset({EXIT_USAGE, EXIT_SCHEMA, EXIT_PERMISSION})", "frozenset({EXIT_USAGE, EXIT_SCHEMA})"),),
         ("tests/unit/test_supervisor.py::test_a_process_that_can_never_start_ends_all",),

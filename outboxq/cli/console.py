@@ -100,7 +100,7 @@ def _fail_if_plain(error: DBAPIError) -> None:
     if is_damaged(error):
         fail(damaged(error), EXIT_UNREACHABLE)
     if dialect_for("postgresql").is_denied(error):
-        refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required rights"
+        refusal = f"the database denied permission: {error.orig}; run outboxq grants to print the required privileges"
         fail(refusal, EXIT_PERMISSION)
     if dialect_for("postgresql").is_cut_off(error):
         limit = f"a minute, or {STATEMENT_TIMEOUT} (1h by default) if it reads whole tables"

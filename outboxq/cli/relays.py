@@ -55,7 +55,7 @@ Exit codes:
    3  there is no relay with this name
    4  the tables or the file are missing, or of an incompatible release
   69  the database cannot be reached, or its file is damaged
-  77  the database role lacks a right
+  77  the database role lacks a privilege
 """
 
 

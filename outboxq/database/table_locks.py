@@ -289,8 +289,8 @@ def select_holders(g: Grammar) -> sa.Select[Any]:
     """Select the other sessions that hold or want locks on our tables: sessions that are not waiting come first, and
     then the oldest.
 
-    For another role's session, a role without the right to see more gets only the pid and the name of the application.
-    A prepared transaction has no session, and so no pid.
+    For another role's session, a role without the privilege to see more gets only the pid and the name of the
+    application. A prepared transaction has no session, and so no pid.
     """
     parents = sa.select(sa.func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
     leaves = sa.select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)

@@ -1,4 +1,4 @@
-"""Grant database roles their rights, and name missing rights."""
+"""Grant database roles their privileges, and name missing privileges."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..errors import ConfigurationError, InvalidArgument, NotPermitted, Unsuppor
 
 T = TypeVar("T")
 _MOST = 3
-"""Maximum number of rights that an error message names."""
+"""Maximum number of privileges that an error message names."""
 
 
 class RunsTransactions(Protocol):
-    """The methods of a store that are needed to read and grant rights."""
+    """The methods of a store that are needed to read and grant privileges."""
 
     schema: str | None
 
@@ -32,14 +32,15 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The rights of the store's database role, as far as they are known, and the granting of rights to other roles."""
+    """The privileges of the store's database role, as far as they are known, and their granting to other roles."""
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works`: the store belongs to a worker."""
         self._store = store
         self._works = works
         self.known: set[frozenset[Feature] | None] = {None}
-        """Sets of features whose rights the role is known to have. None stands for a transaction that does not enqueue.
+        """Sets of features whose privileges the role is known to have. None stands for a transaction that does not
+        enqueue.
         """
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
@@ -48,7 +49,7 @@ class Rights:
             raise complaint(lacking, Role.PRODUCER, enqueues)
 
     def ensure(self, role: Role) -> None:
-        """Raise NotPermitted unless the store's database role has all rights of this role."""
+        """Raise NotPermitted unless the store's database role has all privileges of this role."""
         with self.naming(), self._store.transaction(Begin.READ) as target:
             if lacking := lacks(target, rights(role)):
                 raise complaint(lacking, role)
@@ -63,7 +64,7 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing right. Another transaction looks up which right it is.
+        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one it is.
 
         `begin` is the kind of the transaction that failed.
         """
@@ -85,8 +86,8 @@ class Rights:
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants` in one transaction; returns them.
 
-        Raises NotPermitted, and grants nothing, if the role still lacks a right: PostgreSQL merely warns about a right
-        that it cannot grant.
+        Raises NotPermitted, and grants nothing, if the role still lacks a privilege: PostgreSQL merely warns
+        about a privilege that it cannot grant.
         """
 
         def work(target: Target) -> list[str]:
@@ -137,8 +138,8 @@ class Rights:
 
 
 def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None) -> list[Row]:
-    """Return a row for each of these rights that the role of the transaction, or `grantee`, lacks. It never raises an
-    error.
+    """Return a row for each of these privileges that the role of the transaction, or `grantee`, lacks. It never
+    raises an error.
     """
     if not target.dialect.has_roles:
         return []
@@ -147,7 +148,7 @@ def lacks(target: Target, wanted: Iterable[Right], *, grantee: str | None = None
 
 
 def needed_to_join(features: Collection[Feature]) -> list[Right]:
-    """Return the rights that a producer needs in a caller's transaction.
+    """Return the privileges that a producer needs in a caller's transaction.
 
     A plain producer reads tasks only when its own transaction runs again, and in the SQL function.
     """
@@ -159,7 +160,7 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
-    """Return the error that names the role, the missing rights and the command that grants them, or the table that
+    """Return the error that names the role, the missing privileges and the command that grants them, or the table that
     hides one of outboxq's tables.
     """
     if hidden := next((row for row in lacking if row["hidden_by"] is not None), None):

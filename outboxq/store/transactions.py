@@ -210,7 +210,7 @@ class Transactions:
                 if enqueues not in self.rights.known:
                     self.rights.check(target, enqueues)
                 found = work(target)
-            self.rights.known.add(enqueues)  # added only now, because missing tables hide missing rights
+            self.rights.known.add(enqueues)  # added only now, because missing tables hide missing privileges
             return found
         except Exception as error:  # noqa: BLE001 - most transactions need neither a second attempt nor a counter
             failed = error
@@ -255,7 +255,7 @@ class Transactions:
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
         """Return the caller's transaction. Raises an error, while the transaction is still usable, if it is in another
-        database, lacks our tables, or (with `enqueues`) if its role lacks a right.
+        database, lacks our tables, or (with `enqueues`) if its role lacks a privilege.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)
@@ -266,7 +266,7 @@ class Transactions:
         return target
 
     def _check_tables(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the rights and the tables are known to
+        """Raise NotPermitted, ConfigurationError or SchemaOutOfDate, unless the privileges and the tables are known to
         exist.
         """
         if enqueues not in self.rights.known:
@@ -274,7 +274,7 @@ class Transactions:
         if not self._current:
             with in_a_transaction_that_goes_on():
                 self.check_schema(target)
-        self.rights.known.add(enqueues)  # added only now, because missing tables hide missing rights
+        self.rights.known.add(enqueues)  # added only now, because missing tables hide missing privileges
 
     @contextmanager
     def transaction(self, begin: Begin) -> Iterator[Target]:

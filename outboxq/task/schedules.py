@@ -326,7 +326,7 @@ class PeriodicTasks(AwaitedResults):
     def task_of(self, task: object) -> Task[..., Any]:
         """Return the task of this outbox that was passed as a task or by its name.
 
-        Raises ConfigurationError for anything that is not a task of this outbox, and UnknownTask for an unknown name.
+        Raises ConfigurationError for anything that is not a task of this outbox, and UnknownTask for an unknown task.
         """
         if isinstance(task, str):
             return self.tasks.get(task)

@@ -246,7 +246,7 @@ def cost(database: Database, new: list[NewTask]) -> int:
 def test_free_keys_cost_one_statement(postgresql: Database) -> None:
     for mode in OnConflict:
         unique = {"unique_for": HOUR, "unique_until_finished": True}
-        cost(postgresql, [task(f"first {mode}", mode)])  # the role's rights are looked up once
+        cost(postgresql, [task(f"first {mode}", mode)])  # the role's privileges are looked up once
         assert cost(postgresql, [task(f"single {mode}", mode, **unique)]) == 1
         many = cost(postgresql, batch([f"{n} {mode}" for n in range(50)], mode, **unique))
         assert many == (3 if mode is RAISE else 1)  # and a savepoint, for one of them may raise

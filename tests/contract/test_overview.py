@@ -273,7 +273,7 @@ def test_an_event_that_is_committed_after_a_later_one_changes_the_mark(postgresq
     database.corrupted = True
 
 
-# Older schemas, and roles that were granted their rights before
+# Older schemas, and roles that were granted their privileges before
 
 
 def test_the_number_of_held_keys_is_bounded():

@@ -99,7 +99,7 @@ def calls(database: Database, n: int) -> dict[str, Callable[..., object]]:
 @pytest.mark.parametrize("n", SIZES)
 def test_every_call_is_one_statement_on_postgresql(postgresql, n):
     """But for one: a claim that finds nothing asks for tasks with keys and limits too."""
-    for fields in ({}, {"idempotency_key": "k"}):  # its rights are looked up once for each kind of enqueue
+    for fields in ({}, {"idempotency_key": "k"}):  # its privileges are looked up once for each kind of enqueue
         cost(postgresql, lambda using: postgresql.frozen.enqueue(new(priority=-1, **fields), using=using))  # noqa: B023
     counted = {name: len(cost(postgresql, call)) for name, call in calls(postgresql, n).items()}
     assert counted == {**dict.fromkeys(counted, 1), "claim, nothing left": 2}
@@ -144,7 +144,7 @@ def test_a_transaction_of_our_own_adds_only_the_message_that_begins_it(postgresq
 
 
 def test_an_enqueue_of_our_own_is_one_statement_and_no_more(postgresql):
-    """Once the rights were looked up."""
+    """Once the privileges were looked up."""
     postgresql.frozen.enqueue(new())
     with statements(postgresql) as seen:
         postgresql.frozen.enqueue(new())

@@ -87,7 +87,7 @@ def test_a_role_may_be_let_read_these_numbers_and_nothing_else(postgresql, conne
     role = f"autoscaler_{uuid4().hex}"
     connection.execute(f"CREATE ROLE {role}")
     try:
-        connection.execute(block("PostgreSQL: rights").replace("autoscaler", role))
+        connection.execute(block("PostgreSQL: privileges").replace("autoscaler", role))
         connection.execute(f"SET ROLE {role}")
         assert connection.execute(IN_KEDA).fetchone() == (1,)
         with pytest.raises(psycopg.errors.InsufficientPrivilege):

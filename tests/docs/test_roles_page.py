@@ -1,4 +1,4 @@
-"""The table of rights on the page about roles is that of the code. To write it anew: python -m tests.docs.test_roles_page"""
+"""The table of privileges on the page about roles is that of the code. To write it anew: python -m tests.docs.test_roles_page"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from outboxq.database.privileges import Feature, Kind, Role, rights
 
 PAGE = Path(__file__).parents[2] / "docs" / "roles.md"
-BEGIN, END = "<!-- rights -->\n", "<!-- /rights -->"
+BEGIN, END = "<!-- privileges -->\n", "<!-- /privileges -->"
 COLUMNS = {
     "producer": (Role.PRODUCER, set()),
     "… `emit`": (Role.PRODUCER, {Feature.EMIT}),
@@ -21,7 +21,7 @@ COLUMNS = {
 
 
 def table() -> str:
-    lines = ["| role | on | rights |", "|---|---|---|"]
+    lines = ["| role | on | privileges |", "|---|---|---|"]
     plain = set(_cells(Role.PRODUCER, set()).items())
     keyed = set(_cells(Role.PRODUCER, {Feature.IDEMPOTENCY}).items())
     for title, (role, features) in COLUMNS.items():

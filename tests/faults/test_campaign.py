@@ -148,7 +148,7 @@ def campaign(request, database, fork, volume, tmp_path):
 
 
 def as_roles(database, fork):
-    """Fork workers and producers that log in as roles with the least rights, and no more on the application's tables either."""
+    """Fork workers and producers that log in as roles with the least privileges, and no more on the application's tables either."""
     urls = {}
     for role, table in ((Role.WORKER, "effects"), (Role.PRODUCER, "orders")):
         name = f"campaign_{role}"
@@ -231,7 +231,7 @@ def survive(campaign, effects, orders):
         tuple(done[kind] for kind in ("kill", "stop", "woken", "outage", "stuck", "full")) == planned, "not as planned"
     )
     hold(any(word in logs for word in FULL), "no worker has met the full disk")
-    hold("permission denied" not in logs and "NotPermitted" not in logs, "a role lacked a right")
+    hold("permission denied" not in logs and "NotPermitted" not in logs, "a role lacked a privilege")
     hold(done["producers killed"] > 0, "no producer was killed")
     hold(vain and transactional and events[EventType.RESET] > 0, "nothing was rolled back, transactional or recovered")
     if complaints:

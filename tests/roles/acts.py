@@ -1,4 +1,4 @@
-"""What the roles do, each act by itself: once with all of a role's rights it must succeed, and without each right one must fail."""
+"""What the roles do, each act by itself: once with all of a role's privileges it must succeed, and without each privilege one must fail."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stage:
             yield connection
 
     def claimed(self, **fields: Any) -> Claim:
-        """A task that the role's worker has claimed, with the owner's rights."""
+        """A task that the role's worker has claimed, with the owner's privileges."""
         self.owner.enqueue(new(**fields))
         [claim] = self.owner.claim_ready_task(1, worker_id=uuid4(), says_begin=True)
         return claim

@@ -1,4 +1,4 @@
-"""PostgreSQL: `outboxq grants` prints or grants what a role needs, and a lack of rights is told in a sentence."""
+"""PostgreSQL: `outboxq grants` prints or grants what a role needs, and a lack of privileges is told in a sentence."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_a_worker_whose_right_is_taken_away_says_which(made):
 
 
 def test_what_a_policy_of_the_rows_forbids_is_the_databases_error(made):
-    """There is no right to be granted."""
+    """There is no privilege to be granted."""
     name = made.role()
     Store(made.store().bound_engine).rights.grant(Role.PRODUCER, name)
     made.run("ALTER TABLE task_outbox ENABLE ROW LEVEL SECURITY")

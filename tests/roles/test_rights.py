@@ -1,4 +1,4 @@
-"""PostgreSQL: each role can do its part with the rights that `outboxq grants` gives it, and not without any of them."""
+"""PostgreSQL: each role can do its part with the privileges that `outboxq grants` gives it, and not without any of them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def is_refused(error):
 
 @pytest.mark.parametrize(("kind", "features"), NEEDED, ids=name_of)
 def test_without_any_one_right_something_fails(stage, role, owner, kind, features):
-    """Column by column. Found out by the acts alone: what looks at the rights beforehand is left out."""
+    """Column by column. Found out by the acts alone: what looks at the privileges beforehand is left out."""
     for one in rights(kind, features):
         owner.execute(grant(one, "public", role))
     order, needless = acts(kind, features)[::-1], []
@@ -141,7 +141,7 @@ def test_without_any_one_right_something_fails(stage, role, owner, kind, feature
             owner.execute(statement)
             if act is None:
                 needless.append(part)
-            else:  # it is likely to need the next right, too
+            else:  # it is likely to need the next privilege, too
                 order = [act, *(other for other in order if other is not act)]
     assert needless == []
 
@@ -162,7 +162,7 @@ def refused(stage, act):
 
 
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
-    """Of tables that are not there, no right is lacking; an error of the database would abort the caller's transaction."""
+    """Of tables that are not there, no privilege is lacking; an error of the database would abort the caller's transaction."""
     url = cluster.create_database()
     engine = create_engine(make_url(url).set(username=role))
     task, store = NewTask(id=uuid7(), task_name="work", args="{}"), Store(engine)

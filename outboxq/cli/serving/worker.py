@@ -44,7 +44,7 @@ Exit codes:
   66  the SQLite file was replaced, but its old log was left: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop: start it again
-  77  the database role lacks a right
+  77  the database role lacks a privilege
 """
 
 log = logging.getLogger("outboxq.supervisor")

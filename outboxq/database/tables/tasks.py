@@ -337,7 +337,7 @@ class WorkersColumns(TypedColumns):
     topics = Column(Text)  # JSON array; NULL: all
     concurrency = Column(Integer, nullable=False)
     task_names = Column(Text, nullable=False)  # JSON array
-    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown names that it met lately; NULL: none
+    unknown_tasks = Column(Text)  # JSON array of [queue, task name]: unknown tasks that it met lately; NULL: none
     started_at = Column(BoundedInstant, nullable=False)
     last_seen_at = Column(BoundedInstant, nullable=False)
     ended_at = Column(BoundedInstant)  # it stopped by itself; NULL: it is live, or was killed or cut off

@@ -125,7 +125,7 @@ def accept(g: Grammar) -> Transition:
     """Write the message unless the consumer has it. Returns a row if it was written.
 
     ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The answer does not read a column,
-    so that a consumer does not need the right to read other consumers' messages.
+    so that a consumer does not need the privilege to read other consumers' messages.
     """
 
     def accepted(_: Relations) -> Statement:
@@ -138,7 +138,9 @@ def accept(g: Grammar) -> Transition:
 
 
 def accept_many(g: Grammar) -> Transition:
-    """Write the messages that their consumers do not have, and return their keys, which takes the right to read them."""
+    """Write the messages that their consumers do not have, and return their keys, which needs the privilege to read
+    them.
+    """
 
     def accepted(r: Relations) -> Statement:
         given = r["given"].c
