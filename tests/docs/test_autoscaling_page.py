@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from outboxq.worker.prometheus import METRICS
 from tests.docs.tables import between
 
 PAGE = Path(__file__).parents[2] / "docs" / "autoscaling.md"
@@ -62,6 +63,28 @@ def test_kedas_query_returns_the_number_of_workers(postgresql, connection, waiti
         postgresql.add(postgresql.store, queue="mail")
     assert connection.execute(IN_KEDA).fetchone() == (workers,)
     assert connection.execute(block("PostgreSQL: workers wanted")).fetchone() == (max(1, workers),)
+
+
+def test_a_fleet_is_scaled_by_the_sum_of_its_queues(postgresql, connection):
+    """Sixty tasks in each of two queues justify two workers together, and one worker each."""
+    fleet = block("PostgreSQL: workers wanted for a fleet")
+    assert connection.execute(fleet).fetchone() == (0,)
+    for queue in ("mail", "ledger"):
+        for _ in range(60):
+            postgresql.add(postgresql.store, queue=queue)
+    assert connection.execute(IN_KEDA).fetchone() == (1,)
+    assert connection.execute(fleet).fetchone() == (2,)
+
+
+def test_the_queries_of_prometheus_name_metrics_and_labels_that_workers_export():
+    found = re.findall(r"^ +query: (.*outboxq_\w+.*)\n +threshold: \"(\d+)\"$", TEXT, re.MULTILINE)
+    assert [threshold for _, threshold in found] == re.findall(r"(\d+)\.0", IN_KEDA)
+    known = {one.name: {*one.labels} for one in METRICS}
+    for query, _ in found:
+        [name] = re.findall(r"\boutboxq_\w+", query)
+        assert set(re.findall(r"by \((\w+)\)|\b(\w+)=", query)) <= {(label, "") for label in known[name]} | {
+            ("", label) for label in known[name]
+        }
 
 
 def test_a_busy_queue_that_keeps_up_keeps_its_workers(postgresql, connection):

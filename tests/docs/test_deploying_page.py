@@ -125,6 +125,20 @@ def test_kubernetes_waits_longer_than_the_worker_drains():
     ask_the_command_line(migrate["command"])
 
 
+def test_kubernetes_scrapes_the_port_that_the_worker_opens():
+    container = YAMLS["the container of worker.yaml"]
+    [port] = container["ports"]
+    options = ask_the_command_line(container["command"])
+    assert (options["metrics_port"], options["metrics_host"]) == (int(port["containerPort"]), "0.0.0.0")
+    [original] = YAMLS["worker.yaml"]["spec"]["template"]["spec"]["containers"]
+    assert container["command"][: len(original["command"])] == original["command"]
+    monitor = YAMLS["pod-monitor.yaml"]["spec"]
+    assert monitor["selector"] == YAMLS["worker.yaml"]["spec"]["selector"]
+    assert [endpoint["port"] for endpoint in monitor["podMetricsEndpoints"]] == [port["name"]]
+    annotations = YAMLS["the metadata of the pod template in worker.yaml"]["annotations"]
+    assert annotations["prometheus.io/port"] == f'"{port["containerPort"]}"'
+
+
 def test_the_image_starts_the_worker_and_no_shell():
     [written] = blocks("dockerfile")
     [command] = re.findall(r"^CMD (.+)$", written, re.MULTILINE)
