@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from textwrap import indent
 
+from . import examples
+
 ROOT = Path(__file__).parents[1]
 FENCED = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 TABS = re.compile(r"(?:^\*\*(?:Django|Flask|FastAPI|SQLAlchemy)\*\*\n\n```.*?^```\n\n?){2,}", re.DOTALL | re.MULTILINE)
@@ -51,10 +53,16 @@ def place(path: PurePosixPath) -> PurePosixPath:
 
 
 def stage(target: Path) -> None:
-    """Write the tree to `target`: each page with its links changed, pictures, and the files that pages link to."""
+    """Write the tree to `target`: each page with its links changed, the files of the examples, pictures, and the files
+    that pages link to.
+    """
     named: set[PurePosixPath] = set()
     for page in pages():
         text = relinked((ROOT / page).read_text(), page, named.add)
+        if page.parts[0] == "examples":
+            example, archive = ROOT / page.parent, PurePosixPath("files") / page.parent.with_suffix(".zip")
+            examples.pack(example, target / archive)
+            text = examples.with_files(text, example, posixpath.relpath(archive, place(page).parent))
         _write(target / place(page), text)
     for path in (ROOT / "docs").rglob("*.*"):
         if path.suffix != ".md":

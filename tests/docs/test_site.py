@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 from xml.etree import ElementTree as ET
+from zipfile import ZipFile
 
 import pytest
 from flask import Flask
@@ -19,7 +21,7 @@ from outboxq.contrib.flask import Outboxq
 from outboxq.task.schedules import RETENTION
 from tests.docs.crawl import crawl, served
 from tests.docs.test_readme import DOCS
-from website import links, stage, terminal
+from website import examples, links, stage, terminal
 from website.build import build
 from website.navigation import NAVIGATION, sections
 
@@ -93,6 +95,29 @@ def test_links_follow_their_pages_and_code_is_left_alone():
     assert moved == "[x](files/pyproject.toml.txt)"
     with pytest.raises(LookupError, match="is not a file"):
         stage.relinked("[x](nowhere.md)", page, named.append)
+
+
+@pytest.mark.parametrize("name", ["django_shop", "fastapi_shop", "flask_shop", "two_services"])
+def test_the_page_of_an_example_has_all_of_its_files(name, tmp_path):
+    """What a run of the example has left there is not among them."""
+    folder = tmp_path / name
+    shutil.copytree(stage.ROOT / "examples" / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    known = {path: path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"}
+    for left in ("shop.db", "rabbitmq/output.log", ".venv/lib/site.py"):
+        (folder / left).parent.mkdir(parents=True, exist_ok=True)
+        (folder / left).write_text("left")
+    page = examples.with_files((folder / "README.md").read_text(), folder, f"{name}.zip")
+    shown = re.findall(r"^### `([^`]+)`\n\n(?:```\w+\n(.*?)```$|This file is empty\.$)", page, re.DOTALL | re.MULTILINE)
+    assert {folder / path: code for path, code in shown} == known
+    assert "with [these files](#the-files)" in page
+    examples.pack(folder, tmp_path / "packed.zip")
+    with ZipFile(tmp_path / "packed.zip") as packed:
+        assert {tmp_path / path: packed.read(path).decode() for path in packed.namelist()} == known
+
+
+def test_an_example_that_does_not_say_where_to_run_its_commands_is_refused(tmp_path):
+    with pytest.raises(LookupError, match="In this directory"):
+        examples.with_files("# An example\n", tmp_path, "example.zip")
 
 
 def test_blocks_below_the_names_of_frameworks_become_tabs():
