@@ -115,6 +115,17 @@ def test_compose_waits_longer_than_the_worker_drains():
     assert set(worker["depends_on"]) <= set(services)
 
 
+def test_the_commands_of_a_container_are_the_same_in_each_framework():
+    rows = re.findall(r"^\| ([\w, ]+) \| `(\[.*\])` \| `(\[.*\])` \|$", TEXT, re.MULTILINE)
+    found = {framework: (json.loads(worker), json.loads(migrate)) for framework, worker, migrate in rows}
+    services = YAMLS["compose.yaml"]["services"]
+    worker, migrate = found["FastAPI, SQLAlchemy"]
+    assert (worker, migrate) == (services["worker"]["command"], services["migrate"]["command"])
+    options = [word for word in worker if word != "shop:outbox"][2:]
+    assert found["Flask"] == (["flask", "outboxq", "worker", *options], ["flask", "outboxq", "upgrade"])
+    assert found["Django"][0] == ["python", "manage.py", "outboxq_worker", *options]
+
+
 def test_kubernetes_waits_longer_than_the_worker_drains():
     pod = YAMLS["worker.yaml"]["spec"]["template"]["spec"]
     [container] = pod["containers"]

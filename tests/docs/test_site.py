@@ -7,9 +7,11 @@ import shutil
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
+from uuid import UUID
 from xml.etree import ElementTree as ET
 from zipfile import ZipFile
 
+import click
 import pytest
 from flask import Flask
 from flask_sqlalchemy import SQLAlchemy
@@ -17,6 +19,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from outboxq import Outbox, configure_sqlite
+from outboxq.cli import main
 from outboxq.contrib.flask import Outboxq
 from outboxq.task.schedules import RETENTION
 from tests.docs.crawl import crawl, served
@@ -162,6 +165,25 @@ def test_a_tab_about_retention_sets_it(tmp_path):
             assert [key for key in names["OUTBOXQ"] if f'    "{key}": ' not in settings] == []
         else:
             assert [one.name for one in names["outbox"].tasks.schedules] == [RETENTION], label
+
+
+def test_a_tab_about_commands_has_the_same_ones_in_each_framework():
+    """Django has commands of its own for the tables and for the worker."""
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / "command-line.md").read_text())
+    tabs = dict(re.findall(r"\*\*(\w+)\*\*\n\n```console\n(.*?)```", group[0], re.DOTALL))
+    plain = tabs["SQLAlchemy"].replace(" shop:outbox", "")
+    assert tabs["FastAPI"] == tabs["SQLAlchemy"]
+    assert tabs["Flask"] == plain.replace("$ outboxq", "$ flask outboxq")
+    in_django = {"outboxq upgrade": "migrate", "outboxq worker": "outboxq_worker"}
+    for command, own in in_django.items():
+        plain = plain.replace(f"$ {command}", f"$ {own}")
+    assert tabs["Django"] == plain.replace("$ ", "$ python manage.py ")
+    for line in tabs["SQLAlchemy"].replace(" ID ", f" {UUID(int=0)} ").splitlines():
+        command, [_, _, *words] = main, line.split()
+        while isinstance(command, click.Group):
+            command = command.commands[words.pop(0)]
+        with command.make_context("outboxq", words) as context:
+            assert "shop:outbox" in context.params.values(), line
 
 
 @pytest.mark.parametrize("page", ["consumers", "batches", "schedules"])
