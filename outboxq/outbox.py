@@ -120,7 +120,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
             integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
-            hooks: Code that runs around the enqueueing and the handling of all tasks, for example for traces; see `Hook`.
+            hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.

@@ -106,7 +106,7 @@ def list_(
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
     With --sort, it compares the newest 10,000 tasks that were started, by the time for which the last attempt ran
-    (duration), or by the time from the enqueueing to the first start (wait).
+    (duration), or by the time from enqueueing to the first start (wait).
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {

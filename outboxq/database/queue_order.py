@@ -1,7 +1,7 @@
 """Define the order in which tasks leave their queues, and which queues and topics a claim takes tasks from.
 
 The order is the order of the index `ix_task_outbox_due`: by priority, then due time, then age of the entry. The
-settings of a queue say whether it is paused and what its limits are. For a queue without settings, one look-up in a
+settings of a queue say whether it is paused and what its limits are. For a queue without settings, one lookup in a
 small table is enough.
 """
 
@@ -296,7 +296,7 @@ def _some(
 ) -> sa.ColumnElement[bool]:
     """Return a condition on the settings of the queue; false without any.
 
-    It is a scalar subquery, which remains a look-up by key whatever the rest of the plan is.
+    It is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
     """
     mine = queue_settings.alias("mine")
     found = sa.select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)

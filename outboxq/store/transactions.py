@@ -307,7 +307,7 @@ class Transactions:
                         raise
         except Exception as error:
             if begin is not Begin.HANDLER and (stop := signal_behind(error, before)) is not None:
-                raise stop from None  # a clean-up error of SQLAlchemy or the driver has replaced it
+                raise stop from None  # a cleanup error of SQLAlchemy or the driver has replaced it
             raise
 
     def _roll_back(self, connection: sa.Connection, error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""What the planners make of our statements on big tables: index look-ups, bounded by what is asked for (items 24, 28).
+"""What the planners make of our statements on big tables: index lookups, bounded by what is asked for (items 24, 28).
 
 The tables hold 20 000 due and 20 000 future entries; `OUTBOXQ_PLAN_ROWS` makes it another number.
 """

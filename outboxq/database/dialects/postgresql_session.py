@@ -57,7 +57,7 @@ _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
 # * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
-# * Plans are index look-ups, even if they were made and cached while a table was empty, as the tables of an idle queue
+# * Plans are index lookups, even if they were made and cached while a table was empty, as the tables of an idle queue
 #   are.
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms compared with 0.9 ms) and does not
 # find a

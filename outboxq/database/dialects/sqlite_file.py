@@ -42,7 +42,7 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. This takes one look-up in the directory, which needs a
+        """Return True if the file's name still refers to it. This takes one lookup in the directory, which needs a
         microsecond or two.
 
         Raises FileUnusable if the name no longer refers to a file.

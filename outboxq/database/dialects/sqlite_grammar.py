@@ -116,7 +116,7 @@ class SqliteGrammar(Grammar):
                 for position, (key, kind) in enumerate(several.items())
             ]
         # If it is materialized, it gets an automatic index. As a view of json_each(), it would parse the whole batch
-        # again for each look-up.
+        # again for each lookup.
         return sa.select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> sa.FromClause:

@@ -287,7 +287,7 @@ def expired_in_batches(g: Grammar) -> sa.Select[Any]:
     them.
     """
     entry, execution = task_outbox.c, task_executions.c
-    # A scalar subquery remains a look-up by key. A join could read all tasks.
+    # A scalar subquery remains a lookup by key. A join could read all tasks.
     pipeline = sa.select(execution.pipeline_execution_id).where(execution.id == entry.task_execution_id)
     batch = pipeline.correlate(task_outbox).scalar_subquery()
     late = (entry.available_at <= g.now, entry.expires_at <= g.now, batch >= _FIRST_BATCH)

@@ -1,6 +1,6 @@
 """Claim from a queue that limits its running tasks or its starts, in total or per key.
 
-For a queue without settings, one look-up in a small table is enough. A claim from a limited queue locks the row of its
+For a queue without settings, one lookup in a small table is enough. A claim from a limited queue locks the row of its
 settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
 the row locked skips the queue.
 

@@ -479,7 +479,7 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
     claims = partition_claims.alias("claims")
-    # A scalar subquery remains a look-up by key. NOT EXISTS could be planned as a join with every held key.
+    # A scalar subquery remains a lookup by key. NOT EXISTS could be planned as a join with every held key.
     owner = (
         sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)

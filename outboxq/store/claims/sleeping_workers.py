@@ -302,7 +302,7 @@ def forget(_: Grammar) -> sa.Delete:
 
 
 def forget_ended(g: Grammar) -> sa.Delete:
-    """Delete expired requests: each one that is left costs every enqueue a look-up.
+    """Delete expired requests: each one that is left costs every enqueue a lookup.
 
     A live worker writes a new request when it falls asleep again. A request that is being written now is skipped.
     """

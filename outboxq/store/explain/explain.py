@@ -391,7 +391,7 @@ def waiting(g: Grammar) -> sa.Select[Any]:
     """Select for each waiting task of :tasks its outbox entry, the head and the owner of its key, the settings of its
     queue, and the number of running tasks if the queue limits it.
 
-    The columns are subqueries, so each task costs a few look-ups, no matter how many tasks are waiting. The settings of
+    The columns are subqueries, so each task costs a few lookups, no matter how many tasks are waiting. The settings of
     each queue are read once.
     """
     among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)

@@ -31,7 +31,7 @@ BOUND = 10_000
 counts.
 """
 BOUND_BY_TASK = 1_000
-"""Maximum number of entries of each queue and priority whose task names are looked up. Each look-up reads a large
+"""Maximum number of entries of each queue and priority whose task names are looked up. Each lookup reads a large
 table.
 """
 LOOKED_UP = 1_000

@@ -207,7 +207,7 @@ def series(g: Grammar) -> sa.Select[Any]:
     without a sample.
 
     The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
-    step is one look-up in the primary key, however many samples there are.
+    step is one lookup in the primary key, however many samples there are.
     """
     moments = _last_of_steps(g)
     wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)

@@ -81,7 +81,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     raises an error. Above READ COMMITTED, the database raises a serialization failure if another session acquired or
     took over the key, or replaced its task, since the transaction began; run the transaction again.
 
-    A free key does not cost anything. A taken key costs a look-up of its task, unless the task is to be skipped and the
+    A free key does not cost anything. A taken key costs a lookup of its task, unless the task is to be skipped and the
     key never expires. Keys are locked in their order, so that two calls never wait for each other; the calls in one
     transaction should also use a fixed order. If a task may raise, several tasks are written under a savepoint of the
     caller's PostgreSQL transaction.

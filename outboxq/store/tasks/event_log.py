@@ -143,7 +143,7 @@ class EventLog:
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
         too early, because the order of numbers may differ from the order of times by two minutes, so check the
-        `created_at` of the first events. The call takes thirty row look-ups.
+        `created_at` of the first events. The call takes thirty row lookups.
         """
         aware(when, "when")
         try:
@@ -272,7 +272,7 @@ def _later(
     """Select the number of an event of the task that is not in the snapshot. `part` is the condition of one of the
     three indexes.
 
-    The LIMIT makes this a look-up for each task, instead of one read for all tasks.
+    The LIMIT makes this a lookup for each task, instead of one read for all tasks.
     """
     since = sa.or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
     named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []

@@ -38,7 +38,7 @@ class Slow(StrEnum):
     that was discarded ended only then.
     """
     WAIT = "wait"
-    """The time from the enqueueing to the first start. A delay that the producer asked for counts too."""
+    """The time from enqueueing to the first start. A delay that the producer asked for counts too."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -369,7 +369,7 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
-    # The limit makes this a look-up per task instead of one read of all tasks of the worker.
+    # The limit makes this a lookup per task instead of one read of all tasks of the worker.
     worked = (
         sa.select(_event.sequence_num)
         .where(
