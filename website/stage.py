@@ -53,9 +53,7 @@ def place(path: PurePosixPath) -> PurePosixPath:
 
 
 def stage(target: Path) -> None:
-    """Write the tree to `target`: each page with its links changed, the files of the examples, pictures, and the files
-    that pages link to.
-    """
+    """Write the tree to `target`: pages with changed links, archives of the examples, pictures and linked files."""
     named: set[PurePosixPath] = set()
     for page in pages():
         text = relinked((ROOT / page).read_text(), page, named.add)
