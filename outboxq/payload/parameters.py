@@ -111,7 +111,11 @@ class Parameters:
             raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
         if unknown := stored.keys() - self._known.keys():
             has = f"the stored arguments have {_names(unknown)}, which the function does not take"
-            raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")
+            raise PayloadError(
+                f"{self._name}: {has}; if a newer release enqueued the task, deploy that release to the workers, and redrive the task "
+                "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, take it again until "
+                "they have run"
+            )
         if missing := self._required - stored.keys():
             lack = f"the stored arguments lack {_names(missing)}, which the function requires"
             raise PayloadError(f"{self._name}: {lack}: give new parameters a default until the old tasks have run")
