@@ -45,6 +45,11 @@ class Parameters:
         self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
         self._codecs: dict[str, Codec] | None = None
 
+    @property
+    def required(self) -> list[str]:
+        """The names of the parameters without a default, in the order of the function."""
+        return [name for name in self._known if name in self._required]
+
     def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Raise InvalidCall if the arguments do not match the signature. Their values are not checked."""
         given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
