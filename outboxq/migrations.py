@@ -27,7 +27,7 @@ from .database import table_locks
 from .database.column_types import Xid8
 from .database.dialects import Begin, Dialect, check_schema_name, dialect_for, time_partitions
 from .database.dialects.partitioning import PARTITION_NAME, Partitioning
-from .database.drivers import is_psycopg
+from .database.drivers import is_psycopg, refuse_async
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
 from .database.tables import VERSION_TABLE, metadata, version_table
@@ -361,6 +361,7 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
             _check_transaction(database)
         yield database
         return
+    refuse_async(database)
     engine = database if isinstance(database, Engine) else make_engine(database)
     options = {} if is_autocommit(engine) else {"isolation_level": "AUTOCOMMIT"}
     try:

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session, scoped_session
 from . import migrations
 from .context import TaskContext
 from .database.dialects import check_schema_name, dialect_for
+from .database.drivers import refuse_async
 from .database.engine import make_engine, parse_url
 from .errors import ConfigurationError, InvalidArgument
 from .integration import Integration
@@ -85,9 +86,6 @@ _OF_A_TASK: Mapping[str, Any] = {
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
 """Marks an argument that was not given; None would be a mistake there."""
-
-
-_OWN_ENGINE = "give the Outbox an engine of its own: create_engine('postgresql+psycopg://…')"
 
 
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
@@ -168,13 +166,10 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Set or change the database of this outbox. Raises ConfigurationError if outboxq does not support the
         database.
         """
+        refuse_async(database)
         if not isinstance(database, str | URL | Engine):
-            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {_kind(database)}")
+            raise ConfigurationError(f"Outbox takes a database URL or an Engine, not {type(database).__name__}")
         if isinstance(database, Engine):
-            if database.dialect.is_async:
-                raise ConfigurationError(
-                    f"this is the sync_engine of an AsyncEngine, which only works on its event loop; {_OWN_ENGINE}"
-                )
             dialect_for(database.dialect.name, schema=self.schema)
         else:
             url = parse_url(database)
@@ -368,11 +363,6 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     def _database_of_the_environment(self) -> str | None:
         return os.environ.get("OUTBOXQ_DATABASE_URL")
-
-
-def _kind(database: object) -> str:
-    name = type(database).__name__
-    return f"{name}; {_OWN_ENGINE}" if name == "AsyncEngine" else name
 
 
 class TaskDecorator(Protocol):

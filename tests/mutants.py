@@ -2591,6 +2591,23 @@ MUTANTS = (
         ("tests/contract/test_interruptions.py",),
     ),
     Mutant(
+        "run() in a thread waits for signals that it never gets",
+        "outboxq/worker/worker.py",
+        (("        if not burst and not in_main_thread():\n", "        if False:\n"),),
+        ("tests/contract/test_run_in_a_thread.py",),
+    ),
+    Mutant(
+        "a burst in a thread ends the whole process",
+        "outboxq/worker/worker.py",
+        (
+            (
+                "            if not in_main_thread():\n                return self._ending.code(clean=self.stop())\n",
+                "",
+            ),
+        ),
+        ("tests/contract/test_run_in_a_thread.py",),
+    ),
+    Mutant(
         "Ctrl-Break ends a worker on Windows in the middle of a task",
         "outboxq/worker/signals.py",
         ((', "SIGBREAK")', ")"),),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import InvalidCall
 from ..model import OnConflict
 from ..model.relays import RELAY_PREFIX, task_of
 from ..model.wording import short
@@ -55,6 +56,11 @@ class OfTask(click.Command):
         """Use TASK as APP if no application is given."""
         rest = super().parse_args(ctx, args)
         place = str(ctx.params.get("place"))
+        if set("={[") & set(ctx.params.get("app_argument") or ""):
+            fail(
+                "the word after TASK names the application; write arguments as JSON: --args '{\"order\": 7}'",
+                EXIT_USAGE,
+            )
         if ":" in place and "app_argument" in ctx.params and not (ctx.params["app_argument"] or ctx.params["app"]):
             ctx.params["app_argument"] = place
         return rest
@@ -88,7 +94,11 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
     if outbox is None:
         fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
     known = _task(outbox, place)
-    known.parameters.check_call((), arguments)
+    try:
+        known.parameters.check_call((), arguments)
+    except InvalidCall as error:
+        example = ", ".join(f'"{name}": …' for name in known.parameters.required)
+        raise InvalidCall(f"{error}; write them as one JSON object: --args '{{{example}}}'") from None
     values = known.parameters.load(json.dumps(arguments))
     bound = known.using(known.outbox, **options)
     if not dry_run:

@@ -18,6 +18,7 @@ OLDEST_PSYCOPG = (3, 2, 5)
 """Earlier versions lose notifications or do not have RawCursor."""
 
 _INSTALL = "pip install 'outboxq[postgresql]'"
+_URLS = {"sqlite": "sqlite:///…"}
 
 
 def ensure_psycopg() -> None:
@@ -50,6 +51,19 @@ def is_async_psycopg(raw: object) -> TypeGuard[psycopg.AsyncConnection[Any]]:
 def is_unreached(error: BaseException | None) -> bool:
     """Return True if psycopg or its connection pool could not reach the server: the error has no SQLSTATE."""
     return isinstance(error, _classes("OperationalError")) and getattr(error, "sqlstate", None) is None
+
+
+def refuse_async(engine: object) -> None:
+    """Raise ConfigurationError for an AsyncEngine, or for the Engine of an asynchronous driver, which outboxq's threads
+    cannot use.
+    """
+    dialect: Any = getattr(engine, "dialect", None)
+    if getattr(dialect, "is_async", False):
+        url = _URLS.get(dialect.name, "postgresql+psycopg://…")
+        raise ConfigurationError(
+            f"this engine is asynchronous ({dialect.name}+{dialect.driver}), so it only works on its event loop; give outboxq an "
+            f"engine of its own: create_engine('{url}')"
+        )
 
 
 def advice(driver: str) -> str:

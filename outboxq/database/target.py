@@ -423,6 +423,7 @@ def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
         raise
 
 
+_ASYNC_DRIVERS = frozenset({"aiosqlite", "asyncpg"})
 _OTHER_DRIVERS = frozenset({"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"})
 
 
@@ -468,8 +469,15 @@ def refusal(using: object) -> str:
         return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
         return "this task belongs to another Outbox; pass that one, or a Session or Connection to its database"
-    if name.startswith("sqlalchemy.ext.asyncio"):
-        given = "session" if "Session" in kind.__name__ or "session" in kind.__name__ else "connection"
+    if any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in kind.__mro__):
+        if (driver := _driver_of(using)) in _ASYNC_DRIVERS:
+            return advice(driver)
+        if kind.__name__ == "AsyncEngine":
+            return (
+                "an AsyncEngine has no transaction; write inside an AsyncSession on it: await session.run_sync(lambda s: "
+                "task.using(s).enqueue(…))"
+            )
+        given = "connection" if any(base.__name__ == "AsyncConnection" for base in kind.__mro__) else "session"
         return (
             f"outboxq is synchronous; inside an {kind.__name__} write: await {given}.run_sync(lambda s: task.using(s).enqueue(…)); pass "
             "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
@@ -480,3 +488,11 @@ def refusal(using: object) -> str:
         f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
         "connection or alias, or the context of a transactional task"
     )
+
+
+def _driver_of(using: object) -> str | None:
+    """Return the driver of an asynchronous engine, connection or session; None if it is not known."""
+    if hasattr(using, "registry"):  # a scoped session would create a session
+        return None
+    engine = getattr(using, "engine", None) or getattr(using, "bind", None) or using
+    return getattr(getattr(engine, "dialect", None), "driver", None)

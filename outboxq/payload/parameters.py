@@ -45,6 +45,11 @@ class Parameters:
         self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
         self._codecs: dict[str, Codec] | None = None
 
+    @property
+    def required(self) -> list[str]:
+        """The names of the parameters without a default, in the order of the function."""
+        return [name for name in self._known if name in self._required]
+
     def check_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         """Raise InvalidCall if the arguments do not match the signature. Their values are not checked."""
         given = {**dict(zip(self._positional, args, strict=False)), **kwargs}
@@ -111,7 +116,11 @@ class Parameters:
             raise UnreadableArguments(f"{self._name}: the stored arguments {problem}: they were not written by enqueue")
         if unknown := stored.keys() - self._known.keys():
             has = f"the stored arguments have {_names(unknown)}, which the function does not take"
-            raise PayloadError(f"{self._name}: {has}: was a parameter renamed or removed while tasks were waiting?")
+            raise PayloadError(
+                f"{self._name}: {has}; if a newer release enqueued the task, deploy that release to the workers, and redrive the task "
+                "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, take it again until "
+                "they have run"
+            )
         if missing := self._required - stored.keys():
             lack = f"the stored arguments lack {_names(missing)}, which the function requires"
             raise PayloadError(f"{self._name}: {lack}: give new parameters a default until the old tasks have run")

@@ -25,6 +25,7 @@ import _thread
 import faulthandler
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,6 +62,11 @@ class SignalCounter:
         return number == getattr(signal, "SIGQUIT", None) or now - self._first > _ECHO
 
 
+def in_main_thread() -> bool:
+    """Return whether this is the main thread, the only one in which Python lets a program handle signals."""
+    return threading.current_thread() is threading.main_thread()
+
+
 def unignored_stop_signals() -> list[signal.Signals]:
     """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
@@ -69,8 +75,8 @@ def unignored_stop_signals() -> list[signal.Signals]:
 @contextmanager
 def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]) -> Iterator[None]:
     """Call `stop` for each stop signal inside the block and, for an urgent one, also `abandon` in a separate thread.
-    `stop` must not take a lock, because it may interrupt the thread that holds it. Ignored signals stay ignored. Only
-    for the main thread.
+    `stop` must not take a lock, because it may interrupt the thread that holds it. Ignored signals stay ignored. Outside
+    the main thread, no signal is handled.
     """
     heard = SignalCounter()
 
@@ -80,7 +86,7 @@ def handle_stop_signals(*, stop: Callable[[], None], abandon: Callable[[], None]
         if at_once:
             _thread.start_new_thread(abandon, ())  # threading.Thread would take locks
 
-    previous = {number: signal.signal(number, hear) for number in unignored_stop_signals()}
+    previous = {number: signal.signal(number, hear) for number in unignored_stop_signals() if in_main_thread()}
     _handlers.append(hear)
     try:
         yield

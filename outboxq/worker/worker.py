@@ -31,7 +31,7 @@ from .executor import STOPPED
 from .leases import ActiveClaim
 from .log_lines import fields_of_worker, introduce
 from .options import WorkerOptions, WorkerSettings, with_options
-from .signals import handle_stop_signals
+from .signals import handle_stop_signals, in_main_thread
 from .task_runner import Application
 from .timeouts import end_process_after, join
 
@@ -115,16 +115,26 @@ class Worker:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, it gives them back.
 
-        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Must be called
-        in the main thread. Raises what `start` raises.
+        With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises what
+        `start` raises. Only the main thread receives signals: in another thread, raises ConfigurationError without
+        `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
+        `request_stop` ends it early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75
         if the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. Start the worker
         again after 75.
         """
+        if not burst and not in_main_thread():
+            raise ConfigurationError(
+                "run() stops at signals, which only the main thread receives; run the worker in the main thread of a process of its "
+                "own, such as `outboxq worker APP`; in this thread, call start() and later stop(), or in a test run(burst=True) or the "
+                "harness's drain()"
+            )
         with handle_stop_signals(stop=self.request_stop, abandon=self.stop_at_once):
             self.start(burst=burst)
             self._ending.wait()
+            if not in_main_thread():
+                return self._ending.code(clean=self.stop())
             # The process ends even if a thread is stuck.
             seconds = self.settings.drain_timeout.total_seconds() + 2.2 * _GIVE_BACK_TIMEOUT
             overtime = end_process_after(seconds, EXIT_KILLED if self._ending.has_killed else 1)
@@ -449,7 +459,8 @@ class Ending:
         """Return the exit code of a worker that has stopped. `clean` says that every running task has finished."""
         if self.has_killed and not self.is_abandoned:
             # The handler that is not stopping may hold a lock that Python waits for when it exits.
-            end_process_after(_END_TIMEOUT, EXIT_KILLED)
+            if in_main_thread():
+                end_process_after(_END_TIMEOUT, EXIT_KILLED)
             return EXIT_KILLED
         return 0 if clean and self.error is None and not self.is_abandoned else 1
 

@@ -24,6 +24,9 @@ def send(ctx: TaskContext, order: int, day: date | None = None): ...
 @outbox.task(name="shop.count", subscribe=["order.paid", "*"])
 def count(order: object): ...
 
+@outbox.task(name="shop.rest")
+def rest(): ...
+
 plain = len
 """
 
@@ -65,8 +68,23 @@ def test_a_task_is_named_by_its_function_or_by_its_name_in_an_application(shop, 
 
 
 WRONG = {
-    "a missing argument": (("cli_shop:send",), 1, "order"),
-    "an unknown argument": (("cli_shop:send", "--args", '{"order": 1, "x": 2}'), 1, "x"),
+    "a missing argument": (
+        ("cli_shop:send",),
+        1,
+        """: order, day; write them as one JSON object: --args '{"order": …}'\n""",
+    ),
+    "an unknown argument": (("cli_shop:send", "--args", '{"x": 2}'), 1, """--args '{"order": …}'\n"""),
+    "an argument too many": (
+        ("cli_shop:rest", "--args", '{"x": 2}'),
+        1,
+        """: none; write them as one JSON object: --args '{}'\n""",
+    ),
+    "an argument without its option": (
+        ("cli_shop:send", "order=secret"),
+        2,
+        """write arguments as JSON: --args '{"order": 7}'""",
+    ),
+    "JSON without its option": (("cli_shop:send", '{"order": "secret"}'), 2, "write arguments as JSON: --args"),
     "a wrong type": (("cli_shop:send", "--args", '{"order": "7"}'), 1, "argument order"),
     "a wrong date": (("cli_shop:send", "--args", '{"order": 7, "day": "soon"}'), 1, "argument day"),
     "no JSON": (("cli_shop:send", "--args", "{order: secret}"), 2, "as JSON"),

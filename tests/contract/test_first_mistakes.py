@@ -31,6 +31,7 @@ from outboxq import (
     Snooze,
     TaskContext,
     UnsupportedDatabase,
+    migrations,
 )
 from outboxq.cli import main
 from outboxq.context import current
@@ -93,6 +94,16 @@ def refused(kind: type[Exception], sentence: str, call: Callable[[], object]) ->
             "outboxq uses psycopg 3, not asyncpg; write postgresql+psycopg://…",
         ),
         (
+            "postgresql+psycopg_async://me@host/shop",
+            UnsupportedDatabase,
+            "outboxq uses psycopg 3, not psycopg_async; write postgresql+psycopg://…",
+        ),
+        (
+            "sqlite+aiosqlite:///shop.db",
+            UnsupportedDatabase,
+            "outboxq uses Python's sqlite3, not aiosqlite; write sqlite:///…",
+        ),
+        (
             "sqlite://",
             ConfigurationError,
             "an in-memory SQLite database cannot be shared with a worker; give outboxq a file",
@@ -111,14 +122,28 @@ def test_an_address_that_leads_nowhere_of_ours(url: str, kind: type[Exception], 
     refused(kind, sentence, lambda: Outbox(url))
 
 
-def test_an_engine_or_a_session_of_asyncio() -> None:
-    engine = create_engine("sqlite:///nowhere.db")
-    engine.dialect.is_async = True  # as the engine inside an AsyncEngine has it, which needs greenlet
+@pytest.mark.parametrize(
+    ("database", "driver", "line"),
+    [
+        ("sqlite:///nowhere.db", "aiosqlite", "create_engine('sqlite:///…')"),
+        (DOWN, "psycopg", "create_engine('postgresql+psycopg://…')"),
+        (DOWN, "asyncpg", "create_engine('postgresql+psycopg://…')"),
+    ],
+)
+def test_an_engine_of_asyncio(database: str, driver: str, line: str) -> None:
+    engine = create_engine(database)
+    engine.dialect.is_async, engine.dialect.driver = True, driver  # a real one needs greenlet and the driver
+    outside = types.SimpleNamespace(dialect=engine.dialect)  # an AsyncEngine is not an Engine
     sentence = (
-        "this is the sync_engine of an AsyncEngine, which only works on its event loop; give the Outbox an engine of its own: "
-        "create_engine('postgresql+psycopg://…')"
+        f"this engine is asynchronous ({engine.dialect.name}+{driver}), so it only works on its event loop; give outboxq an engine of "
+        f"its own: {line}"
     )
-    refused(ConfigurationError, sentence, lambda: Outbox(engine))
+    for call in (Outbox, migrations.upgrade):
+        for given in (engine, outside):
+            refused(ConfigurationError, sentence, lambda call=call, given=given: call(given))
+
+
+def test_a_session_of_asyncio() -> None:
     sessions = type(
         "async_sessionmaker", (), {"__module__": "sqlalchemy.ext.asyncio.session", "__call__": lambda _: None}
     )()

@@ -514,12 +514,55 @@ def test_an_engine_is_refused(shop: Database) -> None:
     assert shop.counts() == (0, 0, 0)
 
 
-@pytest.mark.parametrize("kind", ["AsyncSession", "AsyncConnection", "AsyncEngine"])
-def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str) -> None:
-    module = f"sqlalchemy.ext.asyncio.{'session' if kind == 'AsyncSession' else 'engine'}"
-    using = type(kind, (), {"__module__": module})()  # the real ones need greenlet
-    with pytest.raises(InvalidTarget, match=rf"synchronous.*{kind}.*run_sync"):
+ASYNCIO = "sqlalchemy.ext.asyncio.engine"
+
+
+@pytest.mark.parametrize("kind", ["AsyncSession", "AsyncConnection"])
+@pytest.mark.parametrize("is_subclass", [False, True], ids=["SQLAlchemy's", "subclass"])
+def test_what_is_asynchronous_is_refused_with_the_way_to_do_it(kind: str, is_subclass: bool) -> None:
+    using = type(kind, (), {"__module__": ASYNCIO})  # the real ones need greenlet
+    if is_subclass:
+        using = type("Own", (using,), {"__module__": "sqlmodel.ext.asyncio.session"})
+    way = f"await {kind.removeprefix('Async').lower()}.run_sync"
+    with pytest.raises(InvalidTarget, match=rf"synchronous.*{using.__name__} write: {way}"):
+        Store(None).enqueue(task(), using=using())
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute"), [("AsyncSession", "bind"), ("AsyncConnection", "engine"), ("AsyncEngine", "")]
+)
+@pytest.mark.parametrize(
+    ("driver", "line"),
+    [
+        ("aiosqlite", "create_engine('sqlite:///…')"),
+        ("asyncpg", "create_async_engine('postgresql+psycopg://…')"),
+    ],
+)
+def test_an_asynchronous_driver_that_cannot_enqueue_is_refused_by_its_name(
+    kind: str, attribute: str, driver: str, line: str
+) -> None:
+    using = type(kind, (), {"__module__": ASYNCIO})()
+    engine = types.SimpleNamespace(dialect=types.SimpleNamespace(driver=driver))
+    vars(using).update({attribute: engine} if attribute else vars(engine))
+    with pytest.raises(InvalidTarget) as refused:
         Store(None).enqueue(task(), using=using)
+    assert f"not with {driver};" in str(refused.value)
+    assert str(refused.value).endswith(line)
+
+
+def test_an_asynchronous_engine_has_no_transaction() -> None:
+    using = type("AsyncEngine", (), {"__module__": ASYNCIO, "dialect": types.SimpleNamespace(driver="psycopg")})()
+    with pytest.raises(InvalidTarget, match=r"AsyncEngine has no transaction; .*AsyncSession.*run_sync"):
+        Store(None).enqueue(task(), using=using)
+
+
+def test_a_scoped_asynchronous_session_creates_no_session_to_be_refused() -> None:
+    def create(_: object) -> None:
+        raise AssertionError("a session was created")
+
+    attributes = {"__module__": ASYNCIO, "registry": None, "bind": property(create)}
+    with pytest.raises(InvalidTarget, match="run_sync"):
+        Store(None).enqueue(task(), using=type("async_scoped_session", (), attributes)())
 
 
 def test_an_asynchronous_psycopg_connection_is_refused() -> None:

@@ -165,6 +165,15 @@ def test_its_numbers_are_those_of_the_code():
         assert timedelta(seconds=int(wait)) >= WorkerSettings().drain_timeout + MARGIN
 
 
+def test_its_drain_timeouts_are_written_as_the_command_line_takes_them():
+    written = re.findall(r"--drain-timeout ([\w.]+)", TEXT)
+    assert len(written) >= 3
+    for span in written:
+        assert drains(["outboxq", "worker", "shop:outbox", "--drain-timeout", span]) >= WorkerSettings().drain_timeout
+    [number] = re.findall(r"`outbox\.worker\(drain_timeout=(\d+)\)`", TEXT)
+    assert WorkerSettings.of(drain_timeout=int(number)).drain_timeout == timedelta(seconds=int(number))
+
+
 def test_what_is_too_short_is_refused_by_these_tests():
     source = blocks("yaml")[0].replace("stop_grace_period: 35s", "stop_grace_period: 29s")
     worker = yaml(source)["services"]["worker"]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
+from functools import reduce
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from flask import Flask
-from sqlalchemy import event
+from sqlalchemy import event, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 from tests.docs.test_guides import ROOT, blocks
 
@@ -45,7 +50,7 @@ def module(database, tmp_path, monkeypatch):
 def execute(page: Path, rest, names: dict[str, object], command=None) -> None:
     for language, before, source in rest:
         if language == "python":
-            exec(compile("\n" * before + source, str(page), "exec"), names)
+            exec(compile("\n" * before + source, str(page), "exec", dont_inherit=True), names)
         else:
             command(source)
 
@@ -87,10 +92,16 @@ class Client:
     def __init__(self, app):
         self.transport = httpx.ASGITransport(app, raise_app_exceptions=False)
 
-    def post(self, path: str) -> httpx.Response:
-        async def send() -> httpx.Response:
+    def post(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        [response] = self.post_at_once(path, headers or {})
+        return response
+
+    def post_at_once(self, path: str, *headers: dict[str, str]) -> list[httpx.Response]:
+        """Send a request with each of the headers, all at the same time."""
+
+        async def send() -> list[httpx.Response]:
             async with httpx.AsyncClient(transport=self.transport, base_url="http://shop") as client:
-                return await client.post(path)
+                return await asyncio.gather(*(client.post(path, headers=one) for one in headers))
 
         return asyncio.run(send())
 
@@ -101,7 +112,33 @@ def test_the_page_for_fastapi_does_what_it_says(database, url, module):
     module(source, engine=('"sqlite:///shop.db"', repr(url)))
     import app  # the page's
 
-    execute(page, rest, {"client": Client(app.app), "event": event, "Session": Session})
+    names = {"client": Client(app.app), "event": event, "Session": Session, "NullPool": NullPool}
+    driver = "asyncpg" if find_spec("asyncpg") else "psycopg"  # the function is called by the same statement
+    # Each request of this client has an event loop of its own, to which a connection in a pool would belong.
+    engines = {
+        '"postgresql+psycopg://user@host/database"': f"{url!r}, poolclass=NullPool",
+        '"postgresql+asyncpg://user@host/database"': f"{url.replace('+psycopg', f'+{driver}')!r}, poolclass=NullPool",
+    }
+    for language, before, source in rest:
+        if database.name == "postgresql" or not source.startswith("# PostgreSQL"):
+            with_engines = reduce(lambda text, engine: text.replace(*engine), engines.items(), source)
+            execute(page, [(language, before, with_engines)], names)
+    if database.name == "postgresql":
+        pay_twice_at_once(names, "/payments")
+        pay_twice_at_once(names, "/asyncpg-payments")
     assert app.outbox.store.verify() == []
     app.Base.metadata.drop_all(app.engine)
     app.engine.dispose()
+
+
+def pay_twice_at_once(names: dict[str, Any], path: str) -> None:
+    """Send requests with the same key that overlap."""
+    store, key = names["outbox"].store, f"at once {path}"
+    before = {task.id for task in store.tasks(task="shop.charge")}
+    answers = names["client"].post_at_once(f"{path}?cents=1", *[{"Idempotency-Key": key}] * 5)
+    assert [(one.status_code, one.json()) for one in answers] == [(200, answers[0].json())] * 5
+    with Session(names["engine"]) as session:
+        [payment] = session.scalars(select(names["Payment"]).filter_by(request_key=key))
+    [task] = [task for task in store.tasks(task="shop.charge") if task.id not in before]
+    assert json.loads(task.args) == {"payment_id": payment.id}
+    assert answers[0].json() == {"payment": str(payment.id), "task": str(task.id)}

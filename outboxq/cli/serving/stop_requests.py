@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Self
 
 from ...context import current
 from ...model.wording import plain
-from ...worker.signals import STACKS_SIGNAL, StackPrinter, unignored_stop_signals
+from ...worker.signals import STACKS_SIGNAL, StackPrinter, in_main_thread, unignored_stop_signals
 from .starting import without_leaving
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def stop_on_signals(is_over: Callable[[], bool]) -> Iterator[Callable[[], None]]
     Yield a function that exits if a signal arrived but did not stop the process. This can happen because Python ignores
     exceptions raised in weakref callbacks, and an import runs many such callbacks.
     """
-    numbers = unignored_stop_signals()
+    numbers = unignored_stop_signals() if in_main_thread() else []
     ended, stop_requested = math.inf, False
 
     def handle(number: int, _frame: FrameType | None) -> None:
@@ -216,7 +216,7 @@ def stacks_on_signal(worker: Callable[[], Worker | None]) -> Iterator[None]:
     application sets its own handler for this signal before or during the block, that handler is kept. The signal does
     not interrupt any task.
     """
-    if STACKS_SIGNAL is None or threading.current_thread() is not threading.main_thread():
+    if STACKS_SIGNAL is None or not in_main_thread():
         yield
         return
     if signal.getsignal(STACKS_SIGNAL) is not signal.SIG_DFL:

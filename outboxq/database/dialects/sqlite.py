@@ -15,7 +15,7 @@ from sqlalchemy import Engine
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError
 
-from ...errors import ConfigurationError
+from ...errors import ConfigurationError, UnsupportedDatabase
 from ..grammar import Columns, Transition
 from . import sqlite_engine, sqlite_file
 from .base import Dialect
@@ -76,6 +76,8 @@ class SqliteDialect(Dialect):
         return f"the SQLite file {address}"
 
     def normalize_url(self, url: URL) -> URL:
+        if (driver := url.get_driver_name()) != "pysqlite":
+            raise UnsupportedDatabase(f"outboxq uses Python's sqlite3, not {driver}; write sqlite:///…")
         if url.host:
             raise ConfigurationError(
                 f"sqlite://{url.host}/… names a host, which SQLite does not have; write sqlite:///{url.host}, with three slashes, "

@@ -14,7 +14,7 @@ from ...model.wording import plural
 from ...store import Store
 from ...task import TaskRegistry
 from ...task.relays import sync
-from ..signals import handle_stop_signals
+from ..signals import handle_stop_signals, in_main_thread
 from . import Senders
 
 log = logging.getLogger("outboxq.relay")
@@ -63,10 +63,16 @@ class RelayRunner:
 
     def run(self) -> int:
         """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop when
-        there is nothing to publish, or a relay is paused or failing. Must be called in the main thread.
+        there is nothing to publish, or a relay is paused or failing. Without `burst`, raises ConfigurationError outside
+        the main thread, which alone receives signals.
 
         Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time or a thread died.
         """
+        if not self._burst and not in_main_thread():
+            raise ConfigurationError(
+                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a process of "
+                "its own, or with --burst"
+            )
         self._store.ensure_file()
         self._store.rights.ensure(Role.WORKER)
         self._store.ensure_current()

@@ -1,0 +1,135 @@
+"""`run()` outside the main thread, which alone receives signals: only a burst runs there."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from outboxq import ConfigurationError, Outbox
+from outboxq.cli import main
+from outboxq.worker.relays.running import RelayRunner
+from outboxq.worker.signals import STOP_SIGNALS
+from outboxq.worker.worker import Ending
+from tests.conftest import Database
+from tests.memory_broker import Broker
+from tests.waiting import until
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    return Outbox(database.engine, source="shop")
+
+
+@pytest.fixture
+def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    asked: list[int] = []
+    monkeypatch.setattr("outboxq.worker.worker.os._exit", asked.append)
+    return asked
+
+
+def in_a_thread(call: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(60)
+
+
+def test_run_says_what_to_do_and_writes_nothing(outbox: Outbox, database: Database) -> None:
+    outbox.task(name="t", subscribe=["order.paid"])(lambda order: None).using(outbox).enqueue(1)
+    with pytest.raises(
+        ConfigurationError, match=r"only the main thread.*`outboxq worker APP`; in this thread.*burst=True"
+    ):
+        in_a_thread(outbox.worker(notifications=False).run)
+    assert outbox.store.subscriptions.list() == []
+    assert outbox.store.workers.list() == []
+    assert [task.status for task in outbox.store.tasks()] == ["Ready"]
+
+
+def test_a_burst_runs_and_leaves_the_signals_to_the_program(outbox: Outbox, exits: list[int]) -> None:
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+    during = []
+    task = outbox.task(name="t")(lambda: during.extend(signal.getsignal(number) for number in STOP_SIGNALS))
+    handle = task.using(outbox).enqueue()
+    assert in_a_thread(lambda: outbox.worker(notifications=False).run(burst=True)) == 0
+    assert outbox.store.get(handle.id).status == "Completed"
+    assert during == before == [signal.getsignal(number) for number in STOP_SIGNALS]
+    assert outbox.store.workers.list() == []
+    assert exits == []
+
+
+def test_a_burst_ends_early_when_it_is_asked_to_and_never_ends_the_process(outbox: Outbox, exits: list[int]) -> None:
+    started, gate = threading.Event(), threading.Event()
+
+    @outbox.task(name="t")
+    def handler() -> None:
+        started.set()
+        gate.wait(60)
+
+    handle = handler.using(outbox).enqueue()
+    worker = outbox.worker(notifications=False, drain_timeout=0)
+    timers = set(threading.enumerate())
+    with ThreadPoolExecutor(1) as pool:
+        code = pool.submit(worker.run, burst=True)
+        started.wait(60)
+        worker.request_stop()
+        assert code.result(60) == 1
+        assert not [one for one in set(threading.enumerate()) - timers if isinstance(one, threading.Timer)]
+        gate.set()
+    until(lambda: outbox.store.get(handle.id).status == "Ready")
+    assert exits == []
+
+
+@pytest.mark.parametrize(("where", "ends"), [(in_a_thread, []), (lambda call: call(), [75])], ids=["thread", "main"])
+def test_a_handler_that_is_not_stopping_ends_only_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, where: Callable[[Callable[[], Any]], Any], ends: list[int]
+) -> None:
+    asked = []
+    monkeypatch.setattr("outboxq.worker.worker.end_process_after", lambda _seconds, code: asked.append(code))
+    assert where(lambda: Ending(has_killed=True).code(clean=False)) == 75
+    assert asked == ends
+
+
+def test_the_runner_of_relays_says_what_to_do_and_writes_nothing(outbox: Outbox, database: Database) -> None:
+    outbox.relay("order.*", to=Broker(), name="orders")
+    runner = RelayRunner(outbox.store, outbox.tasks, notifications=False)
+    with pytest.raises(ConfigurationError, match=r"`outboxq relay run` .*only the main thread.*--burst"):
+        in_a_thread(runner.run)
+    assert outbox.store.subscriptions.list() == []
+
+
+def test_the_runner_of_relays_runs_a_burst(outbox: Outbox) -> None:
+    broker = Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    outbox.emit("order.paid", 7, using=outbox)
+    runner = RelayRunner(outbox.store, outbox.tasks, notifications=False, burst=True)
+    assert in_a_thread(runner.run) == 0
+    assert broker.payloads == ["7"]
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("options", "code", "said"), [(["--burst"], 0, ""), ([], 2, "only the main thread")], ids=["burst", "until stopped"]
+)
+def test_the_command_in_a_thread(
+    outbox: Outbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], code: int, said: str
+) -> None:
+    """As `call_command` of Django runs it in a test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    url = outbox.store.bound_engine.url.render_as_string(hide_password=False)
+    (tmp_path / "thread_app.py").write_text(
+        f"from outboxq import Outbox\noutbox = Outbox({url!r})\noutbox.task(name='t')(lambda: None)\n"
+    )
+    handle = outbox.task(name="t")(lambda: None).using(outbox).enqueue()
+
+    def invoke() -> Result:
+        return CliRunner().invoke(main, ["worker", "thread_app:outbox", *options])
+
+    result = in_a_thread(invoke)
+    assert (result.exit_code, said in result.stderr) == (code, True), result.output
+    assert outbox.store.get(handle.id).status == ("Completed" if code == 0 else "Ready")
