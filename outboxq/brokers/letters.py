@@ -52,6 +52,7 @@ def letters_of(
     body is only the payload.
     """
     is_event = Body(body) is Body.CLOUDEVENT
+    content_type = f"application/{'cloudevents+' if is_event else ''}json"
     made = []
     for number, event in enumerate(events):
         try:
@@ -71,7 +72,7 @@ def letters_of(
                 event=event,
                 to=name,
                 body=(event.as_json() if is_event else event.data).encode(),
-                content_type=f"application/{'cloudevents+' if is_event else ''}json",
+                content_type=content_type,
                 headers=headers,
             )
         )

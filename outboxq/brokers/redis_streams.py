@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import redis
 
 _SCHEMES = ("redis", "rediss", "unix")
-_BODY = "body"
+_BODY = b"body"
 """The field of an entry that contains the body of the message."""
 _HEADER = "header:"
 """The beginning of the names of the fields that contain the headers of the event."""
@@ -42,7 +42,7 @@ _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The size of the largest string by default."""
 _WRITE = 256 * 1024
-"""The number of bytes in arguments that are written at once, and perhaps one more command."""
+"""The number of bytes that are written at once, and perhaps one more command."""
 _LIMIT_EVERY = 0.05
 """Seconds after which the timeout of the socket is shortened. Each change is a call of the operating system."""
 _LONGEST_BLOCK = 5.0
@@ -177,9 +177,9 @@ class _Publisher:
                 outcomes[letter.number] = Refused(reason)
         if not small:
             return
-        commands: list[tuple[Any, ...]] = [("MULTI",), *map(self._command, small), ("EXEC",)]
+        commands = [_MULTI, *map(self._command, small), _EXEC]
         _limit(connection, deadline)
-        connection.send_packed_command(_packed(commands))
+        connection.send_packed_command(_parts(commands))
         answers = _answers(connection, len(commands), deadline)
         added = answers[-1]
         if not isinstance(added, list):  # the first error has aborted the transaction
@@ -194,14 +194,16 @@ class _Publisher:
             else:
                 outcomes[letter.number] = Confirmed()
 
-    def _command(self, letter: Letter) -> tuple[Any, ...]:
-        place, event = self._place, letter.event
-        once = ("IDMP", event.source, letter.identity) if self._has_idmp else ()
-        trim = () if place.max_length is None else ("MAXLEN", "~", place.max_length)
-        fields: dict[str, Any] = {_BODY: letter.body}
+    def _command(self, letter: Letter) -> bytes:
+        """Return XADD in the protocol of Redis. redis-py takes three times as long to encode it."""
+        event = letter.event
+        options = [b"IDMP", event.source.encode(), letter.identity.encode()] if self._has_idmp else []
+        if self._place.max_length is not None:
+            options += (b"MAXLEN", b"~", b"%d" % self._place.max_length)
+        fields = [_BODY, letter.body]
         for name, value in letter.headers.items():
-            fields[f"{_HEADER}{name}" if name in event.headers else name] = value
-        return ("XADD", letter.to, *once, *trim, "*", *(part for pair in fields.items() for part in pair))
+            fields += (f"{_HEADER}{name}".encode() if name in event.headers else name.encode(), value.encode())
+        return _command(b"XADD", letter.to.encode(), *options, b"*", *fields)
 
     def _connected(self, deadline: float) -> redis.Redis:
         """Return the client. Its connection is opened again if it is lost."""
@@ -218,21 +220,25 @@ class _Publisher:
         return self._client
 
 
-def _packed(commands: Iterable[tuple[Any, ...]]) -> list[bytes]:
-    """Return the commands in the protocol of Redis, in parts that are written at once."""
-    packed: list[bytes] = []
+def _command(*words: bytes) -> bytes:
+    return b"*%d\r\n%b" % (len(words), b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words]))
+
+
+_MULTI, _EXEC = _command(b"MULTI"), _command(b"EXEC")
+
+
+def _parts(commands: Iterable[bytes]) -> list[bytes]:
+    """Return the commands in parts that are written at once."""
     parts: list[bytes] = []
+    some: list[bytes] = []
     size = 0
     for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        for one in command:
-            value = one if isinstance(one, bytes) else str(one).encode()
-            parts += (b"$%d\r\n" % len(value), value, b"\r\n")
-            size += len(value)
+        some.append(command)
+        size += len(command)
         if size >= _WRITE:
-            packed.append(b"".join(parts))
-            parts, size = [], 0
-    return [*packed, b"".join(parts)] if parts else packed
+            parts.append(b"".join(some))
+            some, size = [], 0
+    return [*parts, b"".join(some)] if some else parts
 
 
 def _answers(connection: Any, number: int, deadline: float) -> list[Any]:
@@ -324,7 +330,7 @@ class _Consumer:
     def _message(self, key: bytes, values: Any) -> Message:
         fields = dict(values) if isinstance(values, Mapping) else dict(zip(values[::2], values[1::2], strict=True))
         named = {_text(name): value for name, value in fields.items()}
-        body = named.pop(_BODY, None)
+        body = named.pop(_BODY.decode(), None)
         texts = {name.removeprefix(_HEADER): _text(value) for name, value in named.items()}
         return Message(
             body=json.dumps(texts).encode() if body is None else body,

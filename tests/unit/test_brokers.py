@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -578,8 +579,24 @@ def test_a_message_keeps_no_private_header() -> None:
 
 
 def test_commands_for_redis_are_encoded_as_its_client_encodes_them():
-    commands = [("MULTI",), ("XADD", "strëam", "MAXLEN", "~", 10, "*", "body", b"\x00\r\n" * 100_000), ("EXEC",)]
-    commands += [("XADD", "s", "*", "body", b"x" * 1000, "ce_id", "ü")] * 600
-    packed = redis_streams._packed(commands)
-    assert b"".join(packed) == b"".join(Connection().pack_commands(commands))
-    assert 3 <= len(packed) <= 5, "writes of 256 KiB and one more command"
+    body = b"\x00\r\n" * 100_000
+    [letter] = letters.letters_of([event(headers={"a": "ü"})], "strëam", "cloudevent", "ce_", [None])
+    letter = replace(letter, body=body)
+    publisher = RedisStreams(url="redis://redis", max_length=10)._publisher
+    own = ("XADD", "strëam", "MAXLEN", "~", 10, "*", "body", body, "header:a", "ü")
+    assert publisher._command(letter) == b"".join(Connection().pack_commands([own]))
+    publisher._has_idmp = True
+    once = ("IDMP", "shop", f"{letter.event.id} application/cloudevents+json strëam")
+    assert [redis_streams._MULTI, publisher._command(letter), redis_streams._EXEC] == [
+        *Connection().pack_commands([("MULTI",)]),
+        b"".join(Connection().pack_commands([(*own[:2], *once, *own[2:])])),
+        *Connection().pack_commands([("EXEC",)]),
+    ]
+
+
+def test_commands_for_redis_are_written_in_large_parts():
+    commands = [b"x" * 1000] * 600 + [b"y" * 300_000] * 2
+    parts = redis_streams._parts(commands)
+    assert b"".join(parts) == b"".join(commands)
+    assert 3 <= len(parts) <= 5, "writes of 256 KiB and one more command"
+    assert redis_streams._parts([]) == []

@@ -193,7 +193,8 @@ def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
                 table.c.queue == _queue, table.c.partition_key == _m.partition_key
             )
             conditions.append(~held.correlate(relay_messages).exists())
-    return sa.select(relay_messages).where(*conditions).order_by(_m.id).limit(limit)
+    columns = (_m.id, _m.event_id, _m.topic, _m.partition_key, _m.headers, _m.payload, _m.created_at)
+    return sa.select(*columns).where(*conditions).order_by(_m.id).limit(limit)
 
 
 FOLLOWING: dict[bool, Builder] = {holds: partial(_following, holds=holds) for holds in (False, True)}

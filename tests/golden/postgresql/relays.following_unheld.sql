@@ -3,8 +3,6 @@ WITH clock AS MATERIALIZED (
 )
 SELECT
     relay_messages.id,
-    relay_messages.relay,
-    relay_messages.slot,
     relay_messages.event_id,
     relay_messages.topic,
     relay_messages.partition_key,
