@@ -5,7 +5,7 @@ Events with 200 partition keys wait in PostgreSQL. They are published to a real 
 * by the bare client, which gets the events from memory: redis-py's pipeline, or pika without confirms;
 * by the transport of outboxq, which also gets them from memory, and waits for the confirms;
 * by a relay written by hand: `SELECT … FOR UPDATE SKIP LOCKED`, the same transport, `DELETE`, and a commit for each 500 events;
-* by outboxq's relay.
+* by outboxq's relay with one shard, and with four.
 
 The last row is the time from a commit to the broker's confirmation while nothing else is published.
 """
@@ -13,6 +13,7 @@ The last row is the time from a commit to the broker's confirmation while nothin
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import threading
@@ -31,6 +32,7 @@ from sqlalchemy import Engine, create_engine, text
 from benchmarks.bench import SERVER
 from outboxq import Outbox, migrations
 from outboxq.brokers import RabbitMQ, RedisStreams
+from outboxq.database.tables import relay_messages
 from outboxq.model.cloud_events import CloudEvent
 from outboxq.model.transports import Confirmed, Outcome, Transport
 from outboxq.worker.relays import Senders
@@ -47,10 +49,10 @@ def main() -> int:
     given = _arguments()
     cluster = postgres.start(prefer="own", durable=True, settings=SERVER)
     for broker in given.broker:
-        with _BROKERS[broker]() as (transport, bare):
+        with _BROKERS[broker]() as (transport, bare, empty):
             engine = create_engine(cluster.create_database())
             migrations.upgrade(engine)
-            _print(broker, _measure(engine, transport, bare, given.events, given.rounds))
+            _print(broker, _measure(engine, transport, bare, empty, given.events, given.rounds))
             delays = _delays(engine, transport, given.single)
             p50, p99 = statistics.median(delays), statistics.quantiles(delays, n=100)[98]
             print(
@@ -77,13 +79,19 @@ def _print(broker: str, found: dict[str, list[float]]) -> None:
 
 
 def _measure(
-    engine: Engine, transport: Transport, bare: Callable[[Sequence[CloudEvent]], None], number: int, rounds: int
+    engine: Engine,
+    transport: Transport,
+    bare: Callable[[Sequence[CloudEvent]], None],
+    empty: Callable[[], object],
+    number: int,
+    rounds: int,
 ) -> dict[str, list[float]]:
     ways: dict[str, Callable[[int], Callable[[], None]]] = {
-        "bare client": lambda many: partial(_each, _events(many), bare),
-        "transport": lambda many: partial(_each, _events(many), partial(_publish, transport)),
+        "bare client": lambda many: partial(bare, _events(many)),
+        "transport": lambda many: partial(_publish_all, transport, _events(many)),
         "relay by hand": lambda many: _by_hand(engine, transport, many),
-        "relay": lambda many: _by_relay(engine, transport, many),
+        "relay, one shard": lambda many: _by_relay(engine, transport, many, shards=1),
+        "relay, four shards": lambda many: _by_relay(engine, transport, many, shards=4),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for prepare in ways.values():
@@ -91,6 +99,7 @@ def _measure(
     for _ in range(rounds):
         for name, prepare in ways.items():
             run = prepare(number)
+            empty()
             began = time.perf_counter()
             run()
             found[name].append(number / (time.perf_counter() - began))
@@ -111,9 +120,14 @@ def _events(number: int) -> list[CloudEvent]:
     ]
 
 
-def _each(events: Sequence[CloudEvent], publish: Callable[[Sequence[CloudEvent]], None]) -> None:
+def _batches(events: Sequence[CloudEvent]) -> Iterator[Sequence[CloudEvent]]:
     for start in range(0, len(events), _AT_ONCE):
-        publish(events[start : start + _AT_ONCE])
+        yield events[start : start + _AT_ONCE]
+
+
+def _publish_all(transport: Transport, events: Sequence[CloudEvent]) -> None:
+    for some in _batches(events):
+        _publish(transport, some)
 
 
 def _publish(transport: Transport, events: Sequence[CloudEvent]) -> None:
@@ -149,12 +163,16 @@ def _by_hand(engine: Engine, transport: Transport, number: int) -> Callable[[], 
     return run
 
 
-def _by_relay(engine: Engine, transport: Transport, number: int) -> Callable[[], None]:
-    outbox = _outbox(engine, transport)
-    for start in range(0, number, _AT_ONCE):
-        with engine.begin() as connection:
-            for one in range(start, min(start + _AT_ONCE, number)):
-                outbox.emit(_TOPIC, {"n": one}, using=connection, partition_key=f"key-{one % _KEYS}")
+def _by_relay(engine: Engine, transport: Transport, number: int, *, shards: int) -> Callable[[], None]:
+    outbox = _outbox(engine, transport, shards)
+    names = ", ".join(column.name for column in relay_messages.c if column.name not in {"id", "event_id"})
+    with engine.begin() as connection:
+        for one in range(_KEYS):
+            outbox.emit(_TOPIC, json.loads(_DATA), using=connection, partition_key=f"key-{one}")
+        copies = (
+            f"SELECT gen_random_uuid(), {names} FROM relay_messages, generate_series(2, :times) AS n ORDER BY n, id"
+        )
+        connection.execute(text(f"INSERT INTO relay_messages (event_id, {names}) {copies}"), {"times": number // _KEYS})
     relays = list(outbox.tasks.relays.values())
 
     def run() -> None:
@@ -169,9 +187,9 @@ def _by_relay(engine: Engine, transport: Transport, number: int) -> Callable[[],
     return run
 
 
-def _outbox(engine: Engine, transport: Transport) -> Outbox:
+def _outbox(engine: Engine, transport: Transport, shards: int = 1) -> Outbox:
     outbox = Outbox(engine, source="shop")
-    outbox.relay(_TOPIC, to=transport, name="bench")
+    outbox.relay(_TOPIC, to=transport, name="bench", shards=shards)
     outbox.sync_subscriptions()
     return outbox
 
@@ -212,7 +230,8 @@ def _delays(engine: Engine, transport: Transport, number: int) -> list[float]:
     return delays[10:]  # the first ones connect
 
 
-Broker = tuple[Transport, Callable[[Sequence[CloudEvent]], None]]
+Broker = tuple[Transport, Callable[[Sequence[CloudEvent]], None], Callable[[], object]]
+"""A transport, the bare client, and a function that empties the place that both publish to."""
 
 
 @contextmanager
@@ -221,12 +240,13 @@ def _redis() -> Iterator[Broker]:
         client = redis.Redis.from_url(server.direct)
 
         def bare(events: Sequence[CloudEvent]) -> None:
-            pipeline = client.pipeline(transaction=False)
-            for one in events:
-                pipeline.xadd(_TOPIC, {"body": one.as_json()})
-            pipeline.execute()
+            for some in _batches(events):
+                pipeline = client.pipeline(transaction=False)
+                for one in some:
+                    pipeline.xadd(_TOPIC, {"body": one.as_json()})
+                pipeline.execute()
 
-        yield RedisStreams(url=server.direct), bare
+        yield RedisStreams(url=server.direct), bare, lambda: client.delete(_TOPIC)
 
 
 @contextmanager
@@ -234,16 +254,28 @@ def _rabbitmq() -> Iterator[Broker]:
     with RabbitMQServer() as server:
         connection = pika.BlockingConnection(pika.URLParameters(server.direct))
         channel = connection.channel()
-        # A length that the events of the benchmark exceed: otherwise, the broker would keep all of them in memory.
-        channel.queue_declare(_TOPIC, durable=True, arguments={"x-max-length": 50_000})
-        properties = pika.BasicProperties(delivery_mode=2)
+        channel.queue_declare(_TOPIC, durable=True)
+
+        def properties(event: CloudEvent) -> pika.BasicProperties:
+            """Return those of the transport."""
+            return pika.BasicProperties(
+                content_type="application/cloudevents+json",
+                headers={},
+                delivery_mode=2,
+                message_id=str(event.id),
+                timestamp=int(event.time.timestamp()),
+                type=event.type,
+                app_id=event.source,
+            )
 
         def bare(events: Sequence[CloudEvent]) -> None:
-            for one in events:
-                channel.basic_publish("", _TOPIC, one.as_json().encode(), properties)
-            connection.process_data_events(0)
+            for some in _batches(events):
+                for one in some:
+                    channel.basic_publish("", _TOPIC, one.as_json().encode(), properties(one), mandatory=True)
+                connection.process_data_events(0)
+            channel.queue_declare(_TOPIC, passive=True)  # it is answered when the broker has read everything before it
 
-        yield RabbitMQ(url=server.direct), bare
+        yield RabbitMQ(url=server.direct), bare, lambda: channel.queue_purge(_TOPIC)
         connection.close()
 
 
