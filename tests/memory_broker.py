@@ -77,6 +77,18 @@ class Broker:
         return list(dict.fromkeys(one.data for one in self.stored if one.partition_key == key))
 
 
+@dataclass(eq=False)
+class Cloneable(Broker):
+    """A broker that has a connection for each shard. The clones store in the same place and do what the test says."""
+
+    clones: list[Cloneable] = field(default_factory=list)
+
+    def clone(self) -> Cloneable:
+        one = copy(self)
+        self.clones.append(one)
+        return one
+
+
 class _NoStop(threading.Event):
     def wait(self, timeout: float | None = None) -> bool:
         del timeout
@@ -119,6 +131,13 @@ class Steps(Sender):
         for _ in range(times):
             self._store.relays.renew(self.worker_id, self.live_leases())  # as the heartbeat does
             self.run_once()
+
+    def take_all(self) -> Steps:
+        """Lease every shard, and return the sender."""
+        while len(self._shards) < self._number:
+            self._take_at = 0.0
+            self._take()
+        return self
 
     @property
     def shards(self) -> list[int]:

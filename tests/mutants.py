@@ -116,6 +116,30 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
+        "shards with connections of their own take turns",
+        "outboxq/worker/relays/sender.py",
+        (("looks = _at_once(self._work, shards)", "looks = [self._work(one) for one in shards]"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "shards that share a transport use it at the same time",
+        "outboxq/worker/relays/sender.py",
+        (("if len(shards) == 1 or not all(one.connection.is_own for one in shards):", "if len(shards) == 1:"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a shard whose thread fails is passed over",
+        "outboxq/worker/relays/sender.py",
+        (("if one.error is not None:", "if False:"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
+        "a full batch is followed by the next one although the broker fails",
+        "outboxq/worker/relays/sender.py",
+        ((" or shard.care is not Care.NONE:", ":"),),
+        ("tests/contract/test_broker_relays.py",),
+    ),
+    Mutant(
         "a sender sleeps although an earlier transaction may still emit",
         "outboxq/worker/relays/sender.py",
         (("is_complete = is_complete and all(one.is_proven for one in self._shards.values())", "pass"),),

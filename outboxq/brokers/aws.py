@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
@@ -76,6 +76,10 @@ class _Service(ABC):
     def close(self) -> None:
         """Close the connections."""
         self._publisher.close()
+
+    def clone(self) -> Self:
+        """Return a transport to the same place with connections of its own."""
+        return replace(self)
 
     def client(self) -> Any:
         """Return a new client. It does not repeat a request."""

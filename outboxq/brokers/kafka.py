@@ -6,9 +6,9 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
@@ -85,6 +85,10 @@ class Kafka:
     def close(self) -> None:
         """Close the producer."""
         self._publisher.close()
+
+    def clone(self) -> Self:
+        """Return a transport to the same place with a connection of its own."""
+        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new consumer of the topic."""

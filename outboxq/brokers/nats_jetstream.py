@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
@@ -95,6 +95,10 @@ class NatsJetStream:
     def close(self) -> None:
         """Close the connection of `publish`."""
         self._publisher.close()
+
+    def clone(self) -> Self:
+        """Return a transport to the same place with a connection of its own."""
+        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""

@@ -8,10 +8,10 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
@@ -118,6 +118,10 @@ class RabbitMQ:
     def close(self) -> None:
         """Close the connection of `publish`."""
         self._publisher.close()
+
+    def clone(self) -> Self:
+        """Return a transport to the same place with a connection of its own."""
+        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the queue."""

@@ -8,9 +8,9 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 from uuid import uuid4
 
 from ..errors import ConfigurationError
@@ -102,6 +102,10 @@ class RedisStreams:
     def close(self) -> None:
         """Close the connection of `publish`."""
         self._publisher.close()
+
+    def clone(self) -> Self:
+        """Return a transport to the same place with a connection of its own."""
+        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""

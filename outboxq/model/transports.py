@@ -32,7 +32,11 @@ Outcome = Confirmed | Refused | Unsure
 
 
 class Transport(Protocol):
-    """A connection to a broker, such as `RabbitMQ`. Your own class may be one. One thread at a time uses it."""
+    """A connection to a broker, such as `RabbitMQ`. Your own class may be one. One thread at a time uses it.
+
+    If it also has a method `clone()`, which returns a transport with a connection of its own, the shards of a relay that a
+    process has publish at the same time, each through its own clone. Otherwise, they take turns.
+    """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events in their order, wait for the broker's answers, and return one outcome for each event.

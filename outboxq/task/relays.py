@@ -92,8 +92,8 @@ class Relays(AwaitedResults):
             retry: For `send`: when an event is sent again after a failure. None: 20 attempts in about a day.
             on_dead_letter: For `send`: what happens to a partition key whose event was given up. None or "release": its next
                 event is sent. "hold": the key waits until the dead letter is redriven or discarded.
-            shards: For a broker: the number of parts, 1 to 64, that different workers can send at the same time. The
-                events of a partition key are all in one part.
+            shards: For a broker: the number of parts, 1 to 64, that are published at the same time, by one worker or by
+                several, each through its own connection to the broker. The events of a partition key are all in one part.
             on_refused: For a broker: what happens to a partition key whose event was refused. "hold": its later events
                 wait until the dead letter is redriven or discarded. "skip": they are published.
             timeout: For a broker: the time in which it has to confirm a batch, as a timedelta or seconds.

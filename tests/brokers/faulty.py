@@ -42,9 +42,12 @@ class Faulty:
     """A transport that leaves 1 in 50 events unsure. Half of these have reached the broker."""
 
     def __init__(self, transport: Transport, folder: Path) -> None:
-        self.transport, self.chance = transport, random.Random(os.getpid())
+        self.transport, self.folder, self.chance = transport, folder, random.Random(f"{os.getpid()} {id(self)}")
         self.close = transport.close
         self._write = writer(folder / f"published-{os.getpid()}")
+
+    def clone(self) -> Faulty:
+        return Faulty(self.transport.clone(), self.folder)  # type: ignore[attr-defined]
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         luck = [self.chance.random() for _ in events]

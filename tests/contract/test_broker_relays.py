@@ -20,13 +20,13 @@ from outboxq import ConfigurationError, InvalidArgument, Outbox, RelayNotFound, 
 from outboxq.model.relays import NewRelay, OnRefused, ShardLease, slot_of
 from outboxq.model.subscriptions import NewEvent
 from outboxq.model.uuid7 import family
-from outboxq.store.messages.relays import LEASE
+from outboxq.store.messages.relays import AT_ONCE, LEASE
 from outboxq.store.tasks.event_log import TailCursor
 from outboxq.worker.relays import Senders
 from tests.conftest import Database
 from tests.contract import helpers
 from tests.contract.helpers import transaction
-from tests.memory_broker import Broker, Steps, lost, refused
+from tests.memory_broker import Broker, Cloneable, Steps, lost, refused
 from tests.waiting import until
 
 OVER = LEASE + timedelta(seconds=1)
@@ -480,10 +480,7 @@ def test_a_shard_with_an_event_that_stays_unsure_leaves_the_others_their_turn(
     """Its failure pauses the relay, and all shards look again when the pause is over."""
     outbox.relay("order.*", to=broker, name="orders", shards=2)
     emit(outbox, database, *((number, f"key {number}") for number in range(20)))
-    steps = Steps(database, outbox)
-    steps._take()
-    database.clock.advance(timedelta(seconds=3))
-    steps._take()
+    steps = Steps(database, outbox).take_all()
     assert steps.shards == [0, 1]
     for number in range(20):
         if slot_of(f"key {number}", database.worker) % 2 == 0:
@@ -494,6 +491,81 @@ def test_a_shard_with_an_event_that_stays_unsure_leaves_the_others_their_turn(
     assert sorted(map(int, broker.payloads)) == [
         number for number in range(20) if slot_of(f"key {number}", database.worker) % 2
     ]
+
+
+def test_the_shards_of_a_sender_publish_at_the_same_time(database: Database, outbox: Outbox) -> None:
+    broker = Cloneable(before=threading.Barrier(4, timeout=30).wait)
+    outbox.relay("order.*", to=broker, name="orders", shards=4)
+    emit(outbox, database, *((number, f"key {number}") for number in range(40)))
+    Steps(database, outbox).take_all().step()
+    assert sorted(map(int, broker.payloads)) == list(range(40))
+    assert waiting(database) == []
+
+
+def test_shards_that_share_a_transport_use_it_one_after_the_other(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    """After a failure, the shards behind the failed one do not try the broker once more."""
+    outbox.relay("order.*", to=broker, name="orders", shards=4)
+    emit(outbox, database, *((number, f"key {number}") for number in range(40)))
+    steps = Steps(database, outbox).take_all()
+    broker.is_away = True
+    steps.step()
+    assert len(broker.calls) == 1
+    broker.is_away = False
+    database.clock.advance(timedelta(seconds=2))
+    steps.step(2)
+    assert waiting(database) == []
+
+
+def test_an_error_of_the_database_in_one_shard_is_that_of_the_sender(
+    database: Database, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Cloneable()
+    outbox.relay("order.*", to=broker, name="orders", shards=2)
+    emit(outbox, database, *((number, f"key {number}") for number in range(20)))
+    steps = Steps(database, outbox).take_all()
+    look = database.frozen.relays.look
+
+    def fail(lease: ShardLease, cursor: TailCursor) -> object:
+        if lease.shard == 1:
+            raise ConnectionError("the database is away")
+        return look(lease, cursor)
+
+    monkeypatch.setattr(database.frozen.relays, "look", fail)
+    with pytest.raises(ConnectionError):
+        steps.step()
+    assert [slot_of(f"key {payload}", database.worker) % 2 for payload in broker.payloads] == [0] * len(broker.payloads)
+    assert broker.payloads != []
+
+
+def test_a_shard_closes_its_connection_when_it_is_lost_and_when_the_sender_ends(
+    database: Database, outbox: Outbox
+) -> None:
+    broker = Cloneable()
+    outbox.relay("order.*", to=broker, name="orders", shards=2)
+    outbox.sync_subscriptions()
+    steps = Steps(database, outbox).take_all()
+    database.clock.advance(OVER)
+    successor = Steps(database, outbox).take_all()
+    steps.step()
+    assert steps.shards == []
+    assert [one.closed for one in broker.clones] == [1, 1, 0, 0]
+    successor._end()
+    assert [one.closed for one in broker.clones] == [1, 1, 1, 1]
+
+
+def test_a_full_batch_is_followed_by_the_next_one_until_the_broker_fails(
+    database: Database, outbox: Outbox, broker: Broker
+) -> None:
+    outbox.relay("order.*", to=broker, name="orders")
+    emit(outbox, database, *((number, None) for number in range(2 * AT_ONCE)))
+    steps = sender(database, outbox)
+    assert [len(one) for one in broker.calls] == [AT_ONCE, AT_ONCE]
+    emit(outbox, database, *((number, None) for number in range(2 * AT_ONCE)))
+    broker.is_away = True
+    steps.step()
+    assert [len(one) for one in broker.calls[2:]] == [AT_ONCE]
 
 
 def test_two_relays_with_one_transport_use_it_in_turn(outbox: Outbox, broker: Broker) -> None:

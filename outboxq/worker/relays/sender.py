@@ -19,7 +19,8 @@ from ...model.options import headers_of_json
 from ...model.relays import OnRefused, ShardLease
 from ...store import RelayFailure, RelayLook, Store, TailCursor
 from ...store.failure_log import FailureLog
-from ...task.broker_relay import BrokerRelay
+from ...store.messages.relays import AT_ONCE
+from ...task.broker_relay import BrokerConnection, BrokerRelay
 from .publishing import Care, Message, Report, publish
 from .waiting import Waiting
 
@@ -36,6 +37,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 """Seconds between two looks while open transactions hide whether the messages are complete."""
 _BUSY_AFTER = 3
 """The number of looks in a row that find messages, after which the sender need not be notified."""
+_BATCHES = 8
+"""The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
 """Seconds after the deadline of a batch for which the lease is still extended. A transport that never returns loses it."""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 60.0
@@ -46,6 +49,7 @@ class Shard:
     """A leased shard, and how far its messages are known to be complete."""
 
     lease: ShardLease
+    connection: BrokerConnection
     cursor: TailCursor = field(default_factory=TailCursor)
     is_proven: bool = False
     """True if no transaction is open that began before the announcement that this sender sleeps."""
@@ -53,6 +57,8 @@ class Shard:
     """The care for the next batch. None: nothing was published yet."""
     has_raised: bool = False
     """True if the transport raised an error, and the event that causes it has not been looked for."""
+    busy_until: float | None = None
+    """The deadline of the batch that is being published."""
 
     def learn(self, care: Care, report: Report) -> None:
         """Decide how carefully to publish after this report of a batch that was published with this care."""
@@ -64,7 +70,11 @@ class Shard:
 
 
 class Sender(threading.Thread):
-    """Takes shards of a relay, and publishes their messages in the order of their ids."""
+    """Takes shards of a relay, and publishes the messages of each of them in the order of their ids.
+
+    The shards work at the same time, each with its own connection: while one of them waits for the broker, another one waits
+    for the database. If the transport cannot be cloned, they take turns.
+    """
 
     def __init__(
         self,
@@ -89,8 +99,6 @@ class Sender(threading.Thread):
         self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
-        self._busy_until: float | None = None
-        """The deadline of the batch that is being published."""
         self._announced_until = 0.0
         self._announced_to = 0
         """The listening connection to which the announcement belongs."""
@@ -121,18 +129,21 @@ class Sender(threading.Thread):
             self._end()
 
     def live_leases(self) -> list[ShardLease]:
-        """Return the leases to extend. There are none if the transport has not returned long after its deadline."""
-        busy_until = self._busy_until
+        """Return the leases to extend. There are none if a transport has not returned long after its deadline, because the
+        other shards wait for it.
+        """
+        shards = list(self._shards.values())
+        busy_until = min((until for one in shards if (until := one.busy_until) is not None), default=None)
         if busy_until is not None and self._clock() > busy_until + _OVERTIME:
             return []
-        return [one.lease for one in list(self._shards.values())]
+        return [one.lease for one in shards]
 
     def run_once(self) -> float | None:
-        """Publish up to one batch of each shard. Returns the number of seconds until the next look; None in a burst that
+        """Publish the next batches of each shard. Returns the number of seconds until the next look; None in a burst that
         is over.
         """
         self._take()
-        looks = [look for shard in self._in_turn() if (look := self._work(shard)) is not None]
+        looks = self._work_on_all()
         if any(one.messages for one in looks):
             self._busy += 1
             self._pause = _FIRST_PAUSE
@@ -150,6 +161,15 @@ class Sender(threading.Thread):
             self._stopping.wait(min(waits))  # notifications must not make a paused relay look at once
             return 0.0
         return self._until_look(looks)
+
+    def _work_on_all(self) -> list[RelayLook]:
+        """Publish the next batches of each shard. Returns what was found for those whose lease is not lost."""
+        shards = self._in_turn()
+        if len(shards) == 1 or not all(one.connection.is_own for one in shards):
+            looks = [self._work(one) for one in shards]
+        else:
+            looks = _at_once(self._work, shards)
+        return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
         """Return the shards, each round with another one first: after a failure, the shards behind the failed one do not publish."""
@@ -194,18 +214,28 @@ class Sender(threading.Thread):
     def _take(self) -> None:
         """Lease one more shard if that is due, and if not all shards are leased."""
         now = self._clock()
-        if now < self._take_at or len(self._shards) >= self._number:
-            return
-        # In a burst, there is no other sender to share with.
-        self._take_at = now if self._burst else now + _TAKE_EVERY
-        lease = self._store.relays.take(self.name_of_relay, self._worker_id)
-        self._finds_none_free = lease is None
-        if lease is not None:
-            self._shards[lease.shard] = Shard(lease)
+        while now >= self._take_at and len(self._shards) < self._number:
+            # In a burst, there is no other sender to share with.
+            self._take_at = now if self._burst else now + _TAKE_EVERY
+            lease = self._store.relays.take(self.name_of_relay, self._worker_id)
+            self._finds_none_free = lease is None
+            if lease is None:
+                return
+            self._shards[lease.shard] = Shard(lease, self._relay.connection())
             self._announced_until = 0.0
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
+        """Publish the next batches of the shard while they are full, and the broker answers. Returns the last look; None if
+        the lease is lost.
+        """
+        for _ in range(_BATCHES):
+            look = self._publish_next(shard)
+            if look is None or len(look.messages) < AT_ONCE or shard.care is not Care.NONE:
+                break
+        return look
+
+    def _publish_next(self, shard: Shard) -> RelayLook | None:
         """Look for messages of the shard, and publish them. Returns None if the lease is lost."""
         marked = shard.cursor.mark_xact
         look = self._store.relays.look(shard.lease, shard.cursor)
@@ -217,7 +247,7 @@ class Sender(threading.Thread):
         if not look.messages or self._stopping.is_set():
             return replace(look, messages=())
         care = shard.care or (Care.PROBE if look.failures else Care.NONE)
-        report = self._publish(look, care)
+        report = self._publish(shard, look, care)
         shard.learn(care, report)
         failure = None if report.failure is None else _failure(report, look.failures)
         is_mine = self._store.relays.settle(
@@ -234,20 +264,20 @@ class Sender(threading.Thread):
             return None
         return look
 
-    def _publish(self, look: RelayLook, care: Care) -> Report:
+    def _publish(self, shard: Shard, look: RelayLook, care: Care) -> Report:
         messages = [Message(row["id"], self._event(row)) for row in look.messages]
         try:
-            with self._relay.lock:  # another relay may use the same transport
-                self._busy_until = deadline = self._clock() + self._relay.timeout.total_seconds()
+            with shard.connection.lock:  # another relay may use the same transport
+                shard.busy_until = deadline = self._clock() + self._relay.timeout.total_seconds()
                 return publish(
-                    self._relay.transport,
+                    shard.connection.transport,
                     messages,
                     holds=look.on_refused is OnRefused.HOLD,
                     deadline=deadline,
                     care=care,
                 )
         finally:
-            self._busy_until = None
+            shard.busy_until = None
 
     def _event(self, row: Row) -> CloudEvent:
         try:
@@ -278,6 +308,7 @@ class Sender(threading.Thread):
             "relay %s: another worker has shard %d, or the relay was changed", self.name_of_relay, shard.lease.shard
         )
         self._shards.pop(shard.lease.shard, None)
+        shard.connection.close()
 
     def _forget(self) -> None:
         """Forget how far the messages are complete: after a failover, the server may count transactions from a lower number."""
@@ -287,12 +318,43 @@ class Sender(threading.Thread):
 
     def _end(self) -> None:
         """Let other workers have the shards at once, if the database can be reached, and close the connection."""
-        leases = [one.lease for one in self._shards.values()]
+        shards = list(self._shards.values())
         self._shards.clear()
         with suppress(Exception):
-            self._store.relays.give_up(self._worker_id, leases)
+            self._store.relays.give_up(self._worker_id, [one.lease for one in shards])
+        for one in shards:
+            one.connection.close()
         with suppress(Exception), self._relay.lock:
             self._relay.transport.close()
+
+
+def _at_once(work: Callable[[Shard], RelayLook | None], shards: Sequence[Shard]) -> list[RelayLook | None]:
+    """Do this work for all shards, each in a thread of its own. Raises what one of them raised."""
+    turns = [_Turn(work, one) for one in shards]
+    for one in turns:
+        one.start()
+    for one in turns:
+        one.join()
+    for one in turns:
+        if one.error is not None:
+            raise one.error
+    return [one.look for one in turns]
+
+
+class _Turn(threading.Thread):
+    """The work on one shard."""
+
+    def __init__(self, work: Callable[[Shard], RelayLook | None], shard: Shard) -> None:
+        super().__init__(name=f"outboxq-relay-{shard.lease.relay}-{shard.lease.shard}", daemon=True)
+        self._work, self._shard = work, shard
+        self.look: RelayLook | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.look = self._work(self._shard)
+        except BaseException as error:  # noqa: BLE001 - the sender's thread raises it
+            self.error = error
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:
