@@ -2911,6 +2911,12 @@ MUTANTS = (
         ("tests/contract/test_periodic.py",),
     ),
     Mutant(
+        "a test's clock moves on although a tick's task has made another task due",
+        "outboxq/testing/harness.py",
+        (("            is_drained = len(ran) == before\n", "            is_drained = True\n"),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
         "a test's clock runs past a tick by itself",
         "outboxq/testing/harness.py",
         (("            self._wait_for_ticks()\n", ""),),
