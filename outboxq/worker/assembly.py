@@ -32,9 +32,10 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .orders import ObeyedOrders, stacks
+from .orders import ObeyedOrders
 from .receiver import Receiver
 from .relays import Senders
+from .stacks import stacks
 from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
