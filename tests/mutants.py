@@ -354,6 +354,18 @@ MUTANTS = (
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
+        "no child process is asked for the stacks that a person waits for",
+        "outboxq/worker/isolation/runner.py",
+        (("            self.children.pass_on_question(child)\n", ""),),
+        ("tests/contract/test_worker_orders.py",),
+    ),
+    Mutant(
+        "a worker of Flask dies of a stop signal while its application is imported",
+        "outboxq/contrib/flask.py",
+        (("        if _starts_worker(sys.argv[1:]):\n", "        if False:\n"),),
+        ("tests/integrations/test_starting_workers.py",),
+    ),
+    Mutant(
         "the stacks of a child process wait until its C code ends",
         "outboxq/worker/isolation/child.py",
         (("        print_in_child()\n", ""),),
