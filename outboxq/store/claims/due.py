@@ -62,9 +62,9 @@ def look_ahead(
     """
 
     def work(target: Target) -> Look:
-        # The next time is read first, so that a task that becomes due in between is seen by one statement or the other.
         given = queues is not None
         values = store.values(target) | store.scope(target, queues, topics)
+        # The next time is read first, so that a task that becomes due in between is seen by one statement or the other.
         moment = answer(target, NEXT_AVAILABLE_AT[given], values)["available_at"]
         now = tasks.now_of(store, target)
         first, by_key = ANY_DUE[given]
