@@ -320,6 +320,13 @@ def bench_stages(session: nox.Session) -> None:
 
 
 @nox.session
+def bench_ticks(session: nox.Session) -> None:
+    """Measure the time of a schedule's tick in a test harness: `nox -s bench_ticks -- --on sqlite`."""
+    session.install("-e", ".[test]")
+    session.run("python", "-m", "benchmarks.ticks", *session.posargs)
+
+
+@nox.session
 def bench_dashboard(session: nox.Session) -> None:
     """Measure each dashboard page with ten million finished and ten million waiting tasks; needs some 20 GB of disk."""
     session.install("-e", ".[test]")

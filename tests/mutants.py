@@ -378,6 +378,18 @@ MUTANTS = (
         ("tests/contract/test_worker_stacks.py",),
     ),
     Mutant(
+        "no child process is asked for the stacks that a person waits for",
+        "outboxq/worker/isolation/runner.py",
+        (("            self.children.pass_on_question(child)\n", ""),),
+        ("tests/contract/test_worker_orders.py",),
+    ),
+    Mutant(
+        "a worker of Flask dies of a stop signal while its application is imported",
+        "outboxq/contrib/flask.py",
+        (("        if _starts_worker(sys.argv[1:]):\n", "        if False:\n"),),
+        ("tests/integrations/test_starting_workers.py",),
+    ),
+    Mutant(
         "the stacks of a child process wait until its C code ends",
         "outboxq/worker/isolation/child.py",
         (("        print_in_child()\n", ""),),
@@ -2950,6 +2962,12 @@ MUTANTS = (
         "outboxq/worker/assembly.py",
         (("partial(declare_schedules, tasks=tasks)", "lambda store: None"),),
         ("tests/contract/test_periodic.py",),
+    ),
+    Mutant(
+        "a test's clock moves on although a tick's task has made another task due",
+        "outboxq/testing/harness.py",
+        (("            is_drained = len(ran) == before\n", "            is_drained = True\n"),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
         "a test's clock runs past a tick by itself",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +26,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import scoped_session
 
 from ..cli.framework import ELSEWHERE, Frame, FramedGroup, worker_command
+from ..cli.serving.starting import leave_on_signals, starts_worker
 from ..context import TaskContext, UnitOfWork
 from ..database.engine import configure_sqlite, make_engine
 from ..errors import ConfigurationError, InvalidTarget, WebhookInvalid
@@ -80,6 +81,8 @@ class Outboxq(Outbox):
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
+        if _starts_worker(sys.argv[1:]):
+            leave_on_signals()  # the rest of the application is still to be imported
         self._session = session
         self._applications: WeakKeyDictionary[Flask, Application] = WeakKeyDictionary()
         self._store_outside = _StoreOutside(None, schema=schema)
@@ -310,6 +313,19 @@ class _StoreOutside(Store):
         )
 
 
+def _starts_worker(arguments: Sequence[str]) -> bool:
+    """Return whether these arguments of the program `flask` start a worker."""
+    words = iter(arguments)
+    for word in words:
+        if word in _WITH_VALUES:
+            next(words, None)
+        elif not word.startswith("-"):
+            return word == "outboxq" and starts_worker(list(words))
+    return False
+
+
+_WITH_VALUES = {"-A", "--app", "-e", "--env-file"}
+"""The options of `flask` whose values are the next words."""
 _PUSH = "push an application's context: with app.app_context():"
 _SAY = "write using(session) with the session or connection to enqueue in, or using(outbox) for a separate transaction"
 

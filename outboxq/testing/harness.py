@@ -15,6 +15,8 @@ from uuid import UUID, uuid4
 
 from sqlalchemy.orm import Session, scoped_session
 
+from ..database.dialects import Begin
+from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import Claim, EventType, TaskStatus, duration
 from ..model.rules import parse_rule, stands_ahead
@@ -25,6 +27,8 @@ from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
+from ..store.claims.claim import ClaimCursor
+from ..store.claims.due import Look
 from ..task import Task
 from ..task.batches import StandIn
 from .clock import Clock
@@ -73,7 +77,7 @@ class Harness(Answering):
         """The number of runs in a row, without a tick of a schedule, after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
-        self._worker = uuid4()
+        self._worker, self._cursor = uuid4(), ClaimCursor()
         self._open = ExitStack()
         self._store: Store | None = None
         self._transaction: TestTransaction | None = None
@@ -184,20 +188,15 @@ class Harness(Answering):
         if until is not None:
             until = aware(until, "until") if isinstance(until, datetime) else self.clock() + duration(until, "until")
             recovers = bool(self.store.tasks(status=TaskStatus.RUNNING, limit=1))
-            planted = self.clock()
-            while limit is None or len(ran) < limit:
-                if limit is None:
-                    # 27 statements a tick instead of 45: test_a_tick_executes_few_statements counts them.
-                    planted = self._plant_ahead(planted, until)
-                moments = [self.store.next_available_at(queues), *([] if limit is None else [self._next_tick()])]
+            if limit is None:
+                self._run_until(until, queues, ran, recovers=recovers)
+            while limit is not None and len(ran) < limit:
+                moments = [self.store.next_available_at(queues), self._next_tick()]
                 ahead = [one for one in moments if one is not None and one <= until]
-                if ahead:
-                    self.clock.set(min(ahead))
-                elif planted >= until or limit is not None:
+                if not ahead:
                     break
-                else:
-                    self.clock.set(planted)
-                self._drain(queues, limit, ran, recovers=recovers, plants=limit is not None)
+                self.clock.set(min(ahead))
+                self._drain(queues, limit, ran, recovers=recovers)
             if self.clock() < until:
                 self.clock.set(until)
         if raises:
@@ -297,7 +296,7 @@ class Harness(Answering):
             if recovers:
                 store.recover()
             while limit is None or len(ran) < limit:
-                claims = store.claim_ready_task(1, worker_id=self._worker, queues=queues)
+                claims = store.claim_ready_task(1, worker_id=self._worker, queues=queues, cursor=self._cursor)
                 if not claims:
                     break
                 is_tick = TICK_HEADER in (claims[0].headers or "")  # ticks end with the span of time
@@ -311,14 +310,49 @@ class Harness(Answering):
         if self._transaction is not None:
             self._transaction.expire()
 
-    def _plant_ahead(self, planted: datetime, until: datetime) -> datetime:
+    def _run_until(self, until: datetime, queues: Sequence[str] | None, ran: list[TaskRun], *, recovers: bool) -> None:
+        """Move the clock to `until`, from one due time to the next, and run the tasks that become due.
+
+        At most moments, a single task is due. It is claimed without asking first whether a task is due. After its run,
+        one transaction reads whether another task is due and when the next one becomes due. A tick thus takes three
+        transactions instead of six, which saves a third of its time: `python -m benchmarks.ticks`.
+        """
+        planted, is_drained = self.clock(), True
+        while True:
+            planted, ahead = self._look_ahead(planted, until, queues)
+            if ahead.due and not is_drained:
+                self._drain(queues, None, ran, recovers=False, plants=False)
+                is_drained = True
+                continue
+            moment = None if ahead.seconds is None else self.clock() + timedelta(seconds=ahead.seconds)
+            if moment is not None and moment <= until:
+                self.clock.set(moment)
+                self._cursor.may_be_more = True
+            elif planted < until:
+                self.clock.set(planted)
+            else:
+                return
+            before = len(ran)
+            self._drain(queues, before + 1, ran, recovers=recovers, plants=False)
+            is_drained = len(ran) == before
+
+    def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
         """Plant the ticks of the next hour, at most to `until`, and those of schedules that a handler has changed in the
-        meantime. Returns the time to which ticks are planted.
+        meantime. Returns the time to which ticks are planted, whether a task is due now, and when the next one is.
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)
-        self.store.schedules.plant(horizon=end - now)
-        return end
+
+        def look(target: Target) -> Look | None:
+            if self.store.schedules.has_ticks_to_plant(horizon=end - now, using=target):
+                return None
+            return self.store.look_ahead(queues, using=target)
+
+        ahead = self.store.run(look, begin=Begin.READ)
+        if ahead is None:
+            self.store.schedules.plant(horizon=end - now)
+            ahead = self.store.look_ahead(queues)
+        return end, ahead
 
     def _runner(self, *, has_row: bool = True) -> InlineRunner:
         return InlineRunner(

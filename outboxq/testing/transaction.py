@@ -62,6 +62,7 @@ class TestTransaction:
             return
         with target.atomic(savepoint=True):
             _count_batches(target)
+            target.own = True  # an error ends this savepoint, so statements do not need another one
             yield target
 
     @contextmanager
@@ -171,6 +172,7 @@ class DjangoTransaction(TestTransaction):
         with transaction.atomic(using=self._alias):
             target = self.target()
             _count_batches(target)
+            target.own = True  # an error ends this savepoint or transaction, so statements do not need another one
             yield target
 
 

@@ -32,9 +32,10 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .orders import ObeyedOrders, stacks
+from .orders import ObeyedOrders
 from .receiver import Receiver
 from .relays import Senders
+from .stacks import describe
 from .steps import Steps
 from .task_runner import Application, HandlerRunner, TaskRunner
 from .thread_pool import HandlerPool
@@ -54,6 +55,9 @@ from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
 
 if TYPE_CHECKING:
     from .isolation.runner import Children
+
+_STACKS_TIMEOUT = 2.0
+"""Seconds to wait for the stacks of child processes. Each is asked within a tenth of a second."""
 
 
 class Parts:
@@ -195,7 +199,7 @@ class Parts:
             meter,
             process,
             failures=partial(_failures, self.receivers),
-            orders=self._orders(on_finished, settings.isolation, changed=unknown.found_new),
+            orders=self._orders(on_finished, changed=unknown.found_new),
         )
         recovery = Recovery(
             own.urgent,
@@ -226,18 +230,19 @@ class Parts:
         """The senders of relays to brokers; None if there are none."""
         self.hooks = WorkerHooks(application.hooks, info)
 
-    def _orders(self, request_stop: Callable[[], None], isolation: Isolation, *, changed: threading.Event) -> Obedience:
+    def _orders(self, request_stop: Callable[[], None], *, changed: threading.Event) -> Obedience:
         """Return the functions by which the registration obeys a person's orders. `changed` is set when the worker has
         become quiet.
         """
         obeyed = ObeyedOrders(self.claim_loop, request_stop)
         self.claim_loop.on_quiet = changed.set
-        in_children = isolation is Isolation.PROCESS
-        return Obedience(
-            obey=obeyed.obey,
-            state=obeyed.state,
-            stacks=lambda: stacks(self.leases.running(), in_children=in_children),
-        )
+        return Obedience(obey=obeyed.obey, state=obeyed.state, stacks=self._stacks)
+
+    def _stacks(self) -> str:
+        """Return the stacks of this process's threads and of the child processes that run handlers."""
+        busy = {} if self.children is None else {child: claim for claim, child in self.leases.in_children()}
+        found = {} if self.children is None else self.children.stacks_of(busy, _STACKS_TIMEOUT)
+        return describe(self.leases.running(), {child: (claim, found[child]) for child, claim in busy.items()})
 
 
 def _senders(

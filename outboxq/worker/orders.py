@@ -1,15 +1,11 @@
-"""Obey the orders that a person gives to this worker, and describe its threads."""
+"""Obey the orders that a person gives to this worker."""
 
 from __future__ import annotations
 
 import logging
-import sys
-import threading
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..model import Claim
 from ..model.worker_orders import Orders, WorkerOrder, WorkerState
 from .claim_loop import ClaimLoop
 
@@ -45,18 +41,3 @@ class ObeyedOrders:
         if self._obeyed is WorkerOrder.STOP:
             return WorkerState.STOPPING
         return WorkerState.QUIET if self.claim_loop.is_quiet else None
-
-
-def stacks(running: Sequence[Claim], *, in_children: bool) -> str:
-    """Return the running tasks and the stacks of this process's threads, those of the handlers first. They contain
-    lines of code, and no values.
-    """
-    frames, names = sys._current_frames(), {one.ident: one.name for one in threading.enumerate()}  # noqa: SLF001 - it is documented
-    parts = [f"task {one.id} ({one.task_name}) is running\n" for one in running] or ["no task is running\n"]
-    if in_children:
-        parts.append("the handlers run in child processes, whose stacks SIGUSR1 prints on stderr\n")
-    order = sorted(frames, key=lambda ident: (not names.get(ident, "").startswith("outboxq-handler"), ident))
-    for ident in order:
-        lines = "".join(traceback.format_stack(frames[ident]))
-        parts.append(f"\nthread {names.get(ident, ident)}\n{lines}")
-    return "".join(parts)

@@ -160,6 +160,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "schedules.backfill": (("nightly", NOW - timedelta(days=1), NOW), {}),
     "schedules.declare": (([NIGHTLY],), {}),
     "schedules.get": (("nightly",), {}),
+    "schedules.has_ticks_to_plant": ((), {}),
     "schedules.list": ((), {}),
     "schedules.pause": (("nightly",), {}),
     "schedules.plant": ((), {}),

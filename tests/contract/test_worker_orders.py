@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -17,7 +19,7 @@ from outboxq.model import EventType, TaskStatus
 from outboxq.model.worker_orders import Orders, WorkerOrder, WorkerState
 from outboxq.store.claims.worker_orders import LONGEST_STACKS
 from tests.contract.test_registry import register
-from tests.contract.test_worker_stacks import directory, printed, status, worker  # noqa: F401
+from tests.contract.test_worker_stacks import READ, TWO, directory, printed, status, worker  # noqa: F401
 from tests.waiting import until
 
 SHORT = """
@@ -202,6 +204,53 @@ def test_a_worker_answers_with_its_stacks_without_the_values_of_arguments(databa
     assert "in wait_for_the_file" in told["stacks"].partition("thread outboxq-handler")[2]
     assert "hunter2" not in told["stacks"]
     Path("go").touch()
+
+
+@pytest.mark.slow
+def test_the_stacks_of_child_processes_are_part_of_the_answer(database):
+    ids = [database.add(database.store, task_name=f"tests.wait_{one}").id for one in ("one", "two")]
+    with worker(database, "--isolation", "process", "-c", "2", application=APPLICATION + TWO):
+        until(lambda: Path("begun one").exists() and Path("begun two").exists())
+        found = stacks_of(database, only_worker(database))
+        for task_id, name in zip(ids, ("one", "two"), strict=True):
+            head = rf"process \d+: task {task_id} \(tests.wait_{name}\) is running in this child process\n\nthread MainThread\n"
+            [text] = re.findall(rf"{head}((?:  .*\n)+)", found)
+            assert f"in wait_for_{name}" in text
+        assert "thread outboxq-handler" in found, "those of the worker follow"
+        Path("go").touch()
+        until(lambda: all(status(database, one) is TaskStatus.COMPLETED for one in ids))
+        assert "child process" not in stacks_of(database, only_worker(database)), "idle ones are not asked"
+
+
+@pytest.mark.slow
+def test_a_child_process_whose_c_code_keeps_python_to_itself_does_not_hold_up_the_answer(database):
+    os.mkfifo("pipe")
+    pipe = os.open("pipe", os.O_RDWR)
+    task_id = database.add(database.store, task_name="tests.read").id
+    with worker(database, "--isolation", "process", "-c", "1", application=APPLICATION + READ):
+        until(Path("begun").exists)
+        assert "it has not answered: its handler" in stacks_of(database, only_worker(database))
+        assert status(database, task_id) is TaskStatus.RUNNING
+        os.write(pipe, b"x")
+        until(lambda: status(database, task_id) is TaskStatus.COMPLETED)
+    os.close(pipe)
+    assert database.store.get(task_id).attempt == 1
+
+
+@pytest.mark.slow
+def test_each_of_several_processes_answers_for_itself(database):
+    database.add(database.store, task_name="tests.wait")
+    with worker(database, "--processes", "2", "-c", "1", application=APPLICATION):
+        until(Path("begun").exists)
+        both = until(lambda: len(found := database.store.workers.list()) == 2 and found)
+        found = [stacks_of(database, one) for one in both]
+        assert sorted("in wait_for_the_file" in one for one in found) == [False, True]
+        assert sum(one.startswith("no task is running\n") for one in found) == 1
+        Path("go").touch()
+
+
+def stacks_of(database, one):
+    return json.loads(outboxq(database, "worker", "stacks", str(one.id), "--wait", "60s", "--json").stdout)["stacks"]
 
 
 def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):

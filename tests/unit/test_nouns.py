@@ -108,6 +108,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "ticks",
             "upcoming",
             "plant",
+            "has_ticks_to_plant",
         ],
         "steps": ["of_claim", "complete", "is_written", "rewind", "after", "list"],
         "sleeping_workers": [

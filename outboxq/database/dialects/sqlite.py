@@ -61,7 +61,7 @@ class SqliteDialect(Dialect):
         return Script(transition, self.grammar, prepare=self.prepare, encoders=self.encoders(transition.given))
 
     def pack(self, name: str, columns: Columns, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
-        return {name: packed(rows, self.encoders(columns))}
+        return {name: packed(rows, self.encoders(columns)) if rows else "[]"}
 
     def encoders(self, columns: Columns) -> list[Encoder | None]:
         """Return, for each column, the function that converts Python's values into SQLite's; None if no conversion is

@@ -42,7 +42,8 @@ def next_available_at(
     """Return the next time, strictly in the future, at which a task of these queues becomes due; None if no task is delayed."""
 
     def work(target: Target) -> datetime | None:
-        return _following(store, target, queues)
+        values = store.values(target) | store.scope(target, queues, None)
+        return answer(target, NEXT_AVAILABLE_AT[queues is not None], values)["available_at"]  # type: ignore[no-any-return]
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -61,11 +62,11 @@ def look_ahead(
     """
 
     def work(target: Target) -> Look:
-        # The next time is read first, so that a task that becomes due in between is seen by one statement or the other.
-        moment = _following(store, target, queues)
-        values = store.values(target) | store.scope(target, queues, topics)
-        now = target.run(tasks.select_now, values)[0]["now"]
         given = queues is not None
+        values = store.values(target) | store.scope(target, queues, topics)
+        # The next time is read first, so that a task that becomes due in between is seen by one statement or the other.
+        moment = answer(target, NEXT_AVAILABLE_AT[given], values)["available_at"]
+        now = tasks.now_of(store, target)
         first, by_key = ANY_DUE[given]
         found = answer(target, (ANY_RECENT[given] if recent else first, by_key), values)
         return Look(
@@ -79,11 +80,6 @@ def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[
     """Return the row of the first statement, or of the second if queues limit their keys and the first found nothing due."""
     found = target.run(statements[0], values)[0]
     return target.run(statements[1], values)[0] if found["by_key"] and not found.get("due") else found
-
-
-def _following(store: Transactions, target: Target, queues: Sequence[str] | None) -> datetime | None:
-    values = store.values(target) | store.scope(target, queues, None)
-    return answer(target, NEXT_AVAILABLE_AT[queues is not None], values)["available_at"]  # type: ignore[no-any-return]
 
 
 Statements = Mapping[bool, tuple[Builder, Builder]]

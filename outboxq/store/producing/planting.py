@@ -140,7 +140,7 @@ def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
     """Plant the next schedules, in the order of their names. Schedules that another planter has locked are skipped."""
-    now = now_of(store, target)
+    now = tasks.now_of(store, target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
     plantings: list[Planting] = []
@@ -157,11 +157,6 @@ def plant_page(
         last=taken[-1][1].name if len(taken) == PAGE else None,
         is_cut=any(one.plan.planted_until < now + horizon for one in plantings),
     )
-
-
-def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the current time by the database's clock, inside its transaction."""
-    return target.run(tasks.select_now, store.values(target))[0]["now"]  # type: ignore[no-any-return]
 
 
 def plant(store: Transactions, target: Target, plantings: Sequence[Planting]) -> int:

@@ -288,13 +288,8 @@ class Schedules:
         schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
         """
         number, after = 0, ""
-
-        def is_any(target: Target) -> bool:
-            values = self._store.values(target, until=self._now(target) + horizon)
-            return bool(target.run(schedules_sql.some_due, values))
-
         # If no schedule is due, no rows are locked, and on SQLite the call does not wait for the writer.
-        if not self._run(is_any, None, Begin.READ):
+        if not self.has_ticks_to_plant(horizon=horizon):
             return 0
         before_round, is_cut = 0, False
         while not stop():
@@ -310,6 +305,15 @@ class Schedules:
             else:
                 break
         return number
+
+    def has_ticks_to_plant(self, *, horizon: timedelta = HORIZON, using: object = None) -> bool:
+        """Return whether `plant` with this horizon would find a schedule. It takes no lock."""
+
+        def work(target: Target) -> bool:
+            values = self._store.values(target, until=self._now(target) + horizon)
+            return bool(target.run(schedules_sql.some_due, values))
+
+        return self._run(work, using, Begin.READ)
 
     def _put(self, target: Target, new: NewSchedule, now: datetime, declared_by: str | None = None) -> Schedule:
         for _ in range(_TRIES):
@@ -407,7 +411,7 @@ class Schedules:
         return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
 
     def _now(self, target: Target) -> datetime:
-        return planting.now_of(self._store, target)
+        return tasks.now_of(self._store, target)
 
     def _run(
         self,
@@ -417,9 +421,11 @@ class Schedules:
         done: Callable[[Target], T | None] = lambda _: None,
     ) -> T:
         def whole(target: Target) -> T:
+            if begin is Begin.READ:
+                return work(target)
             # A change takes several statements, and planting may fail. The savepoint keeps the caller's transaction
             # usable.
-            with target.atomic(savepoint=begin is Begin.WRITE and not target.own):
+            with target.atomic(savepoint=not target.own):
                 return work(target)
 
         return self._store.run(whole, using=using, begin=begin, done=done)

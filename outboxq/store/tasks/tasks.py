@@ -14,6 +14,7 @@ import sqlalchemy as sa
 
 from ...database.grammar import Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
+from ...database.target import Target
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ...model.batches import link_of
@@ -57,6 +58,12 @@ class Attempt:
 def now(store: Transactions, *, using: object = None) -> datetime:
     """Return the database's time, which due times and leases use."""
     return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
+
+
+def now_of(store: Transactions, target: Target) -> datetime:
+    """Return the database's time inside this transaction. If a clock of this process gives it, it takes no statement."""
+    values = store.values(target)
+    return values["now"] or target.run(select_now, values)[0]["now"]  # type: ignore[no-any-return]
 
 
 def get(store: Transactions, task_id: AnyId, *, using: object = None) -> TaskExecution:

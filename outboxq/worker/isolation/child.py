@@ -32,6 +32,7 @@ from ..leases import ActiveClaim, ClaimState
 from ..log_lines import EndLog
 from ..options import WorkerSettings
 from ..signals import print_in_child
+from ..stacks import of_threads
 from ..steps import Steps
 from ..task_runner import Application, HandlerRunner
 from ..timeouts import Timeouts, raise_in_thread
@@ -78,6 +79,15 @@ class Notice(Enum):
     """Sent by the child when it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
+    STACKS = auto()
+    """Sent by the worker when a person waits for the stacks of its threads."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stacks:
+    """The answer to STACKS, sent only while a handler is running."""
+
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -131,7 +141,7 @@ class ChildProcess:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._context: TaskContext | None = None
         self._sending = threading.Lock()
-        """Held while a message is sent and while the context changes, so that notes are never sent after an answer."""
+        """Held while a message is sent and while the context changes, so that notes and stacks are never sent after an answer."""
         self._has_job = threading.Event()
         self._telling = threading.Lock()
         self._news: News | None = None
@@ -200,6 +210,8 @@ class ChildProcess:
                     self._jobs.put(message)
                 elif isinstance(message, News):
                     self._apply(message)
+                elif message is Notice.STACKS:
+                    self._send_stacks()
                 else:
                     self._is_known.set()
         except (EOFError, OSError):
@@ -209,6 +221,12 @@ class ChildProcess:
         except BaseException:
             log.exception("a child process could not read a message from its worker, so it exits")
             os._exit(1)
+
+    def _send_stacks(self) -> None:
+        text = of_threads("MainThread")
+        with self._sending:
+            if self._context is not None:
+                self._connection.send(Stacks(text=text))
 
     def _send_notes(self) -> None:
         """Send the running handler's notes whenever they have changed."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import signal
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -24,7 +25,7 @@ from ..executor import failed, released, with_notes
 from ..leases import ActiveClaim, ClaimState, Outcomes
 from ..log_lines import EndLog
 from ..task_runner import Application, report_kill
-from .child import Answer, Holding, Job, News, Notes, Notice
+from .child import Answer, Holding, Job, News, Notes, Notice, Stacks
 from .fork_server import CannotFork, ForkServer
 
 log = logging.getLogger("outboxq.worker")
@@ -48,6 +49,15 @@ class _Child:
     """The number of tasks that the child has been given."""
 
 
+@dataclass(eq=False, repr=False)
+class _Asked:
+    """A request for the stacks of a child."""
+
+    is_sent: bool = False
+    text: str | None = None
+    answered: threading.Event = field(default_factory=threading.Event)
+
+
 class Children:
     """The child processes of one worker. An idle child is reused until it has run its maximum number of tasks."""
 
@@ -56,6 +66,8 @@ class Children:
         self.server = new_server()
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
+        self._asked: dict[int, _Asked] = {}
+        """The busy children whose stacks a person waits for, by their process ids."""
 
     def start(self) -> None:
         """Fork the server, or another one after `close`. If the server is running, the call has no effect.
@@ -97,6 +109,30 @@ class Children:
         """Let the child exit, which it does when its socket has closed and it is not running a handler."""
         child.connection.close()
         self.server.forget(child.pid)
+
+    def stacks_of(self, pids: Collection[int], timeout: float) -> dict[int, str | None]:
+        """Ask busy children for the stacks of their threads, and wait for their answers for `timeout` seconds in all.
+        None means that a child has not answered. Only one thread may call this at a time.
+        """
+        self._asked = asked = {pid: _Asked() for pid in pids}
+        until = time.monotonic() + timeout
+        for one in asked.values():
+            one.answered.wait(max(0.0, until - time.monotonic()))
+        self._asked = {}
+        return {pid: one.text for pid, one in asked.items()}
+
+    def pass_on_question(self, child: _Child) -> None:
+        """Ask the child for its stacks, if a person waits for them."""
+        asked = self._asked.get(child.pid)
+        if asked is not None and not asked.is_sent:
+            asked.is_sent = True
+            child.connection.send(Notice.STACKS)
+
+    def answered(self, child: _Child, text: str) -> None:
+        """Pass on the stacks of a child."""
+        if (asked := self._asked.get(child.pid)) is not None:
+            asked.text = text
+            asked.answered.set()
 
     def close(self) -> None:
         """Give idle children a moment to exit, and then kill the rest."""
@@ -162,7 +198,7 @@ class IsolatedRunner:
                 message = connection.recv()
                 if isinstance(message, Answer):
                     return message
-                self._heed(message, active, connection)
+                self._heed(message, active, child)
             elif time.monotonic() >= kill_at:
                 return None
             elif self.children.server.knows_end_of(child.pid) and not connection.poll():
@@ -170,8 +206,9 @@ class IsolatedRunner:
             if (now := News.of(context)) != known:
                 known = now
                 connection.send(now)
+            self.children.pass_on_question(child)
 
-    def _heed(self, message: Notes | Holding | Notice, active: ActiveClaim, connection: Connection) -> None:
+    def _heed(self, message: Notes | Holding | Stacks | Notice, active: ActiveClaim, child: _Child) -> None:
         """Act on a message from a child that is running a handler."""
         context = active.context
         if isinstance(message, Notes):
@@ -179,9 +216,11 @@ class IsolatedRunner:
         elif isinstance(message, Holding):
             if math.inf in {message.deadline, context.deadline}:  # otherwise a heartbeat has set a later deadline
                 context.deadline = message.deadline
+        elif isinstance(message, Stacks):
+            self.children.answered(child, message.text)
         else:
             active.state = ClaimState.ENDING
-            connection.send(Notice.KNOWN)
+            child.connection.send(Notice.KNOWN)
 
     def _kill_at(self, active: ActiveClaim, task: Task[..., Any]) -> float:
         """Return when to kill the child (`time.monotonic()`). Infinity means never."""

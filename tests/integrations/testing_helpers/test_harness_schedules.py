@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, event
 
 from outboxq import InvalidArgument, Outbox, TaskContext, TaskStatus, configure_sqlite
 from outboxq.testing import EndlessDrain, Harness
@@ -110,17 +110,58 @@ def test_ticks_do_not_count_as_runs_of_an_endless_drain(harness, connection):
 
 
 def test_a_tick_executes_few_statements(tmp_path):
-    """27 on SQLite, where they can be counted, with planting ahead; 45 without."""
-    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
-    outbox.upgrade()
-    outbox.periodic(every=10)(outbox.task(name="report")(lambda: None))
+    """19 on SQLite, where they can be counted, and ticks are planted for an hour at once."""
+    outbox = ticking(tmp_path)
     engine, statements = configure_sqlite(create_engine(f"sqlite:///{tmp_path}/shop.db")), []
     with engine.connect() as connection, connection.begin(), Harness(outbox, using=connection) as harness:
         harness.advance(100)
         connection.connection.driver_connection.set_trace_callback(statements.append)
         assert len(harness.advance(500)) == 50
         connection.connection.driver_connection.set_trace_callback(None)
-    assert 20 < len(statements) / 50 < 30
+    assert 15 < len(statements) / 50 < 20
+
+
+def test_a_tick_takes_three_transactions(tmp_path):
+    """One claims it, one ends it, and one reads that nothing else is due and when the next tick is."""
+    outbox, commits = ticking(tmp_path), []
+    with Harness(outbox) as harness:
+        harness.advance(100)
+        event.listen(outbox.store.bound_engine, "commit", commits.append)
+        assert len(harness.advance(500)) == 50
+    assert 150 <= len(commits) < 165
+
+
+def ticking(folder):
+    """An outbox in a SQLite file with a tick every ten seconds."""
+    outbox = Outbox(f"sqlite:///{folder}/shop.db")
+    outbox.upgrade()
+    outbox.periodic(every=10)(outbox.task(name="report")(lambda: None))
+    return outbox
+
+
+def test_what_becomes_due_at_the_same_moment_runs_then(harness, connection):
+    """A tick's task may make others due without an enqueue: here the next of a key, and a queue that was paused."""
+
+    @harness.app.task(name="keyed")
+    def keyed() -> None:
+        harness.ran.append((harness.clock() - NOON) // timedelta(seconds=1))
+
+    @harness.app.task(name="held", queue="held")
+    def held() -> None:
+        harness.ran.append((harness.clock() - NOON) // timedelta(seconds=1))
+
+    @harness.app.periodic(every=HOUR)
+    @harness.app.task(name="resume")
+    def resume() -> None:
+        harness.store.queues.resume("held")
+
+    held.using(connection).enqueue()
+    harness.store.queues.pause("held")
+    harness.drain()
+    for _ in range(2):
+        keyed.using(connection, delay=10, partition_key="one").enqueue()
+    harness.advance(1.5 * HOUR)
+    assert harness.ran == [10, 10, 3600]
 
 
 def test_ticks_are_planted_together(shop, connection):
