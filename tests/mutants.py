@@ -134,12 +134,6 @@ MUTANTS = (
         ("tests/contract/test_broker_relays.py",),
     ),
     Mutant(
-        "a full batch is followed by the next one although the broker fails",
-        "outboxq/worker/relays/sender.py",
-        ((" or shard.care is not Care.NONE:", ":"),),
-        ("tests/contract/test_broker_relays.py",),
-    ),
-    Mutant(
         "a sender sleeps although an earlier transaction may still emit",
         "outboxq/worker/relays/sender.py",
         (("is_complete = is_complete and all(one.is_proven for one in self._shards.values())", "pass"),),

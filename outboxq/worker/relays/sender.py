@@ -226,12 +226,10 @@ class Sender(threading.Thread):
             log.info("relay %s: sender %s has shard %d", self.name_of_relay, self._worker_id, lease.shard)
 
     def _work(self, shard: Shard) -> RelayLook | None:
-        """Publish the next batches of the shard while they are full, and the broker answers. Returns the last look; None if
-        the lease is lost.
-        """
+        """Publish the next batches of the shard while they are full. Returns the last look; None if the lease is lost."""
         for _ in range(_BATCHES):
             look = self._publish_next(shard)
-            if look is None or len(look.messages) < AT_ONCE or shard.care is not Care.NONE:
+            if look is None or len(look.messages) < AT_ONCE:  # after a failure, a look finds nothing
                 break
         return look
 
