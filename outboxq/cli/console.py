@@ -21,7 +21,7 @@ from ..model import forks
 from ..model.display import as_json
 from ..model.wording import grouped, plain, short
 from ..operating.reading import read_span
-from .groups import Group, Terminated, ending_on_signals, exit_code
+from .groups import Group, Terminated, ending_on_signals, exit_code, output_checked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +71,8 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     from sqlalchemy.exc import DBAPIError
 
     try:
-        yield
+        with output_checked():
+            yield
     except errors.SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
