@@ -54,11 +54,15 @@ _EXIT_CODES: dict[type[Exception], int] = {
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
-_LEAST = 12
-"""Width in characters below which a text column is not wrapped."""
+_LEAST = 10
+"""Width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
+_NARROWEST = 6
+"""Width in characters below which a text column is never wrapped."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
 """Matches a count as tables have it: a whole number, with a + if there are more."""
+_MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
+"""Matches any number as tables have it, such as a count, a share or a span of time."""
 
 
 @contextmanager
@@ -189,8 +193,8 @@ def drawn(
     """Return a table for a terminal of this width.
 
     Times are shown in UTC, to the second, and their column headings end in UTC. `spare` lists the columns to leave out
-    on a narrow terminal, in that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further
-    id columns.
+    on a narrow terminal, in that order. Ids and numbers are never cut or wrapped, so that they can be copied and read;
+    `whole` names further id columns. If the other columns do not fit beside them, the table is wider than the terminal.
     """
     from rich.table import Table
 
@@ -199,7 +203,10 @@ def drawn(
         if sum(column.least + _GAP for column in columns) - _GAP <= width:
             break
         columns = [column for column in columns if column.name != name]
-    lines = Table(box=None, pad_edge=False)
+    narrowest = (
+        sum((column.least if column.is_whole else min(column.least, _NARROWEST)) + _GAP for column in columns) - _GAP
+    )
+    lines = Table(box=None, pad_edge=False, width=narrowest if narrowest > width else None)
     for column in columns:
         least = column.least if column.is_whole else None
         side: Literal["left", "right"] = "right" if column.is_number else "left"
@@ -219,7 +226,8 @@ class _Column:
         is_count = int in kinds or any(text.endswith("+") for text in texts)
         self.is_number = is_count and kinds <= {int, str} and all(map(_COUNT.fullmatch, texts))
         self.cells = [self._cell(value) for value in values]
-        self.is_whole = is_id or is_time or any(issubclass(kind, UUID) for kind in kinds)
+        is_measure = bool(texts) and all(map(_MEASURE.fullmatch, texts))
+        self.is_whole = is_id or is_time or is_measure or any(issubclass(kind, UUID) for kind in kinds)
         longest = max(len(text) for text in (self.head, *self.cells))
         self.least = longest if self.is_whole else min(longest, _LEAST)
 

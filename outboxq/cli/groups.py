@@ -141,9 +141,9 @@ def output_checked() -> Iterator[None]:
             click.echo(f"outboxq: the output cannot be written: {reason}; changes that were made are kept", err=True)
         # Python writes the rest of its buffers when it exits.
         with suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
+            devnull = os.open(os.devnull, os.O_WRONLY)
             for stream in (sys.stdout, sys.stderr):
-                os.dup2(nowhere, stream.fileno())
+                os.dup2(devnull, stream.fileno())
         sys.exit(EXIT_UNWRITTEN)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 RELAY_HEAD: Final = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
-RELAY_SPARE: Final = ("topics", "last error", "sent by")
+RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest")
 """The columns that a narrow terminal leaves out first."""
 
 RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")

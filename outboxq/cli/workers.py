@@ -86,7 +86,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         more = {"differs": differs, "is_live": one in every, "holds": held, "taken_back": taken}
         records.append(merged(one, more))
     head = ("host", "pid", "version", "outboxq", "busy", "queues", "seen ago", "note", "id")
-    show(head, rows, records=records, spare=("outboxq", "version", "id"))
+    show(head, rows, records=records, spare=("outboxq", "version", "id", "pid", "queues"))
     if not found and not wants_json():
         click.echo("no worker is live" if queue is None else f"no live worker serves the queue {queue!r}", err=True)
 
