@@ -1,4 +1,4 @@
-"""Tables of relays to brokers and of receivers, for `outboxq relay list`, `outboxq status` and `outboxq worker show`."""
+"""Tables of relays to brokers and of receivers, for `outboxq relay list`, `outboxq status` and `outboxq workers show`."""
 
 from __future__ import annotations
 

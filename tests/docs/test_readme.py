@@ -18,7 +18,6 @@ import click
 import pytest
 
 from outboxq.cli import main
-from outboxq.cli.workers import workers
 from outboxq.database.engine import make_engine
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -195,8 +194,6 @@ def test_every_command_that_is_mentioned_exists():
 def resolve(words: Sequence[str]) -> click.Command | None:
     """The command that these words name, its arguments left out; None where a group has no such command."""
     command: click.Command = main
-    if words[1:2] == ["worker"] and words[2:3] and words[2] in workers.commands:  # `worker list` is `workers list`
-        command, words = workers, words[1:]
     for word in words[1:]:
         if not isinstance(command, click.Group):
             break
