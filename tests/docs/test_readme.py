@@ -78,7 +78,7 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
     run(request, names)
     with names["engine"].connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar() == 1
-    run(worker, names)
+    run(worker, {})  # in a process of its own
     printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     _, _, promised = worker[1].rpartition("# ")
     assert printed == promised.strip().split(", ")
@@ -86,6 +86,13 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
     assert names["outbox"].store.verify() == []
     for block in more:
         run(block, names)
+
+
+def test_the_home_page_says_how_to_install_what_is_not_released():
+    """pip finds nothing before the first release."""
+    assert "(unreleased)" in (ROOT / "CHANGELOG.md").read_text()
+    for page in ("docs/index.md", "docs/install.md"):
+        assert "Until the first release is published" in (ROOT / page).read_text(), page
 
 
 def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
