@@ -21,7 +21,7 @@ from ..model import forks
 from ..model.display import as_json
 from ..model.wording import grouped, plain, short
 from ..operating.reading import read_span
-from .groups import Group, Terminated, ending_on_signals, exit_code
+from .groups import Group, Terminated, ending_on_signals, exit_code, output_checked
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,15 +50,20 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
+    errors.ConfigurationError: EXIT_USAGE,  # the last, because errors above are configuration errors too
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)
-_LEAST = 12
-"""Width in characters below which a text column is not wrapped."""
+_LEAST = 10
+"""Width in characters below which a text column is not wrapped, as long as there are columns to leave out."""
+_NARROWEST = 6
+"""Width in characters below which a text column is never wrapped."""
 _GAP = 2
 _COUNT = re.compile(r"[0-9]+\+?")
 """Matches a count as tables have it: a whole number, with a + if there are more."""
+_MEASURE = re.compile(r"[0-9][0-9,.]*(e[-+]?[0-9]+)?(\+| (%|ms|s|min|h|d))?")
+"""Matches any number as tables have it, such as a count, a share or a span of time."""
 
 
 @contextmanager
@@ -71,7 +76,8 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     from sqlalchemy.exc import DBAPIError
 
     try:
-        yield
+        with output_checked():
+            yield
     except errors.SchemaOutOfDate as error:
         command = upgrade or _upgrade_of_the_group()
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
@@ -188,8 +194,8 @@ def drawn(
     """Return a table for a terminal of this width.
 
     Times are shown in UTC, to the second, and their column headings end in UTC. `spare` lists the columns to leave out
-    on a narrow terminal, in that order. Ids are never cut or wrapped, so that they can be copied; `whole` names further
-    id columns.
+    on a narrow terminal, in that order. Ids and numbers are never cut or wrapped, so that they can be copied and read;
+    `whole` names further id columns. If the other columns do not fit beside them, the table is wider than the terminal.
     """
     from rich.table import Table
 
@@ -198,7 +204,10 @@ def drawn(
         if sum(column.least + _GAP for column in columns) - _GAP <= width:
             break
         columns = [column for column in columns if column.name != name]
-    lines = Table(box=None, pad_edge=False)
+    narrowest = (
+        sum((column.least if column.is_whole else min(column.least, _NARROWEST)) + _GAP for column in columns) - _GAP
+    )
+    lines = Table(box=None, pad_edge=False, width=narrowest if narrowest > width else None)
     for column in columns:
         least = column.least if column.is_whole else None
         side: Literal["left", "right"] = "right" if column.is_number else "left"
@@ -218,7 +227,8 @@ class _Column:
         is_count = int in kinds or any(text.endswith("+") for text in texts)
         self.is_number = is_count and kinds <= {int, str} and all(map(_COUNT.fullmatch, texts))
         self.cells = [self._cell(value) for value in values]
-        self.is_whole = is_id or is_time or any(issubclass(kind, UUID) for kind in kinds)
+        is_measure = bool(texts) and all(map(_MEASURE.fullmatch, texts))
+        self.is_whole = is_id or is_time or is_measure or any(issubclass(kind, UUID) for kind in kinds)
         longest = max(len(text) for text in (self.head, *self.cells))
         self.least = longest if self.is_whole else min(longest, _LEAST)
 

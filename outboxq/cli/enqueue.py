@@ -13,15 +13,18 @@ import click
 
 from ..errors import InvalidCall
 from ..model import OnConflict
+from ..model.actions import CommandAction
 from ..model.relays import RELAY_PREFIX, task_of
 from ..model.wording import short
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed
+from ..operating.fields import REASON
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, recorded, with_fields
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
 from .parameters import INSTANT, QUEUE, TASK_NAME, choice_option, json_reader, number_option, span_option, stacked
 
 if TYPE_CHECKING:
+    from ..database.target import Target as Transaction
     from ..outbox import Outbox
     from ..store import Store
     from ..task import Task
@@ -232,9 +235,10 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
 
 @subscription.command()
 @click.argument("names", nargs=-1, required=True, metavar="TASK…", type=TASK_NAME)
+@with_fields(REASON)
 @confirmation_options
 @database_options_after_ids
-def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> None:
+def remove(store: Store, names: Sequence[str], *, reason: str, yes: bool, dry_run: bool) -> None:
     """Remove all subscriptions of tasks whose code is gone.
 
     Tasks that were already enqueued by earlier events remain. If a worker still declares the task, it stores the
@@ -249,5 +253,12 @@ def remove(store: Store, names: Sequence[str], *, yes: bool, dry_run: bool) -> N
     first = [f"{one.task_name}  {one.topic}" for one in found[:FEW]]
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="removed", first=lambda: first):
         return
-    store.subscriptions.replace([], tasks=wanted)
+
+    def change(transaction: Transaction) -> int:
+        store.subscriptions.replace([], tasks=wanted, using=transaction)
+        return len(found)
+
+    target = names[0] if len(wanted) == 1 else None
+    details = {"tasks": [*wanted]} if target is None else {}
+    recorded(store, CommandAction.SUBSCRIPTION_REMOVE, target, change, details=details, reason=reason, number=int)
     tell(f"{len(found)} removed", changed("removed", len(found), count))

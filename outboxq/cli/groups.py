@@ -1,9 +1,13 @@
-"""Command groups that import each command on first use, and the handling of the signals that stop commands."""
+"""Command groups that import each command on first use, and the handling of signals and of output that cannot be
+written.
+"""
 
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
+import os
 import signal
 import sys
 import threading
@@ -28,6 +32,12 @@ choice.
 
 EXIT_INTERRUPTED: Final = 130
 """Exit code of a command that was stopped with Ctrl-C, by shell convention."""
+
+EXIT_UNWRITTEN: Final = 74
+"""Exit code of a command whose output could not be written, EX_IOERR of sysexits.h."""
+
+_UNWRITTEN: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""The errors of a write to a full or broken disk."""
 
 _ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
@@ -118,6 +128,25 @@ def until_stopped() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def output_checked() -> Iterator[None]:
+    """Exit with a sentence if the block cannot write its output, because the disk is full or broken."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNWRITTEN or error.filename is not None:  # a file that the application opened
+            raise
+        with suppress(OSError):  # standard error may be on the same disk
+            reason = f"{error.strerror}; make room, or write it to another place"
+            click.echo(f"outboxq: the output cannot be written: {reason}; changes that were made are kept", err=True)
+        # Python writes the rest of its buffers when it exits.
+        with suppress(OSError, ValueError):
+            devnull = os.open(os.devnull, os.O_WRONLY)
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(devnull, stream.fileno())
+        sys.exit(EXIT_UNWRITTEN)
+
+
 class Group(click.Group):
     """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
@@ -204,6 +233,11 @@ class Program(LateGroup):
         self._is_starting = True
         atexit.register(gc.freeze)
         return super().__call__(*args, **kwargs)
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line and run the command."""
+        with output_checked():
+            return super().main(*args, **kwargs)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. Ctrl-C stops it with the usual exit code, even while modules are being imported."""

@@ -45,7 +45,7 @@ def list_(store: Store) -> None:
     pairs = [(settings.get(one.queue) or QueueSettings(queue=one.queue), one) for one in found.queues]
     rows = [(*cells(one), *(number(n, name) for name in _COUNTS), n.live_workers, per_key(one)) for one, n in pairs]
     records = [merged(one, counts(numbers)) for one, numbers in pairs]
-    spare = ("order", PER_KEY, "rate", "concurrency", "paused because", "paused since")
+    spare = ("order", PER_KEY, "rate", "concurrency", "paused because", "paused since", "workers", "delayed", "running")
     show((*HEAD, *_COUNTS, "workers", PER_KEY), rows, records=records, spare=spare)
 
 
@@ -109,7 +109,7 @@ def cells(one: QueueSettings) -> tuple[object, ...]:
     return one.queue, one.paused_at, one.pause_reason, one.concurrency, _rate(one.rate), order
 
 
-def per_key(one: QueueSettings) -> str | None:
+def per_key(one: QueueSettings | Statistics) -> str | None:
     """Return the limits per key in words; None if there are none."""
     at_once = None if one.concurrency_per_key is None else f"{grouped(one.concurrency_per_key)} at once"
     return ", ".join(filter(None, (at_once, _rate(one.rate_per_key)))) or None

@@ -1,4 +1,4 @@
-"""Tables of relays to brokers and of receivers, for `outboxq relay list`, `outboxq status` and `outboxq worker show`."""
+"""Tables of relays to brokers and of receivers, for `outboxq relay list`, `outboxq status` and `outboxq workers show`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 RELAY_HEAD: Final = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
-RELAY_SPARE: Final = ("topics", "last error", "sent by")
+RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest")
 """The columns that a narrow terminal leaves out first."""
 
 RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")

@@ -18,6 +18,7 @@ from ..model.actions import CommandAction
 from ..model.rules import check_rule, describe, parse_rule, rule_of, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
+from ..operating.fields import REASON
 from ..operating.reading import read_span
 from ..operating.verb import Noun, Outcome
 from ..operating.verbs import REMOVE
@@ -39,6 +40,7 @@ from .groups import Group
 from .parameters import QUEUE, SCHEDULE, SPAN, TASK_NAME, Read, choice_option, json_reader, number_option, span_option
 
 if TYPE_CHECKING:
+    from ..database.target import Target as Transaction
     from ..store import Store
 
 _HEAD = ("schedule", "task", "when", "next tick", "paused since", "paused because", "rule", "time zone")
@@ -168,21 +170,23 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @span_option("--jitter", help="Maximum random delay of a tick's task, e.g. 30s.")
 @click.option("--starts-at", type=MOMENT, help="Time of the earliest tick. Default: now.")
 @click.option("--ends-at", type=MOMENT, help="Time from which there are no more ticks.")
+@with_fields(REASON)
 @database_options
-def add(store: Store, name: str, task: str, rule: str, **options: Any) -> None:
+def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options: Any) -> None:
     """Store a schedule: each tick of RULE enqueues TASK.
 
     RULE is a cron expression such as "30 2 * * *", or "every 15m". If a schedule with this name and task exists, it is
     changed. With APP, the task's declared options are the defaults, and the arguments are checked.
     """
     new = _new_schedule(name, task, rule, **options)
-    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD, new))
+    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD, new, reason))
 
 
 @schedule.command("add-retention")
 @click.argument("age", type=SPAN, metavar="AGE")
+@with_fields(REASON)
 @database_options
-def add_retention(store: Store, age: timedelta) -> None:
+def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
     """Store a schedule that deletes old tasks every hour.
 
     Completed and cancelled tasks are deleted once AGE has passed since they ended, e.g. 90d. Workers that serve the
@@ -193,16 +197,17 @@ def add_retention(store: Store, age: timedelta) -> None:
     from ..task.built_in import retention_schedule
 
     outbox = present_outbox() or Outbox()
-    _print_one(
-        store, _put(store, CommandAction.SCHEDULE_ADD_RETENTION, retention_schedule(outbox.tasks.get(PRUNE), age))
-    )
+    new = retention_schedule(outbox.tasks.get(PRUNE), age)
+    _print_one(store, _put(store, CommandAction.SCHEDULE_ADD_RETENTION, new, reason))
 
 
-def _put(store: Store, action: CommandAction, new: NewSchedule) -> Schedule:
+def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str) -> Schedule:
     details = {"task": new.task_name, "rule": new.rule, "tz": new.tz}
-    return recorded(
-        store, action, new.name, lambda transaction: store.schedules.put(new, using=transaction), details=details
-    )
+
+    def change(transaction: Transaction) -> Schedule:
+        return store.schedules.put(new, using=transaction)
+
+    return recorded(store, action, new.name, change, details=details, reason=reason)
 
 
 @schedule.command()
@@ -229,9 +234,10 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 @click.option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
 @click.option("--to", "end", type=MOMENT, required=True, help="Time after the last tick.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
+@with_fields(REASON)
 @yes_option
 @database_options
-def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bool, dry_run: bool) -> None:
+def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason: str, yes: bool, dry_run: bool) -> None:
     """Enqueue tasks for past ticks that do not have any.
 
     The command asks for confirmation, because the effects of the tasks cannot be undone. Write the times in ISO 8601.
@@ -252,6 +258,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, yes: bo
             name,
             lambda transaction: fill(using=transaction),
             details=details,
+            reason=reason,
             number=len,
         )
     if wants_json():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import click
 
@@ -24,7 +24,7 @@ from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, wri
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import QUEUE, SPAN, Read, span_option
-from .queues import number, with_plus
+from .queues import number, per_key, with_plus
 from .relay_rows import (
     RECEIVER_HEAD,
     RECEIVER_SPARE,
@@ -39,6 +39,19 @@ if TYPE_CHECKING:
     from ..store.numbers.overview import Overview
 
 _NOW = ("ready", "delayed", "retrying", "running", "failed")
+_SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
+_SPARE_HAPPENED: Final = ("cancelled", "retried", "per s", "completed")
+_SPARE_TIMES: Final = ("wait p99", "run p99", "wait p50", "run p50")
+"""The columns that a narrow terminal leaves out first, here and above."""
+
+
+class Lines(NamedTuple):
+    """A table."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    spare: Sequence[str] = ()
+    """The columns that a narrow terminal leaves out, in this order."""
 
 
 class Watching(click.Command):
@@ -80,8 +93,9 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
 
     The counts are of tasks that are ready, delayed, waiting for a retry, running, or dead letters. Each count stops at
     10,000; a + means that there are more. Rates and durations cover the time span --window, and are based on what the
-    workers have counted. In a pipe, tabs separate the columns, and durations are in seconds. With --json and --watch,
-    each refresh prints one line. On a terminal, --watch lists problems first, and also shows graphs and workers.
+    workers have counted. In a pipe, each queue is one line of the most important columns, separated by tabs, with
+    durations in seconds. Programs that need every number read --json; with --watch, each refresh prints one line. On a
+    terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows fewer columns.
 
     The relays to brokers and the receivers follow the queues. With --json, the object has the keys queues, relays and
     receivers.
@@ -96,10 +110,8 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
             whole = {"queues": look(), "relays": store.relays.list(), "receivers": sources}
             write_json(whole, line=watch is not None)
             return
-        for head, rows in tables(look()):
-            table(head, rows)
-        for head, rows in _relays_and_receivers(store):
-            table(head, rows, spare=(*RELAY_SPARE, *RECEIVER_SPARE))
+        for one in (*tables(look()), *_relays_and_receivers(store)):
+            table(one.head, one.rows, spare=one.spare)
         if watch is not None:
             click.echo()
 
@@ -120,8 +132,9 @@ def _sources(store: Store) -> list[SourceState]:
 
 
 def _relays_and_receivers(store: Store) -> list[Lines]:
-    found: list[Lines] = [(RELAY_HEAD, relay_rows(store)), (RECEIVER_HEAD, receiver_rows(store.now(), _sources(store)))]
-    return [(head, rows) for head, rows in found if rows]
+    receivers = receiver_rows(store.now(), _sources(store))
+    found = (Lines(RELAY_HEAD, relay_rows(store), RELAY_SPARE), Lines(RECEIVER_HEAD, receivers, RECEIVER_SPARE))
+    return [one for one in found if one.rows]
 
 
 def _watch(
@@ -142,45 +155,39 @@ def _watch(
             found = view.sorted(look(), overview)
             head = [Text(line, no_wrap=True) for line in view.head(overview, console.width)]
             lines = [*tables(found), *_relays_and_receivers(store), *view.tables(found, overview)]
-            live.update(Group(*head, *(drawn(top, rows, width=console.width) for top, rows in lines)), refresh=True)
+            shown = [drawn(one.head, one.rows, width=console.width, spare=one.spare) for one in lines]
+            live.update(Group(*head, *shown), refresh=True)
             if wait():
                 return
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table with all columns, for a pipe."""
-    return [_lines(found, _everything, by_task=by_task)]
+    """Return one table for a pipe. Its columns are always the same, so that scripts find them."""
+    return [_lines(found, _important, by_task=by_task)]
 
 
-def _everything(one: Statistics) -> dict[str, object]:
+def _important(one: Statistics) -> dict[str, object]:
     return {
-        **{name: getattr(one, name) for name in _NOW},
+        **{name: number(one, name) for name in _NOW},
         "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
         **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
         "failure rate": one.failure_rate,
-        "workers": one.live_workers,
-        "paused": "paused" if one.paused else None,
-        "concurrency": one.concurrency,
-        "rate": None if one.rate is None else f"{one.rate[0]}/{one.rate[1].total_seconds():g}s",
-        "unknown": ", ".join(name.task_name for name in one.unknown),
         **_wait_and_run(one, timedelta.total_seconds),
-        "timed out": one.timed_out,
-        "lost": one.lost,
-        "at least": ", ".join(name for name in _NOW if getattr(one, f"{name}_at_least", False)),
-        "sampled ready": None if one.sample is None else one.sample.ready,
-        "sample age": None if one.sample_age is None else one.sample_age.total_seconds(),
-        "counted by": "workers" if one.by_workers else None,
-        "counted since": None if one.counted_since is None else one.counted_since.isoformat(),
+        "workers": one.live_workers,
+        "notes": _notes(one),
     }
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return separate tables for the counts, the rates and the durations. Each fits into 80 columns."""
-    lines = [_lines(found, _now, by_task=by_task), _lines(found, _happened, by_task=by_task)]
+    """Return separate tables for the counts, the rates and the durations. Each fits into 40 columns."""
+    lines = [
+        _lines(found, _now, _SPARE_NOW, by_task=by_task),
+        _lines(found, _happened, _SPARE_HAPPENED, by_task=by_task),
+    ]
     if attempts := [one for one in found if one.wait is not None]:
-        lines.append(_lines(attempts, partial(_wait_and_run, render=brief), by_task=by_task))
+        lines.append(_lines(attempts, partial(_wait_and_run, render=brief), _SPARE_TIMES, by_task=by_task))
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
-        lines.append((["no live worker knows", "queue", "met by"], unknown))
+        lines.append(Lines(["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
     sampled = [
         (queue, sample.ready, sample.delayed, sample.failed, brief(age))
@@ -188,9 +195,9 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
         if (sample := one.sample) is not None and (age := one.sample_age) is not None
     ]
     if sampled:
-        lines.append((["counted in full", "ready", "delayed", "failed", "ago"], sampled))
+        lines.append(Lines(["counted in full", "ready", "delayed", "failed", "ago"], sampled, ["delayed"]))
     if note := _note(found):
-        lines.append(([note], []))
+        lines.append(Lines([note], []))
     return lines
 
 
@@ -219,7 +226,7 @@ def _happened(one: Statistics) -> dict[str, object]:
         "retried": one.retries,
         "cancelled": one.cancelled,
         "per s": f"{one.throughput:.3g}",
-        "failing": None if one.failure_rate is None else f"{one.failure_rate:.1%}",
+        "failing": None if one.failure_rate is None else f"{one.failure_rate * 100:.1f} %",
     }
 
 
@@ -230,6 +237,8 @@ def _notes(one: Statistics) -> str | None:
         notes.append(f"limit {grouped(one.concurrency)} at a time")
     if one.rate is not None:
         notes.append(f"limit {rate_of(one.rate)}")
+    if (of_keys := per_key(one)) is not None:
+        notes.append(f"limit {of_keys} per key")
     return ", ".join(notes) or None
 
 
@@ -241,17 +250,20 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
     }
 
 
-def _lines(found: Sequence[Statistics], cells: Callable[[Statistics], dict[str, object]], *, by_task: bool) -> Lines:
+def _lines(
+    found: Sequence[Statistics],
+    cells: Callable[[Statistics], dict[str, object]],
+    spare: Sequence[str] = (),
+    *,
+    by_task: bool,
+) -> Lines:
     """Return the column names, which are taken from an empty record, and one row for each record."""
     from ..store import Statistics
 
     names = ["queue", "task"] if by_task else ["queue"]
     rows = [[*(one.queue, one.task_name)[: len(names)], *cells(one).values()] for one in found]
-    return [*names, *cells(Statistics(queue=""))], rows
+    return Lines([*names, *cells(Statistics(queue=""))], rows, spare)
 
-
-Lines = tuple[Sequence[str], Sequence[Sequence[object]]]
-"""The column names and the rows of a table."""
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _UNITS: Final = ("", "k", "M", "G")
@@ -298,13 +310,13 @@ class View:
             queues = [*dict.fromkeys(one.queue for one in found)]
             chosen: list[str | None] = [None, *queues[:_CURVES]] if len(queues) > 1 else [None]
             self._read_at, self._curves = now, [self._curve(queue, overview.at) for queue in chosen]
-        lines: list[Lines] = [((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves)]
+        lines = [Lines((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves, ("done",))]
         rows = []
         for one in sorted(overview.workers, key=lambda one: (-(one.busy or 0), one.label))[:_WORKERS]:
             busy = f"{'?' if one.busy is None else one.busy}/{one.concurrency}"
             rows.append((one.host or one.label, one.pid, one.version, busy, brief(overview.at - one.last_seen_at)))
         if rows:
-            lines.append((("worker", "pid", "version", "busy", "seen ago"), rows))
+            lines.append(Lines(("worker", "pid", "version", "busy", "seen ago"), rows, ("version", "pid")))
         return lines
 
     def _curve(self, queue: str | None, now: datetime) -> tuple[str, str, str]:

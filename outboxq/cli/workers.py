@@ -1,4 +1,4 @@
-"""`outboxq worker list`, `worker show` and the orders to one worker."""
+"""`outboxq workers list`, `workers show` and the orders to one worker."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LOOK_EVERY = 0.2
 
 @click.group(cls=Group)
 def workers() -> None:
-    """List the live workers, show one, or give it an order. `worker list` and so on do the same."""
+    """List the live workers, show one, or give it an order."""
 
 
 @workers.command("list")
@@ -86,7 +86,7 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         more = {"differs": differs, "is_live": one in every, "holds": held, "taken_back": taken}
         records.append(merged(one, more))
     head = ("host", "pid", "version", "outboxq", "busy", "queues", "seen ago", "note", "id")
-    show(head, rows, records=records, spare=("outboxq", "version", "id"))
+    show(head, rows, records=records, spare=("outboxq", "version", "id", "pid", "queues"))
     if not found and not wants_json():
         click.echo("no worker is live" if queue is None else f"no live worker serves the queue {queue!r}", err=True)
 
@@ -98,7 +98,7 @@ def show_(store: Store, worker_id: UUID) -> None:
     """Show a worker and the tasks that it is running.
 
     If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
-    the tasks that other workers took back from it. `worker list --all` prints the worker ids.
+    the tasks that other workers took back from it. `workers list --all` prints the worker ids.
     """
     from ..store.claims.workers import LIVE_WITHIN, TakenBack
 
@@ -152,7 +152,7 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
     """Print the stacks of a worker's threads.
 
     The worker answers with its next report, at most six seconds later. The stacks name the functions and lines that
-    its threads are running, without the values of arguments. WORKER is an id or a name that `worker list` prints. Exit
+    its threads are running, without the values of arguments. WORKER is an id or a name that `workers list` prints. Exit
     with 1 if the worker does not answer in time.
     """
     worker_id = store.worker_orders.find(worker)

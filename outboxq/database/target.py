@@ -209,6 +209,11 @@ class SqlalchemyTarget(Target):
         else:
             raise InvalidTarget(advice(self.connection.dialect.driver))
 
+    def has_real_savepoints(self) -> bool:
+        """Return False on a SQLite connection whose driver would commit at the end of the first savepoint."""
+        raw = self._raw()
+        return not (isinstance(raw, sqlite3.Connection) and _begins_by_itself(raw))
+
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement

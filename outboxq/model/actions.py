@@ -30,6 +30,7 @@ class CommandAction(StrEnum):
     SCHEDULE_ADD = "schedule add"
     SCHEDULE_ADD_RETENTION = "schedule add-retention"
     SCHEDULE_BACKFILL = "schedule backfill"
+    SUBSCRIPTION_REMOVE = "subscription remove"
     TASK_RERUN = "task rerun"
 
 

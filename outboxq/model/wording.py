@@ -47,16 +47,16 @@ def span(value: timedelta | float) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in at most five characters, for a column: 12ms, 1.5s, 12s, 5m, 2h, 3d."""
+    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d."""
     seconds = value.total_seconds()
     if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
+        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f}s"
-    for unit, length in (("s", 1), ("m", 60), ("h", 3600)):
+        return f"{seconds:.1f} s"
+    for length, unit in reversed(_SPANS[1:]):
         if seconds < 100 * length:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds / 86400:.0f}d"
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:.0f} d"
 
 
 def size(number: int) -> str:

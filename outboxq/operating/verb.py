@@ -34,6 +34,11 @@ class Noun(StrEnum):
     RELAY = "relay"
     WORKER = "worker"
 
+    @property
+    def group(self) -> str:
+        """The group of the commands for it: the command `worker` runs a worker."""
+        return "workers" if self is Noun.WORKER else self.value
+
     def of(self, target: Target) -> str:
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
         if self is Noun.TASK:
@@ -144,7 +149,7 @@ class Verb:
     @property
     def words(self) -> tuple[str, ...]:
         """The words of the command before the target, followed by its options."""
-        return self.command or (self.noun, self.name)
+        return self.command or (self.noun.group, self.name)
 
     @property
     def recorded_as(self) -> str:

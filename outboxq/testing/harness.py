@@ -90,14 +90,16 @@ class Harness(Answering):
         """The number of runs since the last tick of a schedule, in the current `drain()`."""
 
     def __enter__(self) -> Self:
-        """Enter the harness. Raises InvalidTarget if `using` has no open transaction, and SchemaOutOfDate if the tables
-        are missing.
+        """Enter the harness. Raises InvalidTarget if `using` has no open transaction or, on SQLite, no real savepoints, and
+        SchemaOutOfDate if the tables are missing.
         """
         if self._store is not None:
             raise ConfigurationError("this Harness is already in use; create a new one for each test")
         with self._context(), ExitStack() as stack:
             stack.callback(self._leave)
             self._transaction = self._find_transaction()
+            if self._transaction is not None:
+                self._transaction.check()
             self._store = stack.enter_context(self._replaced_store())
             self._before = frozenset(task.id for task in self._store.tasks(limit=_KEPT))
             self._subscribe()

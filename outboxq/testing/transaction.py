@@ -94,6 +94,9 @@ class TestTransaction:
     def _savepoint(self) -> AbstractContextManager[Target]:
         return self.transaction()
 
+    def check(self) -> None:
+        """Raise InvalidTarget if the transaction cannot hold the savepoints of handlers."""
+
     def flush(self) -> None:
         """Flush the test's session, so that a handler sees its rows."""
 
@@ -108,6 +111,16 @@ class TestTransaction:
 
 class SqlalchemyTransaction(TestTransaction):
     """A transaction on a Session or a Connection."""
+
+    def check(self) -> None:
+        target = self.target()
+        assert isinstance(target, SqlalchemyTarget)
+        if target.has_real_savepoints():
+            return
+        raise InvalidTarget(
+            "this test's SQLite engine has no real savepoints: a task's own savepoint would commit the test's transaction; "
+            "call outboxq.configure_sqlite(engine) once, where the test creates the engine"
+        )
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:

@@ -105,6 +105,7 @@ OLDEST_READY_AGE: Final = _database_gauge(
 LIVE_WORKERS: Final = _database_gauge(
     "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
 )
+QUEUE_PAUSED: Final = _database_gauge("outboxq_queue_paused", "queue", help="1: the queue is paused. 0: it is open.")
 ATTEMPTS: Final = _counter(
     "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."
 )
@@ -395,6 +396,7 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(TASKS, tasks)
     yield _filled(OLDEST_READY_AGE, waits)
     yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
+    yield _filled(QUEUE_PAUSED, {(one.queue,): one.paused for one in gauges.queues})
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(RELAY_EVENTS, {(one.name,): one.messages for one in gauges.relays})
     ages: dict[tuple[str, ...], float] = {(one.name,): _age(one.oldest_at, gauges.now) for one in gauges.relays}

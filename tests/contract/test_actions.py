@@ -382,11 +382,12 @@ def test_several_ids_are_recorded_one_by_one(database, monkeypatch):
 
 def test_a_stored_schedule_and_a_backfill_are_recorded(database, monkeypatch):
     monkeypatch.setenv("OUTBOXQ_OPERATOR", "ann")
-    outboxq(database, "schedule", "add", "nightly", "tests.work", "every 1h")
-    outboxq(
-        database, "schedule", "backfill", "nightly", "--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z", "--yes"
-    )
-    backfill, add = database.store.actions.list()
+    outboxq(database, "schedule", "add", "nightly", "tests.work", "every 1h", "--reason", "a new report")
+    past = ("--from", "2026-11-01T00:00Z", "--to", "2026-11-01T03:00Z")
+    outboxq(database, "schedule", "backfill", "nightly", *past, "--yes", "--reason", "an outage")
+    outboxq(database, "schedule", "add-retention", "90d", "--reason", "the law")
+    retention, backfill, add = database.store.actions.list()
+    assert [one.reason for one in (add, backfill, retention)] == ["a new report", "an outage", "the law"]
     assert (backfill.action, backfill.target, backfill.changed) == ("schedule backfill", "nightly", 3)
     assert (add.action, add.target, add.details["rule"]) == ("schedule add", "nightly", "every 3600")
 

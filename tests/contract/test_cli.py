@@ -172,7 +172,7 @@ def test_upgrade_makes_the_schema_it_is_given_and_the_others_find_it(cluster):
 
 
 def test_upgrade_refuses_a_schema_on_sqlite(sqlite_url):
-    assert "schema" in sentence(outboxq("upgrade", "--schema", "tasks", url=sqlite_url, exit_code=1))
+    assert "schema" in sentence(outboxq("upgrade", "--schema", "tasks", url=sqlite_url, exit_code=2))
 
 
 def test_upgrade_prints_the_script_and_changes_nothing(empty, directory):
@@ -361,17 +361,17 @@ def test_a_database_that_does_not_exist_is_unreachable(postgresql_url):
 
 
 WRONG_URLS = {
-    "no url": (f"host=x password={CANARY}", 1),
-    "another database": (f"mysql://user:{CANARY}@host/database", 1),
-    "another driver": (f"postgresql+psycopg2://user:{CANARY}@host/database", 1),
-    "no driver": (f"postgresql+nonsense://user:{CANARY}@host/database", 1),
-    "in memory": ("sqlite://", 1),
-    "a port that is none": (f"postgresql://user:{CANARY}@host:port/database", 1),
+    "no url": (f"host=x password={CANARY}", 2),
+    "another database": (f"mysql://user:{CANARY}@host/database", 2),
+    "another driver": (f"postgresql+psycopg2://user:{CANARY}@host/database", 2),
+    "no driver": (f"postgresql+nonsense://user:{CANARY}@host/database", 2),
+    "in memory": ("sqlite://", 2),
+    "a port that is none": (f"postgresql://user:{CANARY}@host:port/database", 2),
     "a port too high": (f"postgresql://user:{CANARY}@127.0.0.1:99999/database", 69),
     "password as an option": (f"postgresql://127.0.0.1:1/database?password={CANARY}", 69),
     "an unknown option": (f"postgresql://user:{CANARY}@127.0.0.1:1/database?what=x", 69),
     "an option's value": (f"postgresql://user:{CANARY}@127.0.0.1:1/database?connect_timeout=x", 69),
-    "an at sign in the password": (f"postgresql://user:pass@{CANARY}@127.0.0.1:1/database", 1),
+    "an at sign in the password": (f"postgresql://user:pass@{CANARY}@127.0.0.1:1/database", 2),
 }
 
 
@@ -388,7 +388,7 @@ def test_no_error_prints_the_password(wrong):
 
 @pytest.mark.parametrize("url", [f"host=x password={CANARY}", f"postgresql://user:{CANARY}@host:port/database"])
 def test_the_script_is_not_made_for_what_is_no_url(url):
-    assert CANARY not in sentence(outboxq("upgrade", "--sql", url, exit_code=1))
+    assert CANARY not in sentence(outboxq("upgrade", "--sql", url, exit_code=2))
 
 
 def test_the_script_for_a_database_with_a_password_does_not_show_it():

@@ -127,7 +127,7 @@ def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(c
     assert known.exit_code == 0, known.output
     outboxq(*command, "--url", file)  # a command that changes something says so the first time only
     by_url = outboxq(*command, "--url", file)
-    assert by_url.exit_code == (1 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
+    assert by_url.exit_code == (2 if command[0] in NOT_ON_SQLITE else 3 if NOBODY in command else 0), by_url.output
     ways = [outboxq(*command, "shop:outbox"), outboxq(*command, "--app", "shop"), outboxq(*command, OUTBOXQ_APP="shop")]
     for result in ways:
         assert (result.exit_code, result.stderr) == (by_url.exit_code, by_url.stderr)

@@ -186,5 +186,11 @@ def test_subscriptions_are_removed_after_a_question(database):
         "nothing was removed" in outboxq(database, "subscription", "remove", "one", "no", "--yes", exit_code=3).stderr
     )
     assert left() == {"one", "two", "three"}
+    assert database.store.actions.list() == []
     assert outboxq(database, "subscription", "remove", "one", "two", "--yes").stdout == "4 removed\n"
     assert left() == {"three"}
+    outboxq(database, "subscription", "remove", "three", "--yes", "--reason", "code is gone")
+    last, first = database.store.actions.list()
+    assert (first.action, first.target, first.details) == ("subscription remove", None, {"tasks": ["one", "two"]})
+    assert (first.changed, first.reason) == (4, None)
+    assert (last.target, last.reason, last.details) == ("three", "code is gone", {})

@@ -1,4 +1,4 @@
-"""`worker list`, `queue list` and `show`, `check`, `db` and `completion`: what an operator looks at."""
+"""`workers list`, `queue list` and `show`, `check`, `db` and `completion`: what an operator looks at."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
+from outboxq.cli.workers import workers
 from outboxq.database.revisions import REVISION
 from outboxq.model import EventType, OnDeadLetter, Outcome
 from outboxq.model.running import Progress
@@ -50,13 +51,13 @@ def registered(database, *, queues=None, **described):
     return worker_id
 
 
-# --- worker list
+# --- workers list
 
 HOST = {"host": "web-1", "pid": 7, "release": "0.1.0", "busy": 3}
 
 
-@pytest.mark.parametrize("words", [("worker", "list"), ("workers", "list")], ids=" ".join)
-def test_live_workers_are_listed_with_what_differs(database, words):
+def test_live_workers_are_listed_with_what_differs(database):
+    words = ("workers", "list")
     assert "no worker is live" in outboxq(database, *words).stderr
     registered(database, queues=["mail", "a", "b", "c"], **HOST, version="1.0")
     registered(database, **{**HOST, "host": "web-2"}, version="1.1")
@@ -75,9 +76,9 @@ def test_live_workers_are_listed_with_what_differs(database, words):
 def test_the_child_processes_of_a_worker_are_listed(database):
     registered(database, **HOST, version="1.0", isolation="process")
     registered(database, **HOST, version="1.1", isolation="thread")
-    first, second = rows(outboxq(database, "worker", "list"))
+    first, second = rows(outboxq(database, "workers", "list"))
     assert (first[7], second[7]) == ("8 child processes, other version", "")
-    found = json.loads(outboxq(database, "worker", "list", "--json").stdout)
+    found = json.loads(outboxq(database, "workers", "list", "--json").stdout)
     assert [one["isolation"] for one in found] == ["process", "thread"]
 
 
@@ -87,8 +88,20 @@ def test_an_application_in_a_module_called_list_is_still_an_application(tmp_path
     ended = CliRunner().invoke(main, ["worker", "list:outbox", "--burst"], env={"OUTBOXQ_DATABASE_URL": ""})
     assert "list:outbox has no database" in ended.output
     sys.modules.pop("list", None)
-    assert "List the live workers" in CliRunner().invoke(main, ["worker", "list", "--help"]).stdout
-    assert "Run the tasks of APP" in CliRunner().invoke(main, ["worker", "--help"]).stdout
+
+
+@pytest.mark.parametrize("name", workers.commands)
+def test_a_command_of_workers_that_is_typed_after_worker_is_named(name):
+    ended = CliRunner().invoke(main, ["worker", name], env={"OUTBOXQ_APP": ""})
+    assert (ended.exit_code, ended.stderr) == (
+        2,
+        f"outboxq: {name!r} is not an application; run: outboxq workers {name}\n",
+    )
+
+
+def test_a_worker_without_an_application_names_the_command_that_lists_workers():
+    ended = CliRunner().invoke(main, ["worker"], env={"OUTBOXQ_APP": ""})
+    assert (ended.exit_code, "outboxq workers list" in ended.stderr) == (2, True)
 
 
 # --- queue

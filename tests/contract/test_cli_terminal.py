@@ -18,6 +18,10 @@ from outboxq.model.uuid7 import family
 from tests.terminal import shown
 
 HOSTILE = "\x1b[31mred\u202e'; --yes"
+HEADINGS = (
+    *("ready", "delayed", "retrying", "running", "failed", "oldest", "workers"),
+    *("completed", "retried", "cancelled", "per s", "failing"),
+)
 ONE_PROCESS = """
 import json, os, sys
 from outboxq.cli import main
@@ -62,20 +66,25 @@ def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(datab
     store.schedules.put(NewSchedule(name=HOSTILE, task_name=HOSTILE, rule="30 2 * * *", args="{}"))
     store.subscriptions.replace([Subscription(topic="order.*", task_name="tests.work", parameter="payload")])
     store.emit(NewEvent(id=family(), topic="order_gone", payload="{}"))
-    given = json.dumps([[columns, commands(task, HOSTILE)] for columns in (40, 200)])
+    given = json.dumps([[columns, commands(task, HOSTILE)] for columns in (40, 80, 200)])
     environment = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXQ")}
     words = [sys.executable, "-W", "error", "-c", ONE_PROCESS, given]
     code, said = shown(words, env={**environment, "OUTBOXQ_DATABASE_URL": database.url}, columns=40)
     assert code == 0, said
     assert "Traceback" not in said
     ends = re.findall(r"## ends with (\d+)", said)
-    assert len(ends) == 2 * len(commands(task, HOSTILE))
-    assert set(ends[:-1]) - {ends[-1]} == {"0"}, said
-    assert ends[-1] == "1", "the last one is `check`, and a task has failed"
+    assert len(ends) == 3 * len(commands(task, HOSTILE))
+    assert ends[len(ends) // 3 - 1 :: len(ends) // 3] == ["1"] * 3, "the last one is `check`, and a task has failed"
+    assert ends.count("0") == len(ends) - 3, said
     assert "\x1b[31m" not in said
     assert "\u202e" not in said
-    narrow, wide = said.split("## 200 task show")
+    parts = re.split(r"(?=^## \d+ task show)", said, flags=re.MULTILINE)[1:]
     group = store.dead_letters.groups().groups[0].id
-    for part in (narrow, wide):
+    assert len(parts) == 3
+    for part in parts:
         assert part.count(task) >= 8, "an id is whole, to be copied"
         assert part.count(group) >= 1
+        status = re.sub(r"\x1b\[\d*m", "", part.split(" status\n", 1)[1].split("## ends")[0])
+        heads = [line for line in status.splitlines() if line.startswith("queue ")]
+        words = {word for head in heads for word in re.split(r" {2,}", head.strip())[1:]}
+        assert {"ready", "failed", "completed", "failing"} <= words <= {*HEADINGS}, "a heading is not cut"

@@ -161,5 +161,5 @@ def test_without_the_extra_it_says_what_to_install(sqlite, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setattr(command, "_server", None)
     result = CliRunner().invoke(main, ["web", "--url", sqlite.url], catch_exceptions=False)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "pip install 'outboxq[web]'" in result.stderr

@@ -525,3 +525,12 @@ def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):
             one.dispose()
         postgresql.run(f"DROP OWNED BY {role}")
         postgresql.run(f"DROP ROLE {role}")
+
+
+def test_a_paused_queue_is_told_from_an_open_one(database):
+    for queue in ("mail", "open"):
+        database.add(database.store, queue=queue)
+    database.store.queues.pause("mail")
+    families = prometheus._of_database(prometheus.Gauges.read(database.store))
+    [family] = [one for one in families if one.name == "outboxq_queue_paused"]
+    assert {one.labels["queue"]: one.value for one in family.samples} == {"mail": 1, "open": 0}

@@ -379,10 +379,10 @@ def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_wo
     try:
         [state] = until(failing)
         assert state.last_error == "the queue 'shop' cannot be received from: OSError: the broker is away"
-        shown = cli(database, "worker", "show", str(worker.id))
+        shown = cli(database, "workers", "show", str(worker.id))
         assert "failing" in shown
         assert "the broker is away" in shown
-        assert "1 receiver fails" in cli(database, "worker", "list")
+        assert "1 receiver fails" in cli(database, "workers", "list")
         assert "the broker is away" in cli(database, "status")
         found = json.loads(cli(database, "status", "--json"))
         assert [(one["source"], one["failing"], one["workers"]) for one in found["receivers"]] == [

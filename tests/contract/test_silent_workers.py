@@ -38,11 +38,11 @@ def test_a_worker_that_stops_is_kept_as_one_that_has_ended(database, met):
     before = store.change_mark()
     store.workers.unregister(worker, met_unknown=met)
     assert store.workers.list(DAY) == []
-    assert json.loads(outboxq(database, "worker", "list", "--json").stdout) == []
-    [ended] = json.loads(outboxq(database, "worker", "list", "--all", "--json").stdout)
+    assert json.loads(outboxq(database, "workers", "list", "--json").stdout) == []
+    [ended] = json.loads(outboxq(database, "workers", "list", "--all", "--json").stdout)
     assert (ended["id"], ended["is_live"], ended["ended_at"]) == (str(worker), False, ended["last_seen_at"])
-    assert "it stopped normally" in outboxq(database, "worker", "show", worker).stdout
-    assert "a worker is forgotten a week after" in outboxq(database, "worker", "show", uuid4(), code=3).stderr
+    assert "it stopped normally" in outboxq(database, "workers", "show", worker).stdout
+    assert "a worker is forgotten a week after" in outboxq(database, "workers", "show", uuid4(), code=3).stderr
     assert store.change_mark() != before
     assert not store.stats(queues=["default"]) or store.stats(queues=["default"])[0].live_workers == 0
     kept = database.rows("SELECT started_at <= last_seen_at, unknown_tasks IS NOT NULL FROM workers")
@@ -96,14 +96,14 @@ def test_the_commands_show_a_killed_worker(database):
     store.recover()
     hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat(timespec="microseconds")
     database.run(f"UPDATE workers SET started_at = '{hour_ago}', last_seen_at = '{hour_ago}'")
-    assert outboxq(database, "worker", "list").stderr == "no worker is live\n"
-    listed = outboxq(database, "worker", "list", "--all").stdout
+    assert outboxq(database, "workers", "list").stderr == "no worker is live\n"
+    listed = outboxq(database, "workers", "list", "--all").stdout
     assert "\t?/2\t" in listed
     assert "not seen lately, 1 taken back, 1 not yet" in listed
-    (record,) = json.loads(outboxq(database, "worker", "list", "--all", "--json").stdout)
+    (record,) = json.loads(outboxq(database, "workers", "list", "--all", "--json").stdout)
     assert (record["is_live"], record["holds"]) == (False, 1)
     assert [one["task_id"] for one in record["taken_back"]["tasks"]] == [str(first.id)]
-    text = outboxq(database, "worker", "show", record["id"]).stdout
+    text = outboxq(database, "workers", "show", record["id"]).stdout
     for part in (
         "killed, cut off, or frozen",
         "holds\t1 task\n",
@@ -111,7 +111,7 @@ def test_the_commands_show_a_killed_worker(database):
         f"{first.id}\ttests.work\ttask_reset\t",
     ):
         assert part in text, text
-    shown = json.loads(outboxq(database, "worker", "show", record["id"], "--json").stdout)
+    shown = json.loads(outboxq(database, "workers", "show", record["id"], "--json").stdout)
     assert [one["id"] for one in shown["running"]] == [str(second.id)]
     assert (shown["is_live"], shown["taken_back"]["is_complete"]) == (False, True)
 
@@ -120,7 +120,7 @@ def test_a_live_worker_is_shown_with_what_it_runs(database):
     registered(database.store, database.worker)
     database.add(database.store)
     (claim,) = database.claim(store=database.store)
-    text = outboxq(database, "worker", "show", database.worker).stdout
+    text = outboxq(database, "workers", "show", database.worker).stdout
     assert f"{claim.id}\ttests.work\tdefault\t1\t" in text
     assert "runs\t1 task\n" in text
     assert "taken back" not in text

@@ -149,7 +149,7 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     task = database.add(database.store, task_name="tests.wait").id
     until(Path("begun").exists)
     me = only_worker(database)
-    told = outboxq(database, "worker", "quiet", me.label, "--reason", "new disk").stdout
+    told = outboxq(database, "workers", "quiet", me.label, "--reason", "new disk").stdout
     assert (
         told == f"the worker {me.id} is asked to claim no more tasks, and does so within six seconds, if it is live\n"
     )
@@ -161,15 +161,15 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     until(lambda: only_worker(database).last_seen_at > seen)
     assert status(database, later) is TaskStatus.READY
     assert [event.event_type for event in database.store.history(later)] == [EventType.CREATED]
-    assert "order\tquiet, obeyed" in outboxq(database, "worker", "show", str(me.id)).stdout
-    assert "order: quiet, obeyed" in outboxq(database, "worker", "list").stdout
+    assert "order\tquiet, obeyed" in outboxq(database, "workers", "show", str(me.id)).stdout
+    assert "order: quiet, obeyed" in outboxq(database, "workers", "list").stdout
 
-    outboxq(database, "worker", "resume", str(me.id))
+    outboxq(database, "workers", "resume", str(me.id))
     until(lambda: status(database, later) is TaskStatus.COMPLETED)
     until(lambda: only_worker(database).state is None)
     assert [(one.action, one.operator, one.reason, one.target) for one in database.store.actions.list()] == [
-        ("worker resume", "ann", None, str(me.id)),
-        ("worker quiet", "ann", "new disk", str(me.id)),
+        ("workers resume", "ann", None, str(me.id)),
+        ("workers quiet", "ann", "new disk", str(me.id)),
     ]
     running.send_signal(signal.SIGTERM)
     assert running.wait(60) == 0
@@ -180,7 +180,7 @@ def test_a_stopped_worker_lets_its_task_finish_and_exits_with_0(database, runnin
     task = database.add(database.store, task_name="tests.wait").id
     until(Path("begun").exists)
     me = only_worker(database)
-    outboxq(database, "worker", "stop", str(me.id))
+    outboxq(database, "workers", "stop", str(me.id))
     until(lambda: "told to stop" in printed())
     later = database.add(database.store, task_name="tests.short").id
     Path("go").touch()
@@ -189,7 +189,7 @@ def test_a_stopped_worker_lets_its_task_finish_and_exits_with_0(database, runnin
     assert status(database, later) is TaskStatus.READY
     kinds = [event.event_type for event in database.store.history(task)]
     assert kinds == [EventType.CREATED, EventType.CLAIMED, EventType.COMPLETED], "it was not released"
-    told = outboxq(database, "worker", "quiet", str(me.id), exit_code=1).stderr
+    told = outboxq(database, "workers", "quiet", str(me.id), exit_code=1).stderr
     assert told.endswith("has ended, so it takes no orders\n")
 
 
@@ -198,7 +198,7 @@ def test_a_worker_answers_with_its_stacks_without_the_values_of_arguments(databa
     database.add(database.store, task_name="tests.secret", args='{"password": "hunter2"}')
     until(Path("begun").exists)
     me = only_worker(database)
-    told = json.loads(outboxq(database, "worker", "stacks", me.label, "--wait", "60s", "--json").stdout)
+    told = json.loads(outboxq(database, "workers", "stacks", me.label, "--wait", "60s", "--json").stdout)
     assert told["id"] == str(me.id)
     assert "(tests.secret) is running" in told["stacks"]
     assert "in wait_for_the_file" in told["stacks"].partition("thread outboxq-handler")[2]
@@ -256,5 +256,5 @@ def stacks_of(database, one):
 def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
     me = uuid4()
     database.store.workers.register(me, label="frozen:1", concurrency=1, task_names=[])
-    told = outboxq(database, "worker", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
-    assert told == f"outboxq: worker {me} has not answered for 0ms; it may be dead, or frozen\n"
+    told = outboxq(database, "workers", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
+    assert told == f"outboxq: worker {me} has not answered for 0 ms; it may be dead, or frozen\n"

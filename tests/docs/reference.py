@@ -17,7 +17,7 @@ import click
 import outboxq
 from outboxq import Cancel, Outbox, Retry, Snooze, Task, TaskContext, errors
 from outboxq.cli import console, main
-from outboxq.cli.groups import EXIT_INTERRUPTED
+from outboxq.cli.groups import EXIT_INTERRUPTED, EXIT_UNWRITTEN
 from outboxq.cli.serving.worker import EPILOG
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -42,7 +42,12 @@ MORE_CODES = {
     "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription of this name",
     "EXIT_LOCKED": "another session keeps a table, a row or the SQLite file locked; the message says which",
 }
-OF_SIGNALS = {129: "SIGHUP", EXIT_INTERRUPTED: "Ctrl-C", 143: "SIGTERM"}
+OF_THE_PROGRAM = {
+    EXIT_UNWRITTEN: "the output could not be written, because the disk is full or broken; changes that were made are kept",
+    129: "SIGHUP",
+    EXIT_INTERRUPTED: "Ctrl-C",
+    143: "SIGTERM",
+}
 """Of commands that look or change; the others are those of the worker."""
 ONE = "the command refused, `verify` found something wrong, or `check` a problem"
 
@@ -270,7 +275,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
 
 def exit_codes() -> str:
     codes = {int(code): said for code, said in re.findall(r"^ +(\d+)  (.+)$", EPILOG, re.MULTILINE)}
-    others = {getattr(console, name): said for name, said in MORE_CODES.items()} | OF_SIGNALS
+    others = {getattr(console, name): said for name, said in MORE_CODES.items()} | OF_THE_PROGRAM
     lines = ["## Exit codes", "", "| code | `outboxq worker` | other commands |", "|---:|---|---|"]
     for code in sorted(codes | others):
         mine = {0: "done", 1: ONE}.get(code, others.get(code, "the same"))

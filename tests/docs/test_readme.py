@@ -18,7 +18,6 @@ import click
 import pytest
 
 from outboxq.cli import main
-from outboxq.cli.workers import workers
 from outboxq.database.engine import make_engine
 from outboxq.model import TaskStatus
 from outboxq.store import Store
@@ -79,7 +78,7 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
     run(request, names)
     with names["engine"].connect() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM orders").scalar() == 1
-    run(worker, names)
+    run(worker, {})  # in a process of its own
     printed = [line.split()[-1] for line in capsys.readouterr().out.splitlines()]
     _, _, promised = worker[1].rpartition("# ")
     assert printed == promised.strip().split(", ")
@@ -87,6 +86,13 @@ def test_the_example_runs_from_top_to_bottom(shop, capsys):
     assert names["outbox"].store.verify() == []
     for block in more:
         run(block, names)
+
+
+def test_the_home_page_says_how_to_install_what_is_not_released():
+    """pip finds nothing before the first release."""
+    assert "(unreleased)" in (ROOT / "CHANGELOG.md").read_text()
+    for page in ("docs/index.md", "docs/install.md"):
+        assert "Until the first release is published" in (ROOT / page).read_text(), page
 
 
 def test_the_example_leaves_nothing_of_an_order_that_is_rolled_back(shop):
@@ -195,8 +201,6 @@ def test_every_command_that_is_mentioned_exists():
 def resolve(words: Sequence[str]) -> click.Command | None:
     """The command that these words name, its arguments left out; None where a group has no such command."""
     command: click.Command = main
-    if words[1:2] == ["worker"] and words[2:3] and words[2] in workers.commands:  # `worker list` is `workers list`
-        command, words = workers, words[1:]
     for word in words[1:]:
         if not isinstance(command, click.Group):
             break

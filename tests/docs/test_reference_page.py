@@ -61,7 +61,7 @@ def test_every_variable_that_the_package_names_is_there():
 
 def test_every_exit_code_of_the_commands_is_there():
     codes = {code for name, code in vars(reference.console).items() if name.startswith("EXIT_")}
-    assert codes | {0, 1} | set(reference.OF_SIGNALS) == {
+    assert codes | {0, 1} | set(reference.OF_THE_PROGRAM) == {
         int(code) for code in re.findall(r"^\| (\d+) \|", TEXT, re.MULTILINE)
     }
 

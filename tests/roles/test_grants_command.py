@@ -148,7 +148,7 @@ def test_what_cannot_be_granted_is_an_error_and_grants_nothing(made):
 
 def test_a_role_that_is_not_there_is_told_in_a_sentence(made):
     done = outboxq("grants", "--role", "worker", "--apply", "nobody_here", "--url", made.url)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "unknown database role 'nobody_here'" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -176,14 +176,14 @@ def test_what_a_producer_does_besides_is_granted_to_a_worker_as_a_producer(made)
 
 def test_no_sqlite_file_is_made_to_say_that_it_has_no_roles(tmp_path):
     done = outboxq("grants", "--role", "worker", "me", "--url", f"sqlite:///{tmp_path}/new.db")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "SQLite has no roles" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
 def test_sqlite_has_no_roles(sqlite):
     done = outboxq("grants", "--role", "worker", "me", "--url", sqlite.url)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "SQLite has no roles" in done.stderr
     with pytest.raises(UnsupportedDatabase):
         Store(sqlite.engine).rights.grants(Role.WORKER, "me")
@@ -382,5 +382,5 @@ def test_a_migrator_makes_and_removes_the_tables_with_the_rights_it_is_granted(p
 def test_a_schema_that_is_missing_is_made_by_who_may(place):
     assert outboxq("upgrade", place.url, "--schema", "jobs").exit_code == 0
     done = outboxq("grants", "--role", "migrator", "--apply", place.role(), "--url", place.url, "--schema", "nowhere")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "there is no schema 'nowhere'" in done.stderr

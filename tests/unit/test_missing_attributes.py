@@ -27,12 +27,13 @@ OUTBOX = """
     send_task conf control autodiscover_tasks config_from_object AsyncResult GroupResult signature start worker_main add_periodic_task
     on_after_configure shared_task register_task enqueue enqueue_call enqueue_many enqueue_in enqueue_at fetch_job empty jobs job_ids count
     get_jobs failed_job_registry scheduled_job_registry started_job_registry finished_job_registry actor add_middleware declare_actor
-    flush get_actor group chord pipeline cancel get send pause resume purge redrive
+    flush get_actor group chord pipeline cancel get send pause resume purge redrive inspect queue retry broker
 """
 HANDLE = """
     get wait join ready successful failed state status info traceback task_id revoke children parent args queue date_done retries
     get_status return_value latest_result refresh is_finished is_failed is_queued is_started is_deferred is_scheduled is_canceled cancel requeue
     delete meta exc_info started_at ended_at created_at origin func_name retry get_result message_id queue_name actor_name key
+    forget collect
 """
 STORE = "redrive_all pause resume limit failed retry requeue revoke purge tail groups list fetch_job inspect"
 CONTEXT = "id request retry retries update_state args kwargs replace logger is_aborted"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
@@ -16,6 +17,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from outboxq.cli.console import as_json, drawn, json_option, merged, show, tell, wants_json, write_json
+from outboxq.cli.status import _for_people
+from outboxq.store import Statistics
+from outboxq.store.numbers.statistics import Percentiles
 
 NOON = datetime(2026, 11, 23, 13, 0, tzinfo=timezone(timedelta(hours=1)))
 SEVEN = UUID(int=7)
@@ -119,3 +123,57 @@ def test_numbers_in_a_table_for_people_are_grouped_and_end_in_one_column():
         "a                   1,234  123456",
         "b      1,500,000        3  x",
     ]
+
+
+PAST = Percentiles(p50=timedelta(milliseconds=117), p95=timedelta(seconds=63), p99=timedelta(minutes=117))
+BUSY = Statistics(
+    queue="webhooks_to_partners",
+    ready=4853,
+    delayed=10_000,
+    delayed_at_least=True,
+    oldest_ready_age=timedelta(minutes=117),
+    paused=True,
+    concurrency=3,
+    completed=48_530,
+    failures=117,
+    throughput=0.0333,
+    failure_rate=0.015,
+    wait=PAST,
+    run=PAST,
+    by_workers=True,
+)
+NUMBERS = {"4,853", "10,000+", "2 h", "48,530", "117", "0.0333", "1.5 %", "117 ms", "63 s"}
+KEPT = {40: {"4,853", "48,530", "117", "1.5 %", "117 ms", "63 s"}, 80: NUMBERS, 200: NUMBERS}
+
+
+@pytest.mark.parametrize("width", KEPT)
+def test_no_number_and_no_heading_of_status_is_cut_on_a_terminal(width):
+    console = Console(width=width, file=io.StringIO())
+    for one in _for_people([BUSY], by_task=False):
+        console.print(drawn(one.head, one.rows, width=width, spare=one.spare), crop=False)
+    printed = console.file.getvalue()
+    assert all(len(line) <= width for line in printed.splitlines()), printed
+    lines = [re.split(r" {2,}", line.strip()) for line in printed.splitlines()]
+    cells = {cell for line in lines for cell in line}
+    assert cells & NUMBERS >= KEPT[width]
+    heads = [line for line in lines if line[0] == "queue"]
+    assert {word for line in heads for word in line} <= {*WORDS}, printed
+    assert not [cell for cell in cells - NUMBERS if re.fullmatch(r"[0-9][0-9,.]*\D{0,4}", cell) and cell != "0"], (
+        printed
+    )
+
+
+WORDS = (
+    *("queue", "ready", "delayed", "retrying", "running", "failed", "oldest", "workers"),
+    *("completed", "retried", "cancelled", "per s", "failing"),
+    *(f"{name} {p}" for name in ("wait", "run") for p in ("p50", "p95", "p99")),
+)
+
+
+def test_numbers_that_do_not_fit_make_the_table_wider_and_text_is_wrapped():
+    rows = [("shop.tasks.send_receipt", "1.5 s", "0.0333", "12 %", "1,234", "117 ms", "3 min")]
+    console = Console(width=30, file=io.StringIO())
+    console.print(drawn(("task", "first", "second", "third", "fourth", "fifth", "sixth"), rows, width=30), crop=False)
+    first, second, *_ = console.file.getvalue().splitlines()
+    assert first.split() == ["task", "first", "second", "third", "fourth", "fifth", "sixth"]
+    assert second.split()[1:] == ["1.5", "s", "0.0333", "12", "%", "1,234", "117", "ms", "3", "min"]

@@ -58,11 +58,12 @@ def test_a_worker_stops_cleanly_while_its_modules_are_imported(number):
 
 
 def test_another_command_is_ended_by_the_signal():
-    assert ended(signal.SIGTERM, "worker", "list") == -signal.SIGTERM
+    assert ended(signal.SIGTERM, "workers", "list") == -signal.SIGTERM
 
 
 @pytest.mark.parametrize(
-    ("words", "starts"), [(["worker"], True), (["worker", "shop"], True), (["worker", "show", "x"], False), ([], False)]
+    ("words", "starts"),
+    [(["worker"], True), (["worker", "shop"], True), (["workers", "show", "x"], False), ([], False)],
 )
 def test_only_the_words_of_a_worker_start_one(words, starts):
     assert starts_worker(words) is starts

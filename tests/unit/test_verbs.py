@@ -6,7 +6,6 @@ import click
 import pytest
 
 from outboxq.cli import main
-from outboxq.cli.serving.worker import Rerunnable
 from outboxq.errors import InvalidArgument
 from outboxq.operating.reading import read_limit, read_order, read_priority, read_rate, read_span
 from outboxq.operating.verb import Noun, Outcome, State, Verb
@@ -19,8 +18,6 @@ each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-
 def command_of(words: tuple[str, ...]) -> click.Command:
     found: click.Command = main
     for word in words:
-        if isinstance(found, Rerunnable):  # `worker quiet` is `workers quiet`
-            found = command_of(("workers",))
         assert isinstance(found, click.Group)
         inner = found.get_command(click.Context(found), word)
         assert inner is not None, f"there is no command {' '.join(words)}"

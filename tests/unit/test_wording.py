@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
-from outboxq.model.wording import plural
+from outboxq.model.wording import brief, plural, span
 
 PACKAGE = Path(__file__).parents[2] / "outboxq"
 BY_HAND = re.compile(r"""["']s["'] if |["']["'] if [^}]* == 1 else ["']s["']|if [^}]*== 1 else ["'][a-z ]*s["']""")
@@ -17,6 +18,15 @@ NUMBER_AND_NOUN = re.compile(
 def test_one_is_no_plural():
     assert [f"{number} {plural(number, 'task')}" for number in (0, 1, 2)] == ["0 tasks", "1 task", "2 tasks"]
     assert [plural(number, "was", "were") for number in (0, 1, 2)] == ["were", "was", "were"]
+
+
+def test_a_span_in_a_column_is_written_as_in_a_sentence_in_one_unit():
+    seconds = (0.012, 1.5, 9.96, 99, 100, 5940, 7020, 4 * 86_400)
+    assert [brief(timedelta(seconds=one)) for one in seconds] == [
+        *("12 ms", "1.5 s", "10 s", "99 s", "2 min", "99 min", "2 h", "96 h")
+    ]
+    assert brief(timedelta(days=5)) == span(timedelta(days=5)) == "5 d"
+    assert {len(brief(timedelta(seconds=1.3**n))) <= 6 for n in range(-20, 65)} == {True}
 
 
 def test_no_module_makes_plurals_by_hand():

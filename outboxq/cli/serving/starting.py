@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any, Final
 
-NOT_A_WORKER: Final = ("list", "show", "quiet", "resume", "stop", "stacks")
-"""The words after `worker` that make it another command."""
 _NAMES: Final = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGBREAK")
 
 
 def starts_worker(words: Sequence[str]) -> bool:
     """Return whether these words, which follow `outboxq` on the command line, start a worker."""
-    return list(words[:1]) == ["worker"] and not set(words[1:2]) & set(NOT_A_WORKER)
+    return list(words[:1]) == ["worker"]
 
 
 def leave_on_signals() -> None:

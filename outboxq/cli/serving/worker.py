@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
-from click.shell_completion import CompletionItem
 
 from ...context import process
 from ...errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaOutOfDate
@@ -50,16 +49,6 @@ Exit codes:
 log = logging.getLogger("outboxq.supervisor")
 
 
-_LOOKS = {
-    "list": "List the live workers.",
-    "show": "Show a worker and its tasks.",
-    "quiet": "Make a worker claim no more tasks.",
-    "resume": "Make a quiet worker claim tasks again.",
-    "stop": "Stop a worker.",
-    "stacks": "Print the stacks of a worker's threads.",
-}
-
-
 class Rerunnable(click.Command):
     """A command that remembers its arguments as they were typed, so that it can pass them on to the processes that it
     starts.
@@ -69,25 +58,9 @@ class Rerunnable(click.Command):
         ctx.obj = tuple(args)
         return super().parse_args(ctx, args)
 
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        """Return the context of a command of `workers` if one of them was typed, otherwise the context of this command.
 
-        An application in a module called `list` must be written ``list:outbox``.
-        """
-        if parent is not None and args and args[0] in _LOOKS and isinstance(parent.command, click.Group):
-            group = parent.command.get_command(parent, "workers")
-            if isinstance(group, click.Group) and (look := group.get_command(parent, args[0])) is not None:
-                return look.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
-        return super().make_context(info_name, args, parent, **extra)
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the completions of options, and the commands of `workers`."""
-        own = [CompletionItem(name, help=text) for name, text in _LOOKS.items() if name.startswith(incomplete)]
-        return own + super().shell_complete(ctx, incomplete)
-
-
+_OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks")
+"""The commands of `workers`, which people also look for here."""
 DEFAULTS = WorkerSettings()
 
 
@@ -223,11 +196,14 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     """Run the tasks of APP until SIGTERM, SIGINT or SIGHUP.
 
     After the signal, running tasks may finish. A second signal, or SIGQUIT, releases them at once. SIGUSR1 prints the
-    stacks of all threads. `worker list` lists the live workers, and `worker show` shows one of them.
+    stacks of all threads. `workers list` lists the live workers.
     """
     app = one_app(context, app_argument, app)
     if app is None:
-        fail(f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+        sentence = f"no application is named; give it as module:outbox, e.g. shop:outbox, or set {APP}"
+        fail(f"{sentence}. The live workers are listed by: outboxq workers list", EXIT_USAGE)
+    if app in _OF_WORKERS:
+        fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url names the same database twice; name each database once")

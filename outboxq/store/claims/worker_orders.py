@@ -97,7 +97,7 @@ class WorkerOrders:
         except ValueError:
             rows = self._store.run_one(labelled, using=using, begin=Begin.READ, label=name)
         if not rows:
-            raise WorkerNotFound(f"no worker that has not ended is called {name!r}; `worker list` prints their ids")
+            raise WorkerNotFound(f"no worker that has not ended is called {name!r}; `workers list` prints their ids")
         if len(rows) > 1:
             ids = ", ".join(str(row["id"]) for row in rows)
             raise InvalidArgument(f"several workers are called {name!r}; give the id of one of them: {ids}")

@@ -514,7 +514,7 @@ def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             continue
         several = "" if one.workers == 1 else f" in {one.failing} of {one.workers} workers"
         sentence = f"the receiver of {one.source}{several} has failed for {span_of(age)}: {one.last_error}"
-        look = Cure("see its workers", ("worker", "list"))
+        look = Cure("see its workers", ("workers", "list"))
         yield Problem(rule=Rule.RECEIVER_FAILING, subjects=(one.source,), sentence=sentence, cures=(look,), age=age)
 
 

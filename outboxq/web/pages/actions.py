@@ -232,6 +232,8 @@ def _page_of_command(request: PageRequest, group: str, *words: str) -> str | Non
             return request.url("batch", batch_id=UUID(batch_id))
         case "queue" | "schedule" | "batch" | "relay", _:
             return request.url(_LISTS[Noun(group)])
+        case "workers", ("list",):
+            return request.url("workers")
         case "workers", (_, worker_id):
             return request.url("worker", worker_id=UUID(worker_id))
         case "db", ("sizes",):

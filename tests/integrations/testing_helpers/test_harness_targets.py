@@ -11,6 +11,7 @@ import django.conf
 import django.utils.functional
 import psycopg
 import pytest
+from sqlalchemy import create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -32,6 +33,18 @@ def raw(database):
     connection.rollback()
     connection.close()
     assert database.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("in_session", [False, True], ids=["connection", "session"])
+def test_a_sqlite_engine_without_real_savepoints_is_refused_at_once(sqlite, in_session):
+    engine = create_engine(sqlite.url)
+    with engine.connect() as connection, Session(connection) as session:
+        harness = Harness(Outbox(), using=session if in_session else connection)
+        with pytest.raises(InvalidTarget, match=r"call outboxq\.configure_sqlite\(engine\) once"):
+            harness.__enter__()
+        with pytest.raises(ConfigurationError, match="works only inside a with block"):
+            _ = harness.store
+    engine.dispose()
 
 
 def test_a_drivers_connection(raw):
