@@ -78,6 +78,8 @@ def test_an_old_task_without_a_worker_is_one_problem(database):
     database.clock.advance(HOUR)
     assert found(database) == [(Rule.NO_WORKER, "mail")]
     assert found(database, HealthLimits(no_worker=False)) == [(Rule.OLDEST, "mail")]
+    (problem,) = database.frozen.health(HealthLimits(no_worker=False))
+    assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
 def test_old_tasks_of_several_queues_are_told_by_their_cause(database):
@@ -205,6 +207,7 @@ def test_a_storm_of_retries_is_told_with_its_exception(database):
     assert problem.sentence == (
         "100 attempts failed in the last 10 min and will be repeated: 100 × send (smtplib.SMTPServerDisconnected)"
     )
+    assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail"), ("queue", "pause", "mail")]
     assert found(database, queues=["other"]) == []
     assert found(database, HealthLimits(retried=25)) == []  # 25 %: not more than the limit
     assert found(database, HealthLimits(retried=None)) == []

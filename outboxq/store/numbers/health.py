@@ -217,7 +217,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         subjects=tuple(dict.fromkeys(row["name"] for row in rows)),
         sentence=sentence,
         cures=(
-            Cure("see them", ("task", "list", "--status", "ready", "-q", queue)),
+            Cure("see them", ("task", "list", "--status", "retrying", "-q", queue)),
             Cure("stop the retries until the cause is fixed", ("queue", "pause", queue)),
         ),
         tasks=number,
@@ -254,7 +254,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
                 f"tasks in {len(found)} {'paused ' if paused else ''}queues have been due for up to {longest}: {named}"
             )
         first = found[0].queue
-        look = Cure("see which tasks are waiting", ("task", "list", "--status", "ready", "-q", first))
+        look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", first))
         cures = _resumes(found) if paused else (look,)
         yield _of_queues(Rule.OLDEST, found, sentence, *cures, tasks=sum(one.ready for one in found))
 
