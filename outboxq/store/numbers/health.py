@@ -7,22 +7,21 @@ is left out: tasks that are old because their queue has no worker, or dead rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
 from ...model.receivers import sources_of
-from ...model.relays import Relay, task_of
+from ...model.relays import task_of
 from ...model.wording import plural, size
-from ..claims.workers import TakenBack
 from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letters import DeadLetterGroup
-from .dead_rows import DeadRows, HeldSnapshot, HotTable
+from .dead_rows import HeldSnapshot, HotTable
+from .facts import Facts
 from .maintenance_jobs import PRUNE
 from .problem import HealthLimits, Part, Problem, Rule, ranked
-from .statistics import Present, Statistics
+from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
 """The time in which a storm of retries is looked for."""
@@ -40,58 +39,6 @@ _NAMED = 3
 """Maximum number of queues, schedules, batches or keys that a sentence names."""
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A worker that has fallen silent."""
-
-    label: str
-    worker_id: str
-    since: datetime
-    """The time at which it was last seen."""
-    held: int
-    """Number of running tasks whose leases it still holds."""
-    taken: TakenBack
-    """The tasks that other workers have taken back."""
-
-    @property
-    def tasks(self) -> int:
-        return self.held + len(self.taken.tasks)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """The facts that the rules judge."""
-
-    queues: Sequence[Statistics]
-    """The queues whose problems are wanted."""
-    wanted: frozenset[str] | None = None
-    """The names of these queues; None means all queues."""
-    seen: Present
-    """It includes the rows that `overview.signals` selects."""
-    dead_rows: DeadRows = field(default_factory=DeadRows)
-    lost: Sequence[Lost] = ()
-    storms: Sequence[Row] = ()
-    """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
-    groups: Sequence[DeadLetterGroup] = ()
-    """The largest groups of the recent dead letters."""
-    relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are wanted."""
-
-    @property
-    def now(self) -> datetime:
-        return self.seen.live.now
-
-    def rows(self, kind: str) -> list[Row]:
-        """Return the rows of `overview.signals` of this kind."""
-        return self.seen.live.signs.get(kind, [])
-
-    def is_wanted(self, queue: str) -> bool:
-        return self.wanted is None or queue in self.wanted
-
-    def age(self, moment: datetime | None) -> timedelta:
-        return timedelta(0) if moment is None else max(timedelta(0), self.now - moment)
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:

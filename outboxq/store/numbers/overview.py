@@ -29,7 +29,8 @@ from ..tasks.dead_letters import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
-from .health import STORM, STORM_WITHIN, Facts, Lost, failed_lately, is_pruned, problems
+from .facts import Facts, Lost
+from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, problems
 from .live import counts, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
