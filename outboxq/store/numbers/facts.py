@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ...database.dialects import Row
 from ...model.relays import Relay
 from ..claims.workers import TakenBack
+from ..explain.reasons import Explanation
 from ..tasks.dead_letters import DeadLetterGroup
 from .dead_rows import DeadRows
 from .statistics import Present, Statistics
@@ -48,6 +49,8 @@ class Facts:
     """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
+    causes: Mapping[str, Explanation] = field(default_factory=dict)
+    """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()
     """The relays to brokers, unless only some queues are wanted."""
 

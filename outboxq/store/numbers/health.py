@@ -7,6 +7,7 @@ is left out: tasks that are old because their queue has no worker, or dead rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...model.batches import BatchKind
 from ...model.receivers import sources_of
 from ...model.relays import task_of
 from ...model.wording import plural, size
-from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letters import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .facts import Facts
@@ -179,18 +180,15 @@ def _storm(row: Row) -> str:
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield a problem for the paused queues, and one for the others. A queue without workers has its own problem."""
-    if limits.oldest is None:
-        return
-    late = [one for one in facts.queues if one.oldest_ready_age is not None and one.oldest_ready_age > limits.oldest]
-    late = _heaviest(one for one in late if one.live_workers or not limits.no_worker)
     for paused in (False, True):
-        if not (found := [one for one in late if one.paused is paused]):
+        if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
+        parts: tuple[Part, ...] = ()
+        cures = _resumes(found) if paused else ()
         if len(found) == 1:
-            [one] = found
-            sentence = f"a task in the queue {one.queue!r} has been due for {span_of(_due_for(one))}"
+            sentence, cures = _due(facts, found[0]), cures or _look(facts, found[0].queue)
             if paused:
-                sentence += f"; the queue has been paused for {_paused_for(facts, one)}"
+                sentence += f"; the queue has been paused for {_paused_for(facts, found[0])}"
         else:
             named = _listed(
                 f"{one.queue!r} ({_number(one.ready, 'task', at_least=one.ready_at_least)}, {span_of(_due_for(one))})"
@@ -200,10 +198,32 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             sentence = (
                 f"tasks in {len(found)} {'paused ' if paused else ''}queues have been due for up to {longest}: {named}"
             )
-        first = found[0].queue
-        look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", first))
-        cures = _resumes(found) if paused else (look,)
-        yield _of_queues(Rule.OLDEST, found, sentence, *cures, tasks=sum(one.ready for one in found))
+            if not paused:
+                parts = tuple(Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:_NAMED])
+        tasks = sum(one.ready for one in found)
+        yield replace(_of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks), parts=parts)
+
+
+def late_queues(facts: Facts, limits: HealthLimits) -> list[Statistics]:
+    """Return the queues that have workers, but whose tasks have been due for too long, the heaviest first."""
+    if (most := limits.oldest) is None:
+        return []
+    return _heaviest(one for one in facts.queues if _due_for(one) > most and (one.live_workers or not limits.no_worker))
+
+
+def _due(facts: Facts, one: Statistics) -> str:
+    sentence = f"a task in the queue {one.queue!r} has been due for {span_of(_due_for(one))}"
+    cause = facts.causes.get(one.queue)
+    return sentence if cause is None or cause.reason is Reason.DUE else f"{sentence}: {cause.sentence}"
+
+
+def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
+    look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
+    cause = facts.causes.get(queue)
+    return (look,) if cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
+
+
+_LIMITS = frozenset({Reason.CONCURRENCY_LIMIT, Reason.RATE_LIMIT, Reason.KEY_LIMIT, Reason.KEY_RATE})
 
 
 def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:

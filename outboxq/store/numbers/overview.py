@@ -21,6 +21,8 @@ from ...database.target import Target
 from ...model import EventType
 from ..arguments import parameters, positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered, tasks_taken_back
+from ..explain.explain import explain_due
+from ..explain.reasons import Explanation
 from ..messages.relays import read_relays
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
@@ -30,8 +32,8 @@ from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .facts import Facts, Lost
-from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, problems
-from .live import counts, signal
+from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
+from .live import counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
@@ -89,7 +91,7 @@ def overview(
     queue is used. With `problems_of`, only the problems of these queues are returned.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed, a storm of retries is on, or a worker was lost.
+    tasks failed or are late, a storm of retries is on, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted), using=using, begin=Begin.READ)
@@ -209,7 +211,19 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
+        causes=_causes(store, target, facts, limits),
     )
+
+
+def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
+    """Return, for the heaviest late queues, the reason why the task that has been due longest is waiting."""
+    late = [one.queue for one in late_queues(facts, limits) if not one.paused][:_EXPLAINED]
+    if not late:
+        return {}
+    rows = target.run(oldest_due, store.values(target, most=1, **store.queue_values(target, late)))
+    first = {row["queue"]: row["id"] for row in sorted(rows, key=lambda row: row["available_at"], reverse=True)}
+    found = explain_due(store, target, first.values(), facts.seen.workers, facts.now)
+    return {queue: found[task_id] for queue, task_id in first.items() if task_id in found}
 
 
 def _lost(target: Target, row: Row) -> Lost:
@@ -252,6 +266,8 @@ _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""
 _GROUPED, _GROUPS = 2_000, 3
 """Maximum number of recent dead letters that are grouped, which takes 20 ms, and of groups that a problem lists."""
+_EXPLAINED = 3
+"""Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
 """Number of the newest events that are searched for the exceptions of retries."""
 NEWEST = 200
