@@ -105,3 +105,10 @@ def test_a_task_of_a_pipeline_links_to_the_first_task(stage):
     stage.visitor.go(f"/tasks/{other}").follow(str(first))
     assert "No such task" not in stage.visitor.text
     assert "Pipeline" not in stage.visitor.text
+
+
+def test_the_page_of_a_task_has_the_state_of_the_lists(stage):
+    for state, task in in_each_state(stage).items():
+        stage.page(task)
+        word = {"other": "Delayed"}.get(state, state.capitalize())
+        assert f"{WORK} {word} {task}" in stage.visitor.text
