@@ -52,7 +52,9 @@ class Overview:
     ready: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later, including retries."""
+    """Number of tasks that are due later. It includes the retries that are not in `retrying`."""
+    retrying: Count
+    """Number of tasks that are waiting for a retry; 0 unless `retries` was given."""
     running: int
     failed: Count
     """Number of dead letters, no matter when they failed."""
@@ -60,7 +62,7 @@ class Overview:
     live_workers: int
     queues: list[Statistics]
     """Current numbers for each queue that has tasks, dead letters, settings or a live worker, sorted by name, without
-    the values for a time window. Retries are in `delayed`.
+    the values for a time window.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -84,17 +86,20 @@ def overview(
     limits: HealthLimits | None = None,
     *,
     problems_of: Iterable[str] | None = None,
+    retries: bool = False,
     using: object = None,
 ) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
     waiting tasks of each queue and priority, and 10,000 dead letters, are counted. Beyond that, the last sample of the
-    queue is used. With `problems_of`, only the problems of these queues are returned.
+    queue is used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000
+    delayed tasks of each queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
+    delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
     tasks failed or are late, a storm of retries is on, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
-    return store.run(partial(_read, store, limits or HealthLimits(), wanted), using=using, begin=Begin.READ)
+    return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
 
 
 def health(
@@ -168,7 +173,9 @@ def trends(
     return read_steps(store, read, since=since, until=until, step=step, using=using)
 
 
-def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, target: Target) -> Overview:
+def _read(
+    store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, retries: bool, target: Target
+) -> Overview:
     overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
@@ -180,7 +187,7 @@ def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | No
         "relay_before": -(limits.relay_late or timedelta(0)).total_seconds(),
         "storm_share": 100 if limits.retried is None else limits.retried,
     }
-    seen = Present.read(store, target, signals, retries=False, **values)
+    seen = Present.read(store, target, signals, retries=retries, **values)
     named = {name for one in seen.workers for name in one.queues or ()}
     queues = [seen.of(name) for name in sorted({*(queue for queue, _ in seen.live.found), *seen.settings, *named})]
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
@@ -190,6 +197,7 @@ def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | No
         at=seen.live.now,
         ready=_total(queues, "ready"),
         delayed=_total(queues, "delayed"),
+        retrying=_total(queues, "retrying"),
         running=sum(one.running for one in queues),
         failed=_total(queues, "failed"),
         oldest_ready_at=min(oldest, default=None),

@@ -42,7 +42,7 @@ that started last.
 
 def overview(request: PageRequest) -> View:
     """Show the problems first, then the totals for all queues, the charts, and the queues by urgency."""
-    found = request.store.overview(LIMITS)
+    found = request.store.overview(LIMITS, retries=True)
     trends, charts = trends_of(request, "overview", found.at)
     values = {
         "overview": found,
@@ -60,7 +60,7 @@ def overview(request: PageRequest) -> View:
 
 def queues(request: PageRequest) -> View:
     """Show all queues by urgency, including queues without tasks that have settings or workers."""
-    found = request.store.overview(LIMITS)
+    found = request.store.overview(LIMITS, retries=True)
     shown = _by_urgency(found.queues, found.problems)
     axis = axis_of("1h", found.at)
     depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
@@ -74,7 +74,7 @@ def queue(request: PageRequest) -> View:
     Raises NotFound.
     """
     name = request.query.get("name", "")
-    found = request.store.overview(LIMITS, problems_of=[name])
+    found = request.store.overview(LIMITS, problems_of=[name], retries=True)
     names = [one.queue for one in found.queues]
     if name not in names and not request.store.queues.is_known(name):
         unknown = sentence(no_queue(name, names))
