@@ -210,29 +210,32 @@ def test_a_paused_queue_without_a_worker_has_both_causes_in_one_problem(database
 def test_the_largest_groups_of_failures_stand_below_their_problem(database):
     for number in range(3):
         failed(database, error=f"ValueError: order {number} has no address", queue="billing")
+        database.clock.advance(MINUTE)
     failed(database, error="ValueError: no mailbox", queue="mail")
+    database.clock.advance(MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == "4 tasks failed permanently in the last 1 h: 3 in 'billing', 1 in 'mail'"
     assert commands(problem) == [("failed", "summary")]
     assert [one.sentence for one in problem.parts] == [
-        "3 × tests.work: ValueError: order … has no address",
-        "1 × tests.work: ValueError: no mailbox",
+        "3 × tests.work: ValueError: order … has no address; the first of them 4 min ago, the last 2 min ago",
+        "1 × tests.work: ValueError: no mailbox; 1 min ago",
     ]
     group = database.frozen.dead_letters.groups().groups[0]
     assert problem.parts[0].cures[0].command == ("failed", "list", "--group", group.id)
     (problem,) = database.frozen.health(queues=["mail"])
-    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox"]
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox; 1 min ago"]
     for number in range(2):
         failed(database, error=f"ValueError: order {number} has no address", queue="shop")
     (problem,) = database.frozen.health(queues=["mail", "shop", "unused"])
     assert [one.sentence for one in problem.parts] == [
-        "2 × tests.work: ValueError: order … has no address",  # not the three of 'billing' in the same group
-        "1 × tests.work: ValueError: no mailbox",
+        # not the three of 'billing' in the same group
+        "2 × tests.work: ValueError: order … has no address; the first of them 0.0 s ago, the last 0.0 s ago",
+        "1 × tests.work: ValueError: no mailbox; 1 min ago",
     ]
     database.clock.advance(2 * HOUR)
     failed(database, error="ValueError: late", queue="mail")
     (problem,) = database.frozen.health()
-    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late"]
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late; 0.0 s ago"]
 
 
 def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):

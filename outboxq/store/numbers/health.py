@@ -130,7 +130,7 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
     parts = [
         Part(
-            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}",
+            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}",
             cures=(Cure("see them", ("failed", "list", "--group", one.id)),),
         )
         for one in facts.groups
@@ -149,6 +149,13 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _error_of(group: DeadLetterGroup) -> str:
     return group.message or group.exception or "its workers died"
+
+
+def _when(facts: Facts, group: DeadLetterGroup) -> str:
+    last = f"{span_of(facts.age(group.last_failed_at))} ago"
+    if group.count == 1:
+        return last
+    return f"the first of them {span_of(facts.age(group.first_failed_at))} ago, the last {last}"
 
 
 def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
