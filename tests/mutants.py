@@ -1032,6 +1032,30 @@ MUTANTS = (
         ("tests/contract/test_overview.py",),
     ),
     Mutant(
+        "a late queue is explained by its newest due task instead of its oldest",
+        "outboxq/store/numbers/overview.py",
+        (('key=lambda row: row["available_at"], reverse=True)', 'key=lambda row: row["available_at"])'),),
+        ("tests/contract/test_problems.py::test_the_oldest_of_the_late_tasks_tells_the_cause",),
+    ),
+    Mutant(
+        "the limits of keys are not read for late queues",
+        "outboxq/store/explain/explain.py",
+        (("for task in tasks if limits_keys(rows[task.id])]\n    facts", "for task in ()]\n    facts"),),
+        ("tests/contract/test_problems.py::test_a_late_task_is_told_with_the_limit_of_its_key",),
+    ),
+    Mutant(
+        "a deliberate pause turns the tile of the oldest task red",
+        "outboxq/web/pages/watching.py",
+        (("{one.queue for one in queues if not one.paused}", "{one.queue for one in queues}"),),
+        ("tests/integrations/dashboard/test_tiles.py",),
+    ),
+    Mutant(
+        "groups of failures are cut before they are joined by exception",
+        "outboxq/web/pages/failures.py",
+        (("limit = most if chosen else _GROUPS", "limit = _GROUPS"),),
+        ("tests/integrations/dashboard/test_failures_by_exception.py",),
+    ),
+    Mutant(
         "a button acts on the queue whose name has no spaces around it",
         "outboxq/web/pages/actions.py",
         (('else request.query.get(key, "")', 'else request.query.get(key, "").strip()'),),

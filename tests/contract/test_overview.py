@@ -65,6 +65,17 @@ def test_the_numbers_of_all_queues_are_those_of_stats(several):
     assert found.workers == several.frozen.workers.list()
 
 
+def test_retries_are_delayed_unless_they_are_asked_for(database):
+    claim = helpers.claimed(database, queue="mail")
+    database.frozen.finish([Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", delay=HOUR)])
+    database.add(queue="mail", delay=HOUR)
+    found = database.frozen.overview()
+    assert (found.delayed, found.retrying) == (Count(number=2), Count(number=0))
+    found = database.frozen.overview(retries=True)
+    assert (found.delayed, found.retrying) == (Count(number=1), Count(number=1))
+    assert [(one.delayed, one.retrying) for one in found.queues] == [(1, 1)]
+
+
 def test_all_queues_are_listed_with_or_without_settings(several):
     settings = {one.queue: one for one in several.frozen.queues.settings()}
     names = ["bad", "idle", "mail", "run", "slow"]

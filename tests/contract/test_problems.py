@@ -78,6 +78,8 @@ def test_an_old_task_without_a_worker_is_one_problem(database):
     database.clock.advance(HOUR)
     assert found(database) == [(Rule.NO_WORKER, "mail")]
     assert found(database, HealthLimits(no_worker=False)) == [(Rule.OLDEST, "mail")]
+    (problem,) = database.frozen.health(HealthLimits(no_worker=False))
+    assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
 
 
 def test_old_tasks_of_several_queues_are_told_by_their_cause(database):
@@ -93,6 +95,76 @@ def test_old_tasks_of_several_queues_are_told_by_their_cause(database):
     )
     assert paused.sentence.startswith("tasks in 2 paused queues have been due for up to 10 min")
     assert commands(paused) == [("queue", "resume", "p"), ("queue", "resume", "q")]
+
+
+def late(database, **fields):
+    """A task that has been due for ten minutes, in a queue that a live worker serves."""
+    database.add(**fields)
+    database.clock.advance(10 * MINUTE)
+    register(database)
+
+
+def test_a_late_task_is_told_with_the_limit_that_is_reached(database):
+    database.frozen.queues.limit("webhooks", rate=(5, HOUR), create=True)
+    for _ in range(5):
+        helpers.claimed(database, queue="webhooks")
+    late(database, queue="webhooks")
+    (problem,) = database.frozen.health(HealthLimits(worker_lost=False))
+    assert problem.sentence == (
+        "a task in the queue 'webhooks' has been due for 10 min: its queue may start 5 in 1 h; the next start is "
+        "possible in 2 min"
+    )
+    assert commands(problem) == [
+        ("task", "list", "--status", "due", "-q", "webhooks"),
+        ("queue", "limit", "webhooks", "--rate", "none"),
+    ]
+    database.frozen.queues.limit("webhooks", rate=None, concurrency=5)
+    (problem,) = database.frozen.health()
+    assert problem.sentence.endswith("due for 10 min: its queue may run at most 5 at a time; running now: 5")
+    database.frozen.queues.limit("webhooks", concurrency=6)
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "a task in the queue 'webhooks' has been due for 10 min"
+    assert problem.parts == ()
+
+
+def test_a_late_task_is_told_with_the_limit_of_its_key(database):
+    database.frozen.queues.limit("mail", concurrency_per_key=2, create=True)
+    for _ in range(2):
+        helpers.claimed(database, queue="mail", concurrency_key="ann")
+    late(database, queue="mail", concurrency_key="ann", priority=7)
+    (problem,) = database.frozen.health()
+    assert problem.sentence.endswith(
+        "for 10 min: its concurrency key 'ann' may run at most 2 at a time; running now: 2"
+    )
+    assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency-per-key", "3")
+
+
+def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
+    running = helpers.claimed(database, queue="mail", partition_key="k")
+    database.add(queue="mail", partition_key="k")
+    database.clock.advance(1)
+    late(database, queue="mail", priority=7)
+    (problem,) = database.frozen.health()
+    assert f"has been due for 10 min 1 s: task {running.id} of its partition key 'k' is running" in problem.sentence
+    assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]
+
+
+def test_several_late_queues_have_a_line_each_with_its_cause_and_its_list(database):
+    database.frozen.queues.limit("a", concurrency=1, create=True)
+    helpers.claimed(database, queue="a")
+    for queue in ("a", "a", "b", "c", "d"):
+        database.add(queue=queue)
+    database.clock.advance(10 * MINUTE)
+    register(database)
+    (problem,) = database.frozen.health()
+    assert commands(problem) == []
+    assert [one.sentence for one in problem.parts] == [
+        "a task in the queue 'a' has been due for 10 min: its queue may run at most 1 at a time; running now: 1",
+        "a task in the queue 'b' has been due for 10 min",
+        "a task in the queue 'c' has been due for 10 min",
+    ]
+    assert [commands(one)[0][-1] for one in problem.parts] == ["a", "b", "c"]
+    assert commands(problem.parts[0])[1] == ("queue", "limit", "a", "--concurrency", "none")
 
 
 def test_several_schedules_and_unknown_tasks_and_pauses_are_one_problem_each(database):
@@ -138,29 +210,32 @@ def test_a_paused_queue_without_a_worker_has_both_causes_in_one_problem(database
 def test_the_largest_groups_of_failures_stand_below_their_problem(database):
     for number in range(3):
         failed(database, error=f"ValueError: order {number} has no address", queue="billing")
+        database.clock.advance(MINUTE)
     failed(database, error="ValueError: no mailbox", queue="mail")
+    database.clock.advance(MINUTE)
     (problem,) = database.frozen.health()
     assert problem.sentence == "4 tasks failed permanently in the last 1 h: 3 in 'billing', 1 in 'mail'"
     assert commands(problem) == [("failed", "summary")]
     assert [one.sentence for one in problem.parts] == [
-        "3 × tests.work: ValueError: order … has no address",
-        "1 × tests.work: ValueError: no mailbox",
+        "3 × tests.work: ValueError: order … has no address; the first of them 4 min ago, the last 2 min ago",
+        "1 × tests.work: ValueError: no mailbox; 1 min ago",
     ]
     group = database.frozen.dead_letters.groups().groups[0]
     assert problem.parts[0].cures[0].command == ("failed", "list", "--group", group.id)
     (problem,) = database.frozen.health(queues=["mail"])
-    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox"]
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: no mailbox; 1 min ago"]
     for number in range(2):
         failed(database, error=f"ValueError: order {number} has no address", queue="shop")
     (problem,) = database.frozen.health(queues=["mail", "shop", "unused"])
     assert [one.sentence for one in problem.parts] == [
-        "2 × tests.work: ValueError: order … has no address",  # not the three of 'billing' in the same group
-        "1 × tests.work: ValueError: no mailbox",
+        # not the three of 'billing' in the same group
+        "2 × tests.work: ValueError: order … has no address; the first of them 0.0 s ago, the last 0.0 s ago",
+        "1 × tests.work: ValueError: no mailbox; 1 min ago",
     ]
     database.clock.advance(2 * HOUR)
     failed(database, error="ValueError: late", queue="mail")
     (problem,) = database.frozen.health()
-    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late"]
+    assert [one.sentence for one in problem.parts] == ["1 × tests.work: ValueError: late; 0.0 s ago"]
 
 
 def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):
@@ -205,6 +280,7 @@ def test_a_storm_of_retries_is_told_with_its_exception(database):
     assert problem.sentence == (
         "100 attempts failed in the last 10 min and will be repeated: 100 × send (smtplib.SMTPServerDisconnected)"
     )
+    assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail"), ("queue", "pause", "mail")]
     assert found(database, queues=["other"]) == []
     assert found(database, HealthLimits(retried=25)) == []  # 25 %: not more than the limit
     assert found(database, HealthLimits(retried=None)) == []

@@ -24,7 +24,7 @@ from outboxq.database.target import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import NewStep, Snapshot
+from outboxq.store import HealthLimits, NewStep, Snapshot
 from outboxq.store.claims import due, workers
 from tests import postgres
 from tests.conftest import Database
@@ -684,6 +684,33 @@ def test_sqlite_counts_what_waits_up_to_the_bound(big_sqlite, bounds, name):
         connection.exec_driver_sql(sql, values).all()
         raw.set_progress_handler(None, 100)
     assert 0 < steps < 60 * 3 * (1 if name == "of one queue" else PAIRS) * BOUND
+
+
+def oldest_due_of_late_queues(big: Big) -> tuple[str, dict[str, Any]]:
+    """The statement that selects the tasks by which late queues are explained."""
+    [(sql, values)] = [
+        one
+        for one in big.captured(_late)
+        if "task_outbox" in one[0] and "retry_at" not in one[0] and "held" not in one[0]
+    ]
+    return sql, values
+
+
+def _late(store: Any, _: Big, using: Connection) -> None:
+    _some(store.overview(HealthLimits(no_worker=False), using=using).problems)
+
+
+def test_postgresql_reads_one_due_entry_of_each_pair_to_explain_late_queues(big_postgresql):
+    found = explain(big_postgresql, Begin.READ, *oldest_due_of_late_queues(big_postgresql), ANALYZE)
+    assert not [node for node in found.on("task_outbox") if node["Node Type"] == "Seq Scan"]
+    assert found.read("task_outbox") <= 6 * PAIRS
+
+
+def test_sqlite_reads_one_due_entry_of_each_pair_to_explain_late_queues(big_sqlite):
+    sql, values = oldest_due_of_late_queues(big_sqlite)
+    with big_sqlite.begun(Begin.READ) as connection:
+        assert [line for line in scans(connection, sql, values) if "USING" not in line] == [], sql
+        assert len(connection.exec_driver_sql(sql, values).all()) <= PAIRS
 
 
 # Batches that are being cancelled

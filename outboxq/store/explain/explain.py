@@ -41,6 +41,7 @@ from ..task_rows import IDS, pack_ids
 from ..tasks import tasks as statements
 from ..tasks.chains import futile_redrives
 from ..tasks.results import BatchTask, first_task
+from ..tasks.slowest import select_given
 from ..tasks.tasks import event_of, execution_of, no_task
 from ..transactions import Transactions
 from .reasons import (
@@ -172,6 +173,18 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
         return {task_id: Outlook(reason=one.reason, due_at=one.due_at) for task_id, one in found.items()}
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT) if asked else {}
+
+
+def explain_due(
+    store: Transactions, target: Target, task_ids: Iterable[UUID], live: Sequence[LiveWorker], now: datetime
+) -> dict[UUID, Explanation]:
+    """Return why these due tasks are not running, in two or three statements. A task that is not waiting is left out."""
+    packed = pack_ids(target, "tasks", sorted(task_ids))
+    rows = {row["id"]: row for row in target.run(waiting, store.values(target, **packed))}
+    tasks = [execution_of(row) for row in target.run(select_given, pack_ids(target, "chosen", sorted(rows)))]
+    by_key = [(task.queue, task.partition_key) for task in tasks if limits_keys(rows[task.id])]
+    facts = Facts(now=now, rows=rows, workers=live, keys=states_of(store, target, by_key))
+    return {task.id: why(task, facts) for task in tasks if task.status is TaskStatus.READY}
 
 
 def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = None) -> Mapping[UUID, Progress]:

@@ -7,22 +7,22 @@ is left out: tasks that are old because their queue has no worker, or dead rows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
 from ...model.receivers import sources_of
-from ...model.relays import Relay, task_of
+from ...model.relays import task_of
 from ...model.wording import plural, size
-from ..claims.workers import TakenBack
-from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
+from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letters import DeadLetterGroup
-from .dead_rows import DeadRows, HeldSnapshot, HotTable
+from .dead_rows import HeldSnapshot, HotTable
+from .facts import Facts
 from .maintenance_jobs import PRUNE
 from .problem import HealthLimits, Part, Problem, Rule, ranked
-from .statistics import Present, Statistics
+from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
 """The time in which a storm of retries is looked for."""
@@ -40,58 +40,6 @@ _NAMED = 3
 """Maximum number of queues, schedules, batches or keys that a sentence names."""
 _PRUNED_WITHIN = timedelta(days=32)
 """The time since the last prune after which nothing seems to delete old tasks: a month, the longest usual interval."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lost:
-    """A worker that has fallen silent."""
-
-    label: str
-    worker_id: str
-    since: datetime
-    """The time at which it was last seen."""
-    held: int
-    """Number of running tasks whose leases it still holds."""
-    taken: TakenBack
-    """The tasks that other workers have taken back."""
-
-    @property
-    def tasks(self) -> int:
-        return self.held + len(self.taken.tasks)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
-    """The facts that the rules judge."""
-
-    queues: Sequence[Statistics]
-    """The queues whose problems are wanted."""
-    wanted: frozenset[str] | None = None
-    """The names of these queues; None means all queues."""
-    seen: Present
-    """It includes the rows that `overview.signals` selects."""
-    dead_rows: DeadRows = field(default_factory=DeadRows)
-    lost: Sequence[Lost] = ()
-    storms: Sequence[Row] = ()
-    """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
-    groups: Sequence[DeadLetterGroup] = ()
-    """The largest groups of the recent dead letters."""
-    relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are wanted."""
-
-    @property
-    def now(self) -> datetime:
-        return self.seen.live.now
-
-    def rows(self, kind: str) -> list[Row]:
-        """Return the rows of `overview.signals` of this kind."""
-        return self.seen.live.signs.get(kind, [])
-
-    def is_wanted(self, queue: str) -> bool:
-        return self.wanted is None or queue in self.wanted
-
-    def age(self, moment: datetime | None) -> timedelta:
-        return timedelta(0) if moment is None else max(timedelta(0), self.now - moment)
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
@@ -182,7 +130,7 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
     parts = [
         Part(
-            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}",
+            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}",
             cures=(Cure("see them", ("failed", "list", "--group", one.id)),),
         )
         for one in facts.groups
@@ -203,6 +151,13 @@ def _error_of(group: DeadLetterGroup) -> str:
     return group.message or group.exception or "its workers died"
 
 
+def _when(facts: Facts, group: DeadLetterGroup) -> str:
+    last = f"{span_of(facts.age(group.last_failed_at))} ago"
+    if group.count == 1:
+        return last
+    return f"the first of them {span_of(facts.age(group.first_failed_at))} ago, the last {last}"
+
+
 def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     wanted = (row for row in facts.storms if facts.is_wanted(row["name"]))
     rows = sorted(wanted, key=lambda row: (-row["number"], row["name"], row["detail"]))
@@ -217,7 +172,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         subjects=tuple(dict.fromkeys(row["name"] for row in rows)),
         sentence=sentence,
         cures=(
-            Cure("see them", ("task", "list", "--status", "ready", "-q", queue)),
+            Cure("see them", ("task", "list", "--status", "retrying", "-q", queue)),
             Cure("stop the retries until the cause is fixed", ("queue", "pause", queue)),
         ),
         tasks=number,
@@ -232,18 +187,15 @@ def _storm(row: Row) -> str:
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield a problem for the paused queues, and one for the others. A queue without workers has its own problem."""
-    if limits.oldest is None:
-        return
-    late = [one for one in facts.queues if one.oldest_ready_age is not None and one.oldest_ready_age > limits.oldest]
-    late = _heaviest(one for one in late if one.live_workers or not limits.no_worker)
     for paused in (False, True):
-        if not (found := [one for one in late if one.paused is paused]):
+        if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
             continue
+        parts: tuple[Part, ...] = ()
+        cures = _resumes(found) if paused else ()
         if len(found) == 1:
-            [one] = found
-            sentence = f"a task in the queue {one.queue!r} has been due for {span_of(_due_for(one))}"
+            sentence, cures = _due(facts, found[0]), cures or _look(facts, found[0].queue)
             if paused:
-                sentence += f"; the queue has been paused for {_paused_for(facts, one)}"
+                sentence += f"; the queue has been paused for {_paused_for(facts, found[0])}"
         else:
             named = _listed(
                 f"{one.queue!r} ({_number(one.ready, 'task', at_least=one.ready_at_least)}, {span_of(_due_for(one))})"
@@ -253,10 +205,32 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             sentence = (
                 f"tasks in {len(found)} {'paused ' if paused else ''}queues have been due for up to {longest}: {named}"
             )
-        first = found[0].queue
-        look = Cure("see which tasks are waiting", ("task", "list", "--status", "ready", "-q", first))
-        cures = _resumes(found) if paused else (look,)
-        yield _of_queues(Rule.OLDEST, found, sentence, *cures, tasks=sum(one.ready for one in found))
+            if not paused:
+                parts = tuple(Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:_NAMED])
+        tasks = sum(one.ready for one in found)
+        yield replace(_of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks), parts=parts)
+
+
+def late_queues(facts: Facts, limits: HealthLimits) -> list[Statistics]:
+    """Return the queues that have workers, but whose tasks have been due for too long, the heaviest first."""
+    if (most := limits.oldest) is None:
+        return []
+    return _heaviest(one for one in facts.queues if _due_for(one) > most and (one.live_workers or not limits.no_worker))
+
+
+def _due(facts: Facts, one: Statistics) -> str:
+    sentence = f"a task in the queue {one.queue!r} has been due for {span_of(_due_for(one))}"
+    cause = facts.causes.get(one.queue)
+    return sentence if cause is None or cause.reason is Reason.DUE else f"{sentence}: {cause.sentence}"
+
+
+def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
+    look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
+    cause = facts.causes.get(queue)
+    return (look,) if cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
+
+
+_LIMITS = frozenset({Reason.CONCURRENCY_LIMIT, Reason.RATE_LIMIT, Reason.KEY_LIMIT, Reason.KEY_RATE})
 
 
 def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:

@@ -272,6 +272,13 @@ def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.Co
     return sa.and_(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None), same)
 
 
+def oldest_due(g: Grammar) -> sa.Select[Any]:
+    """Select the first :most due entries of each priority, and of the tasks with a key, in the given queues."""
+    plain, keyed = asked_queues(g, given=True, beyond_floors=False)
+    parts = [_entries(g, source, with_key=source is keyed, due=True) for source in (pairs(plain), keyed)]
+    return sa.select(sa.union_all(*parts).subquery("found"))
+
+
 WAITING: Mapping[bool, Mapping[bool, Builder]] = {
     by_task: {given: partial(_by_task if by_task else _by_queue, given=given) for given in (False, True)}
     for by_task in (False, True)

@@ -21,6 +21,8 @@ from ...database.target import Target
 from ...model import EventType
 from ..arguments import parameters, positive, storable
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered, tasks_taken_back
+from ..explain.explain import explain_due
+from ..explain.reasons import Explanation
 from ..messages.relays import read_relays
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
@@ -29,8 +31,9 @@ from ..tasks.dead_letters import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
-from .health import STORM, STORM_WITHIN, Facts, Lost, failed_lately, is_pruned, problems
-from .live import counts, signal
+from .facts import Facts, Lost
+from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
+from .live import counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
@@ -49,7 +52,9 @@ class Overview:
     ready: Count
     """Number of tasks that are due."""
     delayed: Count
-    """Number of tasks that are due later, including retries."""
+    """Number of tasks that are due later. It includes the retries that are not in `retrying`."""
+    retrying: Count
+    """Number of tasks that are waiting for a retry; 0 unless `retries` was given."""
     running: int
     failed: Count
     """Number of dead letters, no matter when they failed."""
@@ -57,7 +62,7 @@ class Overview:
     live_workers: int
     queues: list[Statistics]
     """Current numbers for each queue that has tasks, dead letters, settings or a live worker, sorted by name, without
-    the values for a time window. Retries are in `delayed`.
+    the values for a time window.
     """
     problems: list[Problem]
     workers: list[LiveWorker] = field(default_factory=list)
@@ -81,17 +86,20 @@ def overview(
     limits: HealthLimits | None = None,
     *,
     problems_of: Iterable[str] | None = None,
+    retries: bool = False,
     using: object = None,
 ) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
     waiting tasks of each queue and priority, and 10,000 dead letters, are counted. Beyond that, the last sample of the
-    queue is used. With `problems_of`, only the problems of these queues are returned.
+    queue is used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000
+    delayed tasks of each queue and priority are looked up to find those that are waiting for a retry; otherwise these count as
+    delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed, a storm of retries is on, or a worker was lost.
+    tasks failed or are late, a storm of retries is on, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
-    return store.run(partial(_read, store, limits or HealthLimits(), wanted), using=using, begin=Begin.READ)
+    return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
 
 
 def health(
@@ -165,7 +173,9 @@ def trends(
     return read_steps(store, read, since=since, until=until, step=step, using=using)
 
 
-def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, target: Target) -> Overview:
+def _read(
+    store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, retries: bool, target: Target
+) -> Overview:
     overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
@@ -177,7 +187,7 @@ def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | No
         "relay_before": -(limits.relay_late or timedelta(0)).total_seconds(),
         "storm_share": 100 if limits.retried is None else limits.retried,
     }
-    seen = Present.read(store, target, signals, retries=False, **values)
+    seen = Present.read(store, target, signals, retries=retries, **values)
     named = {name for one in seen.workers for name in one.queues or ()}
     queues = [seen.of(name) for name in sorted({*(queue for queue, _ in seen.live.found), *seen.settings, *named})]
     oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
@@ -187,6 +197,7 @@ def _read(store: Transactions, limits: HealthLimits, wanted: frozenset[str] | No
         at=seen.live.now,
         ready=_total(queues, "ready"),
         delayed=_total(queues, "delayed"),
+        retrying=_total(queues, "retrying"),
         running=sum(one.running for one in queues),
         failed=_total(queues, "failed"),
         oldest_ready_at=min(oldest, default=None),
@@ -208,7 +219,19 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
+        causes=_causes(store, target, facts, limits),
     )
+
+
+def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
+    """Return, for the heaviest late queues, the reason why the task that has been due longest is waiting."""
+    late = [one.queue for one in late_queues(facts, limits) if not one.paused][:_EXPLAINED]
+    if not late:
+        return {}
+    rows = target.run(oldest_due, store.values(target, most=1, **store.queue_values(target, late)))
+    first = {row["queue"]: row["id"] for row in sorted(rows, key=lambda row: row["available_at"], reverse=True)}
+    found = explain_due(store, target, first.values(), facts.seen.workers, facts.now)
+    return {queue: found[task_id] for queue, task_id in first.items() if task_id in found}
 
 
 def _lost(target: Target, row: Row) -> Lost:
@@ -251,6 +274,8 @@ _TAKEN = 100
 """Maximum number of tasks of a lost worker that are counted."""
 _GROUPED, _GROUPS = 2_000, 3
 """Maximum number of recent dead letters that are grouped, which takes 20 ms, and of groups that a problem lists."""
+_EXPLAINED = 3
+"""Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
 """Number of the newest events that are searched for the exceptions of retries."""
 NEWEST = 200

@@ -23,6 +23,7 @@ from ...errors import (
     WorkerNotFound,
 )
 from ...model.actions import Interface, Operator
+from ...model.batches import is_batch
 from ...model.wording import sentence
 from ...operating.fields import REASON, Field
 from ...operating.verb import Noun, State, Target, Verb
@@ -146,8 +147,12 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
     """Return the URL of the page to show next: the target's page, or the list if the target is gone."""
     match noun:
         case Noun.TASK:
-            with suppress(ValueError):  # the form may be on the page of another task that waits for this one
+            with suppress(
+                ValueError
+            ):  # the form may be on the page of another task, or a batch, that waits for this one
                 target = UUID(request.form.get("back", ""))
+            if is_batch(UUID(str(target))):
+                return request.url("batch", batch_id=target)
         case Noun.QUEUE if not request.store.queues.is_known(str(target)):
             return request.url("queues")
         case Noun.SCHEDULE if all(one.name != target for one in request.store.schedules.list()):

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
+from uuid import UUID
 
 from werkzeug.exceptions import NotFound
 
 from ...errors import BatchNotFound
 from ...model import TaskStatus
 from ...model.batches import UNCLOSED, Batch
-from ...operating.verb import Noun, State
+from ...operating.verb import Noun, State, Verb
+from ...operating.verbs import DISCARD, REDRIVE
 from ..request import PageRequest, View
-from .actions import offered
+from .actions import Offer, offered, url_of
 
 _MOST = 100
 """The maximum number of batches, or of tasks in a batch, on a page."""
@@ -38,6 +40,8 @@ def one_page(request: PageRequest) -> View:
     except BatchNotFound as error:
         raise NotFound(f"There is no batch {batch_id}. A batch is deleted with its tasks.") from error
     members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
+    # A batch belongs to no queue, so its page offers what the viewer may do in all queues.
+    verbs = [one for one in (REDRIVE, DISCARD) if request.viewer.may(one.recorded_as, None)]
     values = {
         "batch": found,
         "unclosed": UNCLOSED,
@@ -45,11 +49,28 @@ def one_page(request: PageRequest) -> View:
         "members": members,
         "is_cut": len(members) == _MOST,
         "then": list(zip(found.then_ids, found.then_names, strict=True)),
+        "cures": {
+            one.id: [_offer(request, verb, one.id, batch_id) for verb in verbs]
+            for one in members
+            if one.status is TaskStatus.FAILED and verbs
+        },
         "acts": offered(request, Noun.BATCH, batch_id, State(has_ended=found.completed_at is not None)),
         "cancel": request.typed("batch", "cancel", str(found.id)),
     }
     data = {**_record(found), "members": [{"id": one.id, "status": one.status} for one in members]}
     return View(template="batch.html", title=found.name or str(found.id), values=values, data=data)
+
+
+def _offer(request: PageRequest, verb: Verb, task_id: UUID, batch_id: UUID) -> Offer:
+    """Return the button that redrives or discards a dead letter and leads back to its batch."""
+    return Offer(
+        purpose=verb.name,
+        command=request.typed(*verb.words, str(task_id)),
+        href=None,
+        action=url_of(request, verb, task_id),
+        fields={"back": str(batch_id)},
+        is_final=verb.is_final,
+    )
 
 
 def _record(one: Batch) -> dict[str, Any]:

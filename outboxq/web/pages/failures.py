@@ -1,8 +1,10 @@
-"""The pages about dead letters: all groups by task, exception and message, and a single group."""
+"""The pages about dead letters: all groups by task, exception and message, or by exception alone, and a single group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -25,42 +27,115 @@ request, or if a group is not found otherwise.
 """
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GroupByException:
+    """The dead letters with one exception, of all tasks and with all messages."""
+
+    exception: str | None
+    """None for the tasks that failed without an exception."""
+    task_names: tuple[str, ...]
+    """The tasks, the one with the most dead letters first."""
+    count: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    newest: UUID
+    """Id of the task that failed last."""
+    queues: tuple[str, ...]
+
+
 def page(request: PageRequest) -> View:
     """Show the groups that match the filters, in the chosen order."""
     given = {name: value for name in _FILTERS if (value := request.query.get(name, ""))}
-    order = request.query.get("sort", "last")
+    order, by = request.query.get("sort", "last"), request.query.get("by", "")
+    chosen = {"by": by} if by == _BY_EXCEPTION else {}
     far = {"look": "far"} if request.query.get("look") == "far" else {}
     now, found, problem = request.store.now(), DeadLetterGroups(groups=[], looked_at=0, is_complete=True), ""
     try:
         if order not in _ORDERS:
             raise InvalidArgument(f"there is no order {order!r}: write {', '.join(_ORDERS)}")
-        found = request.store.dead_letters.groups(limit=_GROUPS, most=_MANY if far else _FEW, **_wanted(given, now))
+        if by not in {"", _BY_EXCEPTION}:
+            raise InvalidArgument(f"there are no groups by {by!r}: write {_BY_EXCEPTION}, or leave it out")
+        most = _MANY if far else _FEW
+        limit = most if chosen else _GROUPS
+        found = request.store.dead_letters.groups(limit=limit, most=most, **_wanted(given, now))
     except InvalidArgument as error:
         problem = f"{sentence(str(error))}."
-    groups = sorted(found.groups, key=_ORDERS.get(order, _ORDERS["last"]))
-    farther = {**given, "sort": order, "look": "far"}
+    joined = by_exception(found.groups) if chosen else found.groups
+    groups, is_complete = joined[:_GROUPS], found.is_complete and len(joined) <= _GROUPS
+    asked = {**given, **chosen}
+    farther = {**asked, "sort": order, "look": "far"}
     values = {
-        "groups": [(one, {**selection_of(one), **given}) for one in groups],
+        "groups": [
+            (one, {**selection_of(one), **given} if isinstance(one, DeadLetterGroup) else _selection_of_all(one, given))
+            for one in sorted(groups, key=_ORDERS.get(order, _ORDERS["last"]))
+        ],
         "total": sum(one.count for one in groups),
-        "looked_at": None if found.is_complete else found.looked_at,
-        "farther": None if found.is_complete or far else request.url("failures", **farther),
+        "looked_at": None if is_complete else found.looked_at,
+        "farther": None if is_complete or far else request.url("failures", **farther),
         "filters": dict.fromkeys(_FILTERS, "") | given,
         "given": given,
         "problem": problem,
-        "orders": {name: request.url("failures", **given, **far, sort=name) for name in _ORDERS},
+        "orders": {name: request.url("failures", **asked, **far, sort=name) for name in _ORDERS},
         "order": order,
+        "by": chosen.get("by", ""),
+        "other_groups": request.url(
+            "failures", **given, **far, sort=order, **({} if chosen else {"by": _BY_EXCEPTION})
+        ),
         "now": now,
     }
-    return View(template="failures.html", title="Failures", values=values, data=found)
+    data = {"groups": groups, "looked_at": found.looked_at, "is_complete": is_complete} if chosen else found
+    return View(template="failures.html", title="Failures", values=values, data=data)
+
+
+def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
+    """Return the groups by exception alone, the largest first. One server that is away is then one row, no matter how many
+    tasks call it.
+    """
+    found: dict[str | None, list[DeadLetterGroup]] = {}
+    for one in groups:
+        found.setdefault(one.exception, []).append(one)
+    joined = [_joined(exception, several) for exception, several in found.items()]
+    return sorted(joined, key=lambda one: (-one.count, one.exception or ""))
+
+
+def _joined(exception: str | None, groups: Iterable[DeadLetterGroup]) -> GroupByException:
+    several = sorted(groups, key=lambda one: one.last_failed_at)
+    counts = Counter[str]()
+    for one in several:
+        counts[one.task_name] += one.count
+    return GroupByException(
+        exception=exception,
+        task_names=tuple(sorted(counts, key=lambda name: (-counts[name], name))),
+        count=counts.total(),
+        first_failed_at=min(one.first_failed_at for one in several),
+        last_failed_at=several[-1].last_failed_at,
+        newest=several[-1].newest,
+        queues=tuple(sorted({queue for one in several for queue in one.queues})),
+    )
+
+
+def _selection_of_all(group: GroupByException, given: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the filters that select a group by exception. None without an exception, which no filter selects."""
+    return None if group.exception is None else {**given, "exception": group.exception}
 
 
 _NAMES: Final = ("queue", "task", "key", "topic", "exception")
 _FILTERS: Final = (*_NAMES, "since", "until")
-_ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup], Any]]] = {
-    "last": lambda one: (-one.last_failed_at.timestamp(), one.id),
-    "first": lambda one: (one.first_failed_at, one.id),
-    "number": lambda one: (-one.count, one.id),
-    "task": lambda one: (one.task_name, one.exception or "", one.id),
+_BY_EXCEPTION: Final = "exception"
+
+
+def _name_of(one: DeadLetterGroup | GroupByException) -> tuple[str, ...]:
+    """Return the words by which groups are sorted."""
+    if isinstance(one, GroupByException):
+        return (one.exception or "",)
+    return one.task_name, one.exception or "", one.id
+
+
+_ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]] = {
+    "last": lambda one: (-one.last_failed_at.timestamp(), _name_of(one)),
+    "first": lambda one: (one.first_failed_at, _name_of(one)),
+    "number": lambda one: (-one.count, _name_of(one)),
+    "task": _name_of,
 }
 """The orders of the groups. Only "last" changes while tasks keep failing in the same way."""
 

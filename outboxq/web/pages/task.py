@@ -21,6 +21,7 @@ from ...model.history import summed_up
 from ...model.running import Progress, Step, progress_of
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from ...model.wording import grouped, span
+from ...operating.states import state_of
 from ...operating.verb import Noun, State
 from ...operating.verbs import REDRIVE, verb_of
 from ...store import Attempt, Reason, TaskDetail
@@ -108,6 +109,7 @@ def page(request: PageRequest) -> View:
     values = {
         "detail": detail,
         "task": task,
+        "state": state_of(task, detail.due_at, detail.at),
         "why": why,
         "offers": offers(request, why.cures, with_final=True),
         "acts": _actions(request, detail),

@@ -74,13 +74,13 @@ def page(request: PageRequest) -> View:
         (name.capitalize(), request.url("tasks", state=name, **given), counts.get(name), name == state)
         for name in _TABS
     ]
-    # The button is not shown if it would cancel all tasks or could not cancel any.
+    # The button is not shown if it would cancel all tasks or could not cancel any, or if none of them is listed.
     may_cancel = request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
     may_cancel = may_cancel and not sort and not any(map(filters.get, _FINE))
     may_cancel = (
         may_cancel
         and bool(given)
-        and bool(found.tasks or found.is_cut)
+        and bool(found.tasks)
         and state in {"", "ready", "running"}
         and not problem
         and not searched

@@ -42,14 +42,14 @@ that started last.
 
 def overview(request: PageRequest) -> View:
     """Show the problems first, then the totals for all queues, the charts, and the queues by urgency."""
-    found = request.store.overview(LIMITS)
+    found = request.store.overview(LIMITS, retries=True)
     trends, charts = trends_of(request, "overview", found.at)
     values = {
         "overview": found,
         "now": found.at,
         "problems": _shown(request, found.problems),
         "full": {name: _in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
-        "is_late": any(one.rule is Rule.OLDEST for one in found.problems),
+        "is_late": _is_late(found.queues, found.problems),
         "queues": _by_urgency(found.queues, found.problems),
         "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),
         "start": request.typed("worker"),
@@ -60,7 +60,7 @@ def overview(request: PageRequest) -> View:
 
 def queues(request: PageRequest) -> View:
     """Show all queues by urgency, including queues without tasks that have settings or workers."""
-    found = request.store.overview(LIMITS)
+    found = request.store.overview(LIMITS, retries=True)
     shown = _by_urgency(found.queues, found.problems)
     axis = axis_of("1h", found.at)
     depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
@@ -74,7 +74,7 @@ def queue(request: PageRequest) -> View:
     Raises NotFound.
     """
     name = request.query.get("name", "")
-    found = request.store.overview(LIMITS, problems_of=[name])
+    found = request.store.overview(LIMITS, problems_of=[name], retries=True)
     names = [one.queue for one in found.queues]
     if name not in names and not request.store.queues.is_known(name):
         unknown = sentence(no_queue(name, names))
@@ -92,6 +92,7 @@ def queue(request: PageRequest) -> View:
         "now": found.at,
         "acts": offered(request, Noun.QUEUE, name, state),
         "problems": _shown(request, found.problems),
+        "is_late": _is_late([mine], found.problems),
         "held": trends.held,
         "is_cut": len(trends.held) == _KEYS,
         "start": request.typed("worker", "-q", name),
@@ -119,6 +120,14 @@ def _shown(request: PageRequest, problems: Iterable[Problem]) -> list[Shown]:
         )
         for one in problems
     ]
+
+
+def _is_late(queues: Iterable[Statistics], problems: Iterable[Problem]) -> bool:
+    """Return whether a task in one of these queues has been due for too long. A pause is deliberate, so paused queues do
+    not count.
+    """
+    running = {one.queue for one in queues if not one.paused}
+    return any(one.rule is Rule.OLDEST and not running.isdisjoint(one.subjects) for one in problems)
 
 
 def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> list[Statistics]:

@@ -51,19 +51,7 @@ FROM (
             keyed_due.available_at AS available_at,
             keyed_due.task_execution_id AS id
         FROM queues
-        JOIN LATERAL (
-            SELECT
-                keyed_due_entry.queue AS queue,
-                keyed_due_entry.available_at AS available_at,
-                keyed_due_entry.task_execution_id AS task_execution_id
-            FROM task_outbox AS keyed_due_entry
-            WHERE
-                keyed_due_entry.queue = queues.queue
-                AND keyed_due_entry.partition_key IS NOT NULL
-                AND keyed_due_entry.available_at <= (SELECT clock.now FROM clock)
-            ORDER BY keyed_due_entry.available_at, keyed_due_entry.id
-            LIMIT %(most)s::BIGINT
-        ) AS keyed_due ON true
+        JOIN LATERAL (/* live.keyed_due-1 */) AS keyed_due ON true
         UNION ALL
         SELECT
             keyed_later.queue AS queue,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from outboxq.model import NewTask
@@ -119,6 +121,45 @@ def test_a_batch_says_that_it_waits_for_dead_letters(reader: Reader, database: D
         in words
     )
     assert f"the batch {batch.id} is waiting for it" in reader.words(f"/tasks/{claim.id}")
+
+
+def waiting_batch(database: Database, dead_letters: int) -> tuple[NewBatch, list[UUID]]:
+    """A batch that waits for its dead letters."""
+    batch = NewBatch(id=new_batch_id(), name="nightly", on_failed=OnFailed.WAIT)
+    database.store.batches.create(batch)
+    for _ in range(dead_letters):
+        database.add(database.store, pipeline_execution_id=batch.id)
+    database.store.batches.close(batch.id)
+    claims = database.claim(dead_letters, store=database.store)
+    for claim in claims:
+        database.store.fail(claim, "line 7 has no price")
+    return batch, [claim.id for claim in claims]
+
+
+def test_a_batch_that_waits_for_dead_letters_is_marked(reader: Reader, database: Database) -> None:
+    waiting, _ = waiting_batch(database, 1)
+    words = reader.words("/batches")
+    assert "nightly batch Waits 1 1 1 0" in words
+    assert f"nightly Waits {waiting.id}" in reader.words(f"/batches/{waiting.id}")
+
+
+def test_the_dead_letters_of_a_batch_are_redriven_and_discarded_on_its_page(
+    reader: Reader, onlooker: Reader, database: Database
+) -> None:
+    batch, (first, second) = waiting_batch(database, 2)
+    path = f"/batches/{batch.id}"
+    onlooker.words(path)
+    assert onlooker.forms() == {}
+    reader.words(path)
+    assert f"Task {first} was redriven" in reader.press(f"/tasks/{first}/redrive")
+    assert reader.page.request.path == path
+    words = reader.words(path)
+    assert "It is waiting for 1 dead letter" in words
+    assert f"/tasks/{first}/redrive" not in reader.forms()
+    notice = reader.press(f"/tasks/{second}/discard", reason="paid by hand")
+    assert "was discarded" in notice
+    assert database.store.history(second)[-1].event_data["reason"].startswith("paid by hand")
+    assert "nightly batch Running" in reader.words("/batches")
 
 
 def test_an_unknown_batch_is_not_found(reader: Reader) -> None:

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import ast
 import re
+from datetime import timedelta
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import parse_qsl, urlsplit
+from uuid import uuid4
 
 import pytest
 from werkzeug.routing import Map, Rule
 
 import outboxq
 from outboxq import Outbox
+from outboxq.model import EventType, Outcome
+from outboxq.model.uuid7 import uuid7
+from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
 from outboxq.web import application
 from outboxq.web.pages import ROUTES
 from outboxq.web.pages.actions import _page_of_command
 from tests.integrations.dashboard.test_watch_pages import Reader, fail
 
+HOUR = timedelta(hours=1)
 TEXT, ID = "mail & more", "0198c1d2-7f3a-8b4c-9d5e-0123456789ab"
 OPTIONS = {"-q": "queue", "--status": "state", "--state": "state"}
 """The filters whose names differ from those of the options."""
@@ -122,3 +129,23 @@ def test_the_groups_of_failures_are_sorted_by_choice(database):
         places = [words.index(name) for name in names]
         assert places == sorted(places), order
     assert "There is no order 'size'" in reader.words("/failures", sort="size")
+
+
+def test_the_list_behind_a_storm_of_retries_is_that_of_its_retries(database):
+    reader = Reader(application(Outbox(database.engine)))
+    database.add(database.store, queue="mail", task_name="mail.send")
+    (claim,) = database.claim(store=database.store, queues=["mail"])
+    data = {"exception": "smtplib.SMTPServerDisconnected"}
+    again = Outcome(claim=claim, event_type=EventType.RETRY_SCHEDULED, error="no", data=data, delay=HOUR)
+    database.store.finish([again])
+    database.add(database.store, queue="mail", task_name="mail.other")
+    metric = TaskMetric(id=uuid7(), queue="mail", task_name="mail.send", counts=AttemptCounts(retried=100))
+    database.store.metrics.record([metric], worker_id=uuid4())
+    words = reader.words("/")
+    assert "100 × mail.send (smtplib.SMTPServerDisconnected)" in words
+    [href] = re.findall(r'href="([^"]*)">See them<', reader.page.text)
+    assert unescape(href) == "/tasks?state=retrying&queue=mail"
+    listed = reader.words("/tasks", state="retrying", queue="mail")
+    assert "mail.send" in listed
+    assert "mail.other" not in listed
+    assert 'aria-current="page">Retrying' in reader.page.text

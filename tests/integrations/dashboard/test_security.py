@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -504,6 +505,23 @@ def test_a_proxys_header_is_believed_from_the_proxy_only(serve, acted):
     assert serve(**options, around=from_address("11.1.2.3", **ann)).get("/").status == 403
     assert serve(**options, around=from_address("127.0.0.1", **ann)).get("/").status == 403
     assert serve(**options, around=from_address("10.1.2.3")).get("/").status == 403
+
+
+@pytest.mark.parametrize("names", [("ann", "bob"), ("bob, ann",)], ids=["two headers", "one header"])
+def test_a_request_whose_headers_name_several_people_is_refused(serve, acted, names):
+    """One of the two may be the visitor's own, which the proxy has passed on."""
+    options = {"trust_header": "X-Forwarded-User", "trusted_proxies": ["10.0.0.0/8"], "allow_actions": True}
+    visitor = serve(**options, around=from_address("10.1.2.3"))
+    connection = http.client.HTTPConnection("127.0.0.1", visitor.port, timeout=60)
+    connection.putrequest("GET", "/")
+    for name in names:
+        connection.putheader("X-Forwarded-User", name)
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 403
+    assert "The header X-Forwarded-User names several people; the proxy must replace it." in answer.read().decode()
+    connection.close()
+    assert visitor.get("/", **{"X-Forwarded-User": "ann"}).status == 200
 
 
 def test_an_address_is_believed_from_the_proxy_only(serve, fresh_tries):

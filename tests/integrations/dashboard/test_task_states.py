@@ -9,6 +9,8 @@ from datetime import timedelta
 import pytest
 
 from outboxq.model import EventType
+from outboxq.store.tasks import task_pages
+from outboxq.web.pages import tasks
 from tests.contract.test_cli_operators import outboxq
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
 
@@ -92,6 +94,21 @@ def test_the_command_lists_tasks_by_state_and_names_it(stage, database):
     assert "--waiting" not in page.stderr
 
 
+def test_a_page_without_tasks_has_one_link_to_older_ones_and_no_bulk_button(stage, monkeypatch):
+    monkeypatch.setattr(task_pages, "SCAN", 2)
+    monkeypatch.setattr(tasks, "_ROWS", 2)
+    stage.add(partition_key="rare")
+    for _ in range(3):
+        stage.add()
+    stage.visitor.go("/tasks?key=rare")
+    assert "No such tasks. None of the tasks that were read match." in stage.visitor.text
+    words = [words for words, href in stage.visitor.page.links if "before=" in href]
+    assert words == ["Continue with older ones →"]
+    assert "Cancel all that match" not in stage.visitor.text
+    stage.visitor.follow("Continue with older ones →")
+    assert "Cancel all that match" in stage.visitor.text  # the task is listed now
+
+
 def test_a_short_attempt_is_shown_to_the_millisecond(stage):
     task = stage.add()
     stage.end(stage.claim(), EventType.FAILED, error="ValueError: no")
@@ -105,3 +122,10 @@ def test_a_task_of_a_pipeline_links_to_the_first_task(stage):
     stage.visitor.go(f"/tasks/{other}").follow(str(first))
     assert "No such task" not in stage.visitor.text
     assert "Pipeline" not in stage.visitor.text
+
+
+def test_the_page_of_a_task_has_the_state_of_the_lists(stage):
+    for state, task in in_each_state(stage).items():
+        stage.page(task)
+        word = {"other": "Delayed"}.get(state, state.capitalize())
+        assert f"{WORK} {word} {task}" in stage.visitor.text

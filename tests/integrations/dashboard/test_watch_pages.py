@@ -549,7 +549,7 @@ def test_the_database_shows_its_schema_and_its_tables(database, reader):
     assert f"Schema {REVISION}" in words
     if database.name == "postgresql":
         assert "PostgreSQL" in words
-        assert "task_executions" in words
+        assert re.search(r"task_executions [^%]* never", words)  # the table has not been vacuumed
     else:
         assert "SQLite" in words
     database.store.schedules.put(
