@@ -60,7 +60,8 @@
     isGoing = false;
     if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
     if (event.target.closest("input, select, textarea, [contenteditable]")) return;
-    const page = wasGoing && document.querySelectorAll(".top nav.pages a")[Number(event.key) - 1];
+    const place = "1234567890".indexOf(event.key); // 0 is the key for the tenth page
+    const page = wasGoing && event.key.length === 1 && document.querySelectorAll(".top nav.pages a")[place];
     if (page) page.click();
     else if (Object.hasOwn(keys, event.key)) keys[event.key]();
     else return;
