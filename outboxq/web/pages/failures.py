@@ -15,6 +15,7 @@ from ...store.tasks.dead_letters import DeadLetterGroups
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .actions import unfound
+from .suggestions import suggestions
 
 _GROUPS: Final = 100
 _ROWS: Final = 50
@@ -47,6 +48,7 @@ def page(request: PageRequest) -> View:
         "filters": dict.fromkeys(_FILTERS, "") | given,
         "given": given,
         "problem": problem,
+        "suggested": suggestions(request),
         "orders": {name: request.url("failures", **given, **far, sort=name) for name in _ORDERS},
         "order": order,
         "now": now,
