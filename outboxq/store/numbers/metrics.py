@@ -161,25 +161,31 @@ class Metrics:
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
 
     def by_task(
-        self, queue: str, *, window: timedelta | float = timedelta(hours=1), using: object = None
+        self,
+        queue: str,
+        *,
+        window: timedelta | float = timedelta(hours=1),
+        at: datetime | None = None,
+        using: object = None,
     ) -> list[TaskCounts]:
-        """Return the counts of each task in a queue over the window, the task with the most attempts first.
+        """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
+        first. `at` is the database's present time if it is already known.
 
         The call reads the counts of the window by their index.
         """
         length = duration(window, "window")
-        return self._counts(length, using, queue=storable(queue, "queue"), worker_id=None)
+        return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
 
-    def of_worker(self, worker_id: AnyId, *, using: object = None) -> list[TaskCounts]:
+    def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
         """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), in the same
         way. Older counts are stored for all workers together.
         """
-        return self._counts(BY_WORKER, using, queue=None, worker_id=identifier(worker_id))
+        return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
-    def _counts(self, window: timedelta, using: object, **wanted: object) -> list[TaskCounts]:
+    def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
         def work(target: Target) -> Sequence[Row]:
-            present = target.run(select_now, self._store.values(target))[0]["now"]
-            return target.run(of_tasks, {**wanted, "since": present - window - timedelta(seconds=SPAN)})
+            until = at or target.run(select_now, self._store.values(target))[0]["now"]
+            return target.run(of_tasks, {**wanted, "since": until - window - timedelta(seconds=SPAN)})
 
         found = []
         for row in self._store.run(work, using=using, begin=Begin.READ):

@@ -48,7 +48,11 @@ def page(request: PageRequest) -> View:
         "filters": dict.fromkeys(_FILTERS, "") | given,
         "given": given,
         "problem": problem,
-        "suggested": suggestions(request),
+        "suggested": suggestions(
+            request,
+            queues=(queue for one in found.groups for queue in one.queues),
+            tasks=(one.task_name for one in found.groups),
+        ),
         "orders": {name: request.url("failures", **given, **far, sort=name) for name in _ORDERS},
         "order": order,
         "now": now,

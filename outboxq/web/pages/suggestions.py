@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ..request import PageRequest
@@ -11,14 +11,13 @@ _MOST: Final = 200
 """The maximum number of suggested names of each kind."""
 
 
-def suggestions(request: PageRequest) -> Mapping[str, Sequence[str]]:
-    """Return the names of queues and tasks that this program has declared, that live workers serve and know, and of
-    queues with settings. This takes two statements, whose cost does not depend on the number of tasks.
+def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return the names of queues and tasks that this program has declared, and those that the page shows. This does not
+    take a statement.
     """
-    declared, workers = [*request.outbox.tasks], request.store.workers.list()
-    queues = {one.queue for one in request.store.queues.settings()} | {one.options.queue for one in declared}
-    tasks = {one.name for one in declared}
-    for worker in workers:
-        queues |= set(worker.queues or ())
-        tasks |= set(worker.task_names)
-    return {"queue": sorted(queues)[:_MOST], "task": sorted(tasks)[:_MOST]}
+    declared = [*request.outbox.tasks]
+    found = {
+        "queue": {*queues, *(one.options.queue for one in declared)},
+        "task": {*tasks, *(one.name for one in declared)},
+    }
+    return {kind: sorted(names)[:_MOST] for kind, names in found.items()}

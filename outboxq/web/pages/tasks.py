@@ -109,7 +109,9 @@ def page(request: PageRequest) -> View:
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
         "newer": None if found.newer is None else request.url("tasks", **here, after=found.newer),
         "clear": request.url("tasks", **of_state),
-        "suggested": suggestions(request),
+        "suggested": suggestions(
+            request, queues=(one.queue for one in found.tasks), tasks=(one.task_name for one in found.tasks)
+        ),
         "cancel_all": request.url("bulk", action="cancel", **here) if may_cancel else None,
     }
     shown = [

@@ -87,7 +87,7 @@ def queue(request: PageRequest) -> View:
     workers = [one for one in found.workers if one.works_on(name)]
     is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
-    counts = request.store.metrics.by_task(name)
+    counts = request.store.metrics.by_task(name, at=found.at)
     data = {"queue": mine, "settings": settings, "problems": found.problems, "trends": trends, "workers": workers}
     data["tasks"] = counts
     values = {
@@ -201,7 +201,7 @@ def worker(request: PageRequest) -> View:
     is_live, gone = _is_live(found, now), found.ended_at is not None
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
-    counts = request.store.metrics.of_worker(worker_id) if is_live else []
+    counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
     values = {
         **data,
