@@ -1,4 +1,5 @@
-// Shows times in the person's time zone, and adds keyboard shortcuts, as they were chosen. Everything works without it.
+// Copies arguments, and, as they were chosen, shows times in the person's time zone and adds keyboard shortcuts. Everything else works
+// without it.
 (() => {
   "use strict";
 
@@ -26,6 +27,16 @@
     const zone = document.getElementById("zone");
     if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
   }
+
+  // Browsers give the clipboard to pages of HTTPS and of this machine only.
+  if (navigator.clipboard) document.documentElement.dataset.copies = "on";
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    const text = button.closest("section").querySelector("pre").textContent;
+    button.textContent = await navigator.clipboard.writeText(text).then(() => "Copied", () => "Not allowed");
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
 
   const help = document.getElementById("keys");
   if (!help) return;
