@@ -87,9 +87,9 @@ def plain(value: object, *, kept: Container[str] = "") -> str:
     return "".join(one if one.isprintable() or one in kept else repr(one)[1:-1] for one in text)
 
 
-def plain_text(value: object) -> str:
-    """Return `plain` text for a page. Line breaks are kept, and text that is too long is cut."""
+def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
+    """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
     text = "" if value is None else str(value)
-    if len(text) > LONGEST_TEXT:
-        text = f"{text[:LONGEST_TEXT]}\n… and {len(text) - LONGEST_TEXT} characters more"
+    if len(text) > longest:
+        text = f"{text[:longest]}\n… and {len(text) - longest} characters more"
     return plain(text, kept="\n\t")

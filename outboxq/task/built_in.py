@@ -106,20 +106,27 @@ class Selection:
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
     def parts(self, store: Store) -> list[Part]:
-        """Return the tasks of the `snapshot` by task, queue and status. Up to 10,000 of each status are read."""
+        """Return the tasks of the `snapshot` that would change, by task, queue and status. Up to 10,000 of each status
+        are read.
+        """
         assert self.snapshot is not None, "the tasks were counted"
         if self.action is BulkAction.CANCEL:
-            return store.parts(snapshot=self.snapshot, **self._of_tasks())
-        return store.dead_letters.parts(snapshot=self.snapshot, **self._of_dead_letters())
+            return store.parts(snapshot=self.snapshot, limit=self.limit, **self._of_tasks())
+        return store.dead_letters.parts(snapshot=self.snapshot, limit=self.limit, **self._of_dead_letters())
 
     def oldest(self, store: Store, *, limit: int) -> list[TaskExecution | DeadLetter]:
-        """Return the matching tasks that change first."""
+        """Return the oldest matching tasks. A limit reaches waiting tasks before running ones, so they come first then."""
+        limit = limit if self.limit is None else min(limit, self.limit)
         if self.action is not BulkAction.CANCEL:
             return [*store.dead_letters.oldest(limit=limit, **self._of_dead_letters())]
-        statuses = (TaskStatus.RUNNING, TaskStatus.READY) if self.status is None else (self.status,)
+        statuses = (TaskStatus.READY, TaskStatus.RUNNING) if self.status is None else (self.status,)
         wanted = {**self._of_tasks(), "after": UUID(int=0), "limit": limit}
         found = [one for status in statuses for one in store.tasks(**{**wanted, "status": status})]
-        return [*sorted(found, key=lambda one: one.id)[:limit]]
+        if self.limit is None:
+            found.sort(key=lambda one: one.id)
+        else:
+            found = [one for one in found if one.status is TaskStatus.READY or one.cancel_requested_at is None]
+        return [*found[:limit]]
 
     def run(
         self,

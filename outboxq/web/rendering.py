@@ -162,6 +162,14 @@ def breakable(value: object) -> Markup:
     return Markup("<wbr>").join(map(escape, pieces))
 
 
+_LONGEST_WHOLE: Final = 1_000_000
+
+
+def whole(value: object) -> Markup:
+    """Return `plain_text` of up to a million characters, for text that is folded and can be copied."""
+    return escape(plain_text(value, _LONGEST_WHOLE))
+
+
 def _optional(words: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return a function that returns "" for None and otherwise calls the given one."""
     return lambda value: "" if value is None else words(value)
@@ -178,6 +186,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "plural": plural,
     "sentence": sentence,
     "plain": plain_text,
+    "whole": whole,
     "breakable": breakable,
 }
 

@@ -118,8 +118,10 @@ Redact = Callable[[str], str]
 """A function that returns a text without what people must not see."""
 PAYLOAD: Final = ("args", "headers", "result")
 """The fields of a task that contain the application's JSON."""
-PRIVATE: Final = frozenset({"last_error", "error", "message", "traceback", "text", "note", "reason", "sentence"})
-"""The other fields that can contain what a handler wrote."""
+PRIVATE: Final = frozenset(
+    {"last_error", "error", "message", "traceback", "text", "note", "reason", "pause_reason", "sentence"}
+)
+"""The other fields that can contain what a handler or an operator wrote."""
 
 
 def without(record: object, *names: str) -> dict[str, Any]:

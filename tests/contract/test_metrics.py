@@ -337,3 +337,39 @@ def test_the_percentiles_are_those_of_all_workers_and_tasks_of_a_queue(database)
     assert found.wait.p50 <= timedelta(milliseconds=1) < timedelta(milliseconds=512) <= found.wait.p95
     assert database.frozen.stats(by="task")[1].run.p99 == timedelta(seconds=1.024)
     assert percentile([0] * BUCKETS, 50) is None
+
+
+# By task
+
+
+def later_by(database, span):
+    return Store(database.engine, clock=lambda: datetime.now(UTC) + span)
+
+
+def test_the_counts_of_a_queue_are_given_by_task(database):
+    workers = uuid4(), uuid4()
+    for worker in workers:
+        counted = [
+            metric(completed=30, failed=6, retried=4, run=[10] * 30),
+            metric(task_name="sync", completed=90),
+            metric(queue="other", task_name="send", completed=500),
+        ]
+        database.store.metrics.record(counted, worker_id=worker)
+    first, second = database.store.metrics.by_task("mail")
+    assert (first.task_name, first.completed, first.throughput) == ("sync", 180, 180 / 3600)
+    assert (second.completed, second.failures, second.retries, second.window) == (60, 12, 8, HOUR)
+    assert second.throughput == 72 / 3600
+    assert second.run is not None
+    assert (first.run, first.wait) == (None, None)
+    assert later_by(database, 2 * HOUR).metrics.by_task("mail") == []
+
+
+def test_the_counts_of_a_worker_are_those_of_the_last_two_minutes(database):
+    mine, other = uuid4(), uuid4()
+    for worker, number in ((mine, 5), (other, 7)):
+        database.store.metrics.record([metric(completed=number)], worker_id=worker)
+    [found] = database.store.metrics.of_worker(mine)
+    assert (found.queue, found.task_name, found.completed, found.window) == ("mail", "send", 5, 2 * MINUTE)
+    database.store.metrics.sum_up()
+    assert database.store.metrics.of_worker(mine) == [found], "younger counts are not summed up over workers"
+    assert later_by(database, 3 * MINUTE).metrics.of_worker(str(mine)) == []

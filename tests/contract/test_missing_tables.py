@@ -128,6 +128,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "maintenance_jobs.take": (("sample",), {"for_at_most": timedelta(minutes=1)}),
     "metrics.record": (([METRIC],), {"worker_id": WORKER}),
     "metrics.series": ((), {"since": NOW, "until": NOW + timedelta(hours=1), "step": 60}),
+    "metrics.by_task": (("mail",), {}),
+    "metrics.of_worker": ((WORKER,), {}),
     "metrics.sum_up": ((), {}),
     "next_available_at": ((), {}),
     "outlasting_leases": ((), {}),

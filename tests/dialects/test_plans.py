@@ -605,6 +605,8 @@ COUNTED: dict[str, Callable[..., object]] = {
         status=TaskStatus.READY, queue="mail", snapshot=OLD, using=using
     ),
     "parts of dead letters": lambda store, _, using: store.dead_letters.parts(snapshot=OLD, using=using),
+    "first parts of tasks": lambda store, _, using: store.parts(snapshot=OLD, limit=5, using=using),
+    "first parts of dead letters": lambda store, _, using: store.dead_letters.parts(snapshot=OLD, limit=5, using=using),
 }
 
 

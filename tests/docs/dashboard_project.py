@@ -94,7 +94,16 @@ def main() -> None:
     stranger = Client().get("/outboxq/queues?a=b")
     assert (stranger.status_code, stranger["Location"]) == (302, "/accounts/login/?next=/outboxq/queues%3Fa%3Db")
     logging.disable(logging.WARNING)
-    assert user("someone").get("/outboxq/").status_code == 403
+    someone = user("someone")
+    refused, as_data = someone.get("/outboxq/queues"), someone.get("/outboxq/api/queues.json")
+    assert (refused.status_code, as_data.status_code) == (403, 403)
+    for words in (f"You need the permission {VIEW}", "An administrator can give it to you"):
+        assert words in refused.text
+        assert words in as_data.json()["error"]
+    assert "mail/" not in refused.text
+    style = re.search(r'href="(/outboxq/static/[^"]+\.css)"', refused.text)[1]
+    assert someone.get(style).status_code == 200, "the refusal is a page of the dashboard"
+    assert someone.post("/outboxq/queue/pause", {"name": "mail"}).status_code == 403
     reader = user("reader", VIEW)
     actor = user("actor", VIEW, *OF_QUEUES)
     other = user("other", VIEW, *(one for one in ACT if one not in OF_QUEUES))

@@ -92,7 +92,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         ],
         "log": ["tail", "tail_from_now", "tail_since", "tail_last", "state_at"],
         "maintenance_jobs": ["take", "make", "done"],
-        "metrics": ["record", "series", "sum_up"],
+        "metrics": ["record", "series", "by_task", "of_worker", "sum_up"],
         "queues": ["pause", "resume", "limit", "order", "forget", "is_known", "settings", "list", "held_keys"],
         "samples": ["latest", "series", "by_queue", "look", "count", "record", "thin_out"],
         "schedules": [

@@ -6,7 +6,6 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from django.contrib.auth.views import redirect_to_login
-from django.core.exceptions import PermissionDenied
 from django.db import DEFAULT_DB_ALIAS
 from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
@@ -17,7 +16,7 @@ from ...operating.verbs import VERBS
 from .django_outbox import outboxes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from django.http import HttpRequest
     from django.urls import URLPattern
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
 
 VIEW: Final = "outboxq.view_taskexecution"
 """The permission to see the dashboard."""
+_NOT_PERMITTED: Final = (
+    f"You need the permission {VIEW} (Can view task execution) to see this dashboard. An administrator can give it to you "
+    "or to one of your groups in Django's admin."
+)
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
 """Name of the dashboard's URLs, which includes the alias of the database."""
@@ -51,17 +54,25 @@ def dashboard_urls(
             function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
         redact: A function that returns a text without what users must not see; see `outboxq.web.application`.
     """
+    from werkzeug.exceptions import Forbidden
+
     from ...web import (
         Permission,
         Viewer,
         application,
     )  # the admin imports this module where the extra `web` may be missing
 
+    def authorize(environ: Mapping[str, Any]) -> Viewer:
+        viewer: Viewer | None = environ[_VIEWER]
+        if viewer is None:
+            raise Forbidden(_NOT_PERMITTED)
+        return viewer
+
     dashboard = application(
         outboxes[using],
         allow_actions=allow_actions,
         show_arguments=bool(show_arguments),  # a function decides for each user, below
-        authorize=lambda environ: environ.get(_VIEWER),
+        authorize=authorize,
         redact=redact,
     )
 
@@ -71,7 +82,7 @@ def dashboard_urls(
         if not user.is_authenticated:
             return redirect_to_login(request.get_full_path())
         if not user.has_perm(VIEW):
-            raise PermissionDenied
+            return _answer(dashboard, request, page, None)
         actions = {verb.recorded_as for verb in VERBS if user.has_perm(permission_of(verb))}
         viewer = Viewer(
             name=str(user),
@@ -110,8 +121,8 @@ def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
         return None
 
 
-def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer) -> HttpResponse:
-    """Return the dashboard's response to a Django request, under WSGI or ASGI."""
+def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer | None) -> HttpResponse:
+    """Return the dashboard's response to a Django request, under WSGI or ASGI. None: the user may not see it."""
     body = request.body
     root = request.path[: len(request.path) - len(page)].rstrip("/")
     environ: dict[str, Any] = {

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,11 +21,11 @@ from ...database.dialects import Begin, Row
 from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, insert_values, worker_id
 from ...database.tables import task_metrics
 from ...database.target import Target
-from ...model import EARLIEST
+from ...model import EARLIEST, duration
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
-from ..arguments import identifier, parameters, storable
-from ..tasks.tasks import now
+from ..arguments import AnyId, identifier, parameters, storable
+from ..tasks.tasks import now, select_now
 from ..transactions import Transactions
 from .live import Found
 from .maintenance_jobs import MaintenanceJobs, locked
@@ -97,6 +97,30 @@ class MetricPoint:
     """Time that handlers ran; None if no handler finished."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskCounts:
+    """The attempts at one task in one queue that ended within a window up to now."""
+
+    queue: str
+    task_name: str
+    window: timedelta
+    completed: int = 0
+    failures: int = 0
+    """Number of times that a task ended as Failed."""
+    retries: int = 0
+    """Number of attempts that failed and were followed by another attempt."""
+    throughput: float = 0.0
+    """Tasks completed or failed, per second of the window."""
+    wait: Percentiles | None = None
+    """Time from when a task was due to its start; None if no attempt began."""
+    run: Percentiles | None = None
+    """Time that handlers ran; None if no handler finished."""
+
+
+BY_WORKER: Final = LEVELS[0][0]
+"""The time for which counts are kept for each worker. The roll-up adds up older counts over all workers."""
+
+
 class Metrics:
     """The counts of all workers."""
 
@@ -135,6 +159,41 @@ class Metrics:
         """
         read = partial(metric_points, queue=storable(queue, "queue"), task=storable(task, "task"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
+
+    def by_task(
+        self,
+        queue: str,
+        *,
+        window: timedelta | float = timedelta(hours=1),
+        at: datetime | None = None,
+        using: object = None,
+    ) -> list[TaskCounts]:
+        """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
+        first. `at` is the database's present time if it is already known.
+
+        The call reads the counts of the window by their index.
+        """
+        length = duration(window, "window")
+        return self._counts(length, using, at, queue=storable(queue, "queue"), worker_id=None)
+
+    def of_worker(self, worker_id: AnyId, *, at: datetime | None = None, using: object = None) -> list[TaskCounts]:
+        """Return the counts of each task that one worker has run in the last two minutes (`BY_WORKER`), in the same
+        way. Older counts are stored for all workers together.
+        """
+        return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
+
+    def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
+        def work(target: Target) -> Sequence[Row]:
+            until = at or target.run(select_now, self._store.values(target))[0]["now"]
+            return target.run(of_tasks, {**wanted, "since": until - window - timedelta(seconds=SPAN)})
+
+        found = []
+        for row in self._store.run(work, using=using, begin=Begin.READ):
+            numbers = {name: one for name, one in _numbers(row).items() if name in _OF_TASK}
+            ended = numbers["completed"] + numbers["failures"]
+            key = {"queue": row["queue"], "task_name": row["task_name"], "window": window}
+            found.append(TaskCounts(**key, throughput=ended / window.total_seconds(), **numbers))
+        return sorted(found, key=lambda one: (-one.completed - one.failures - one.retries, one.task_name, one.queue))
 
     def sum_up(self, *, spans: int = 100) -> int:
         """Roll up old metrics, at most `spans` spans of each length, and delete very old ones. Returns the number of
@@ -233,6 +292,10 @@ def _numbers(row: Row) -> Row:
         "retries": _retried(row),
         **_durations(row),
     }
+
+
+_OF_TASK: Final = ("completed", "failures", "retries", "wait", "run")
+"""The fields of `TaskCounts` that `_numbers` returns."""
 
 
 def _failed(row: Row) -> int:
@@ -351,6 +414,13 @@ def _since_then(_: Grammar, *, by_task: bool) -> sa.Select[Any]:
         .where(_metric.at >= _since)
         .group_by(*(_metric[n] for n in names))
     )
+
+
+def of_tasks(g: Grammar) -> sa.Select[Any]:
+    """Select the sums of `_since_then` by task for one :queue or :worker_id, or for all."""
+    wanted = {"queue": _WANTED["queue"], "worker_id": sa.bindparam("worker_id", type_=sa.Uuid, required=True)}
+    same = (sa.or_(value.is_(None), _metric[name] == value) for name, value in wanted.items())
+    return _since_then(g, by_task=True).where(*same)
 
 
 def series(g: Grammar) -> sa.Select[Any]:

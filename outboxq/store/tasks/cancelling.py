@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
 from uuid import UUID
 
+import sqlalchemy as sa
+
 from ...database.dialects import Begin
+from ...database.grammar import Grammar
+from ...database.tables import task_executions
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus
 from ..arguments import positive
+from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from . import task_pages
 from .event_log import Count, Snapshot, counted_to
@@ -85,13 +91,19 @@ def parts(
     *,
     snapshot: Snapshot,
     status: TaskStatus | None = None,
+    limit: int | None = None,
     most: int = PARTED,
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
     """Return the tasks that `count_tasks` has counted in this snapshot by status, task and queue, the largest number
-    first. Of each status, only `most` matching tasks are read.
+    first. Of each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this
+    limit would cancel are returned.
     """
+    if limit is not None:
+        up_to = min(positive(limit), positive(most, "most"))
+        first = partial(_first_parts, store, snapshot=snapshot, status=status, limit=up_to, wanted=wanted)
+        return store.run(first, using=using, begin=Begin.READ)
     statuses, queue = _statuses(status), wanted.get("queue")
     values = {**filter_values(wanted), **_bound(snapshot, status), "asked_too": False}
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most")}
@@ -104,7 +116,7 @@ def parts(
             for one in builders.keys() & statuses
             for row in target.run(builders[one], values)
         ]
-        return sorted(found, key=lambda part: (-part.number, part.task_name, part.queue, part.status))
+        return sorted(found, key=_largest_first)
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -175,6 +187,39 @@ def cancel_all(
     return cancelled
 
 
+def _first_parts(
+    store: Transactions,
+    target: Target,
+    *,
+    snapshot: Snapshot,
+    status: TaskStatus | None,
+    limit: int,
+    wanted: TaskFilters,
+) -> list[Part]:
+    """Return the parts of the tasks that `cancel_all` reaches first."""
+    statuses, counted = _statuses(status), Counter[tuple[str, str, TaskStatus]]()
+    for one in (TaskStatus.READY, TaskStatus.RUNNING):
+        given: dict[str, Any] = {**filter_values(wanted), "scan": SCAN, **_bound(snapshot, status)}
+        after = FIRST if one in statuses else None
+        while after is not None and (left := limit - counted.total()) > 0:
+            ids, after = _look(store, target, status=one, values={**given, "limit": min(BATCH, left)})
+            for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
+                # A running task that was asked to stop is not asked again.
+                counted[row["task_name"], row["queue"], one] += one is TaskStatus.READY or not row["was_asked"]
+            if after is not None:
+                given["from_id"] = next_id(after)
+    found = [
+        Part(task_name=name, queue=queue, status=one, number=number)
+        for (name, queue, one), number in counted.items()
+        if number
+    ]
+    return sorted(found, key=_largest_first)
+
+
+def _largest_first(part: Part) -> tuple[int, str, str, TaskStatus]:
+    return -part.number, part.task_name, part.queue, part.status
+
+
 def _look(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
@@ -202,3 +247,10 @@ def _statuses(status: object) -> frozenset[TaskStatus]:
     if not isinstance(status, TaskStatus) or status not in both:
         raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {status!r}")
     return frozenset({status})
+
+
+def named(g: Grammar) -> sa.Select[Any]:
+    """Select the names and the queues of the tasks of the batch :chosen, and whether they were asked to stop."""
+    task, ids = task_executions.c, g.rows("chosen", IDS).c.id
+    asked = task.cancel_requested_at.is_not(None).label("was_asked")
+    return sa.select(task.task_name, task.queue, asked).where(g.among(task.id, ids))

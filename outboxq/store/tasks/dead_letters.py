@@ -200,15 +200,28 @@ class DeadLetters:
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
     def parts(
-        self, *, snapshot: Snapshot, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
+        self,
+        *,
+        snapshot: Snapshot,
+        limit: int | None = None,
+        most: int = LOOKED_AT,
+        using: object = None,
+        **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
         """Return the dead letters that `count` has counted in this snapshot by task, queue and exception, the largest
-        number first. With `group`, the newest `most` are read, otherwise `most` of them.
+        number first. With `group`, the newest `most` are read, otherwise `most` of them. With `limit`, the oldest
+        `most` are read, and only the `limit` oldest that match are returned.
         """
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
-        if group is None:
+        if limit is not None:
+            values |= {"limit": most if group is not None else min(positive(limit), most)}
+            values |= {"after_failed_at": _FIRST[0], "after_id": _FIRST[1]}
+            listed = self._store.run_one(oldest_with_errors, **values, using=using)
+            mine = [row for row, other in with_groups(listed) if group in {None, other}][:limit]
+            found = Counter((row["task_name"], row["queue"], row["exception"]) for row in mine)
+        elif group is None:
             rows = self._store.run_one(count_by_task, **values, using=using)
-            found = {(row["task_name"], row["queue"], row["exception"]): row["number"] for row in rows}
+            found = Counter({(row["task_name"], row["queue"], row["exception"]): row["number"] for row in rows})
         else:
             listed = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
             found = Counter(

@@ -17,6 +17,7 @@ from ...store.tasks.dead_letters import DeadLetterGroups
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .actions import unfound
+from .suggestions import suggestions
 
 _GROUPS: Final = 100
 _ROWS: Final = 50
@@ -75,6 +76,11 @@ def page(request: PageRequest) -> View:
         "filters": dict.fromkeys(_FILTERS, "") | given,
         "given": given,
         "problem": problem,
+        "suggested": suggestions(
+            request,
+            queues=(queue for one in found.groups for queue in one.queues),
+            tasks=(one.task_name for one in found.groups),
+        ),
         "orders": {name: request.url("failures", **asked, **far, sort=name) for name in _ORDERS},
         "order": order,
         "by": chosen.get("by", ""),

@@ -19,6 +19,7 @@ from ...store.explain.explain import Outlook
 from ..rendering import number
 from ..request import PAYLOAD, PageRequest, View, without
 from .selected import verbs_for
+from .suggestions import suggestions
 from .task import most_attempts
 
 _ROWS: Final = 50
@@ -108,6 +109,9 @@ def page(request: PageRequest) -> View:
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
         "newer": None if found.newer is None else request.url("tasks", **here, after=found.newer),
         "clear": request.url("tasks", **of_state),
+        "suggested": suggestions(
+            request, queues=(one.queue for one in found.tasks), tasks=(one.task_name for one in found.tasks)
+        ),
         "cancel_all": request.url("bulk", action="cancel", **here) if may_cancel else None,
     }
     shown = [

@@ -32,6 +32,8 @@ _KEYS = 50
 """The maximum number of held keys on a page."""
 _RUNNING = 100
 """The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
+_TASKS = 50
+"""The maximum number of task names on the page of a queue."""
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
@@ -85,7 +87,9 @@ def queue(request: PageRequest) -> View:
     workers = [one for one in found.workers if one.works_on(name)]
     is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
+    counts = request.store.metrics.by_task(name, at=found.at)
     data = {"queue": mine, "settings": settings, "problems": found.problems, "trends": trends, "workers": workers}
+    data["tasks"] = counts
     values = {
         **data,
         "name": name,
@@ -93,6 +97,8 @@ def queue(request: PageRequest) -> View:
         "acts": offered(request, Noun.QUEUE, name, state),
         "problems": _shown(request, found.problems),
         "is_late": _is_late([mine], found.problems),
+        "counts": counts[:_TASKS],
+        "more_counts": max(0, len(counts) - _TASKS),
         "held": trends.held,
         "is_cut": len(trends.held) == _KEYS,
         "start": request.typed("worker", "-q", name),
@@ -204,6 +210,7 @@ def worker(request: PageRequest) -> View:
     is_live, gone = _is_live(found, now), found.ended_at is not None
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
+    counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
     values = {
         **data,
@@ -212,12 +219,15 @@ def worker(request: PageRequest) -> View:
         "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)]),
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
+        "counts": counts,
         "acts": offered(request, Noun.WORKER, worker_id, State(has_ended=gone, asked_to=found.asked_to)),
         "commands": [] if gone else [request.typed("workers", one, str(worker_id)) for one in _ORDERS],
         "may_read_stacks": request.viewer.may(STACKS.recorded_as, None),
         "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
-    return View(template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken})
+    return View(
+        template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken, "tasks": counts}
+    )
 
 
 _ORDERS = ("quiet", "resume", "stop", "stacks")

@@ -1,4 +1,5 @@
-// Shows times in the person's time zone, and adds keyboard shortcuts, as they were chosen. Everything works without it.
+// Copies arguments, and, as they were chosen, shows times in the person's time zone and adds keyboard shortcuts. Everything else works
+// without it.
 (() => {
   "use strict";
 
@@ -26,6 +27,16 @@
     const zone = document.getElementById("zone");
     if (zone) zone.textContent = `Times are in ${Intl.DateTimeFormat().resolvedOptions().timeZone}.`;
   }
+
+  // Browsers give the clipboard to pages of HTTPS and of this machine only.
+  if (navigator.clipboard) document.documentElement.dataset.copies = "on";
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button.copy");
+    if (!button) return;
+    const text = button.closest("section").querySelector("pre").textContent;
+    button.textContent = await navigator.clipboard.writeText(text).then(() => "Copied", () => "Not allowed");
+    setTimeout(() => { button.textContent = "Copy"; }, 2000);
+  });
 
   const help = document.getElementById("keys");
   if (!help) return;
@@ -60,7 +71,8 @@
     isGoing = false;
     if (event.ctrlKey || event.altKey || event.metaKey || event.isComposing) return;
     if (event.target.closest("input, select, textarea, [contenteditable]")) return;
-    const page = wasGoing && document.querySelectorAll(".top nav.pages a")[Number(event.key) - 1];
+    const place = "1234567890".indexOf(event.key); // 0 is the key for the tenth page
+    const page = wasGoing && event.key.length === 1 && document.querySelectorAll(".top nav.pages a")[place];
     if (page) page.click();
     else if (Object.hasOwn(keys, event.key)) keys[event.key]();
     else return;

@@ -29,15 +29,25 @@
     });
   }
 
-  // True while the pointer is on something to press, or the focus is on a button: it must not move just before the click.
+  // True while the pointer or the focus is on something to press, or the pointer is on a row with a tick box: it must not move just before
+  // the click, and a row must not become another one.
   // On a touch screen, the last thing that was touched counts as hovered for ever, so only the focus counts there.
   function isAimed() {
     const page = document.getElementById("page");
     if (!page) return false;
-    const targets = "button, summary, form, a.button, tr:has(button, a.button)";
+    const targets = "button, summary, form, a.button, tbody a, tr:has(button, a.button, input[type=checkbox])";
     if (window.matchMedia("(hover: hover)").matches && page.querySelector(`:is(${targets}):hover`)) return true;
     const focused = document.activeElement;
-    return Boolean(focused && page.contains(focused) && focused.matches("button, a.button"));
+    return Boolean(focused && page.contains(focused) && focused.matches("button, a.button, tbody a, tbody input"));
+  }
+
+  // The number of rows in an answer that the page does not show yet, in words.
+  function news(text) {
+    const rows = (root) => [...root.querySelectorAll("#page tbody th a[href]")].map((one) => one.getAttribute("href"));
+    const known = new Set(rows(document)), answered = rows(new DOMParser().parseFromString(text, "text/html"));
+    const fresh = answered.filter((one) => !known.has(one)).length;
+    if (!fresh) return "This page has changed.";
+    return `${fresh}${fresh === answered.length ? " or more" : ""} new.`;
   }
 
   function refresh() {
@@ -63,6 +73,7 @@
       event.preventDefault();
       etag = null;
       held = aimed;
+      if (aimed && changed) changed.querySelector("span").textContent = news(event.detail.ctx.text);
     }
   });
   refresher.addEventListener("htmx:finally:request", () => {

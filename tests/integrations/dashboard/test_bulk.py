@@ -352,6 +352,46 @@ def test_a_limit_changes_the_oldest_alone(stage):
     )
 
 
+def shown_parts(stage):
+    """The numbers of tasks in the table of the last page, and the number of rows in the table of the oldest."""
+    source = stage.visitor._client.get(stage.visitor.path).text
+    parts, _, rest = source.partition('aria-label="Numbers by task"')[2].partition("</table>")
+    oldest = rest.partition('aria-label="Oldest tasks"')[2]
+    return [int(one) for one in re.findall(r'data-label="Tasks">(\d+)<', parts)], oldest.count("<tr>") - 1
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_a_limit_applies_to_what_matches(stage, group):
+    failed(stage, 3, "SMTPError: no")
+    failed(stage, 2, "ValueError: no")
+    wanted = "queue=default"
+    if group:
+        wanted = f"group={stage.store.dead_letters.groups(exception='SMTPError').groups[0].id}"
+    for limit, numbers, rows in ((2, [2], 2), (None, [3] if group else [3, 2], 3 if group else 5)):
+        stage.visitor.go(f"/bulk?action=redrive&{wanted}" + ("" if limit is None else f"&limit={limit}"))
+        assert shown_parts(stage) == (numbers, rows)
+    if not group:
+        stage.visitor.go("/bulk?action=redrive&queue=default&limit=4")
+        assert shown_parts(stage) == ([3, 1], 4)
+
+
+def test_a_limit_shows_waiting_tasks_before_running_ones_as_it_cancels_them(stage):
+    running, asked = stage.add(queue="mail"), stage.add(queue="mail")
+    stage.database.claim(2, store=stage.store, queues=["mail"])
+    stage.store.cancel(asked)
+    waiting = [stage.add(n, queue="mail", delay=HOUR) for n in range(3)]
+    for limit, numbers, rows in ((2, [2], 2), (4, [3, 1], 4)):
+        stage.visitor.go(f"/bulk?action=cancel&queue=mail&limit={limit}")
+        assert shown_parts(stage) == (numbers, rows)
+    stage.visitor.go("/bulk?action=cancel&queue=mail&limit=2").press("Cancel 2", tick=True)
+    assert [stage.status(one) for one in (running, *waiting)] == [
+        TaskStatus.RUNNING,
+        TaskStatus.CANCELLED,
+        TaskStatus.CANCELLED,
+        TaskStatus.READY,
+    ]
+
+
 def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
     monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
     mine = [stage.add(n, queue="mail", delay=HOUR) for n in range(6)]

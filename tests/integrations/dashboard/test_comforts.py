@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.integrations.dashboard.pages import address
@@ -82,6 +84,10 @@ def test_keys_lead_to_pages_and_rows(open_tab, site, filling):
     keyboard.press("g")
     keyboard.press("2")
     tab.page.wait_for_url("**/queues")
+    assert tab.page.locator("#keys kbd", has_text=re.compile("^[0-9]+$")).all_inner_texts() == [*"1234567890"]
+    keyboard.press("g")
+    keyboard.press("0")
+    tab.page.wait_for_url("**/system")
     tab.open("/?keys=off")
     keyboard.press("g")
     keyboard.press("2")

@@ -1,4 +1,6 @@
-"""The function `redact` is applied wherever the dashboard shows what a handler was given or wrote."""
+"""The function `redact` is applied wherever the dashboard shows what a handler was given, or a handler or an operator
+wrote.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,8 @@ WRITTEN = {"error", "traceback", "reason", "note", "text"}
 PRIVATE = {
     *("overview", "queue", "tasks", "tasks failed", "failures", "failure_group", "bulk redrive", "worker"),
     *("task retried", "task dead_letter", "task retry_later", "task running"),
+    *("actions", "actions as JSON", "schedule paused", "schedule paused as JSON", "schedules as JSON"),
+    *("relay", "relay as JSON", "relay paused", "relay paused as JSON", "queue paused", "queue paused as JSON"),
     *("overview as JSON", "tasks as JSON", "failures as JSON", "task dead_letter as JSON", "worker as JSON"),
 }
 """The pages that show some of it."""
@@ -44,6 +48,12 @@ def poison(filling, sqlite):
         sqlite.run(f"""UPDATE {table} SET {column} = '{{"a": "{SECRET}"}}' WHERE {column} IS NOT NULL""")
     sqlite.run(f"""UPDATE task_steps SET result = '"{SECRET}"' WHERE result IS NOT NULL""")
     sqlite.run(f"UPDATE task_leases SET progress_note = '{SECRET} ' || progress_note")
+    sqlite.run(f"UPDATE operator_actions SET reason = '{SECRET} ' || reason")
+    for table in ("queue_settings", "task_schedules", "relays"):
+        sqlite.run(f"UPDATE {table} SET pause_reason = '{SECRET} ' || pause_reason WHERE pause_reason IS NOT NULL")
+    sqlite.run(f"UPDATE relays SET last_error = '{SECRET}', failing_since = created_at")
+    receiver = {"source": "erp", "tasks": ["shop.book"], "failing_since": None, "last_error": SECRET}
+    sqlite.run(f"UPDATE workers SET receivers = '{json.dumps([receiver])}'")
     for number, data in sqlite.rows(
         "SELECT sequence_num, event_data FROM execution_events WHERE event_data IS NOT NULL"
     ):

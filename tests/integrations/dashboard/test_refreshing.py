@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
 from tests.integrations.dashboard.pages import address
+from tests.integrations.dashboard.shop import LETTER
 from tests.waiting import until
 
 PERIOD = 6_000
@@ -116,6 +119,33 @@ def test_nothing_moves_under_the_pointer_or_the_focus(at, filling, aim):
     shows(tab, "7 tasks, on all machines")
     until(changed.is_hidden, every=0.1)
     filling.outbox.store.queues.limit("ledger", concurrency=None)
+
+
+@pytest.mark.parametrize("aim", ["tick box", "link", "focus"])
+def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
+    tab = at("tasks")
+    tab.open("/tasks?state=due")
+    row = tab.page.locator("main tbody tr").first
+    link = row.locator("th a")
+    if aim == "focus":
+        link.focus()
+    else:
+        (link if aim == "link" else row.locator("input")).hover()
+    first = link.get_attribute("href")
+    for number in range(3):
+        filling.outbox.store.enqueue(
+            NewTask(id=uuid7(), task_name=LETTER, args=f'{{"number": {number}}}', queue="default")
+        )
+    changed = tab.page.locator("#changed")
+    until(lambda: passes(tab) or changed.inner_text() == "3 new. Show the changes", every=0.1)
+    assert changed.is_visible()
+    assert link.get_attribute("href") == first
+    if aim == "focus":
+        tab.page.evaluate("document.activeElement.blur()")
+    else:
+        tab.page.locator("h1").hover()
+    until(lambda: passes(tab) or link.get_attribute("href") != first, every=0.1)
+    until(changed.is_hidden, every=0.1)
 
 
 def test_a_site_that_is_gone_is_said(open_tab, at, site):

@@ -52,6 +52,8 @@ def test_the_keys_that_refused_events_hold_are_on_the_page(database: Database, o
     assert isinstance(broker, Broker)
     broker.answers["2"] = [refused]
     steps.step()
+    hidden = Local(application(outbox, redact=lambda text: text.replace("too large", "…"))).get("/relay?name=orders")
+    assert "EventRefused: … 1" in text_of(hidden.text)
     page = text_of(Local(application(outbox)).get("/relay?name=orders").text)
     assert "Held keys redrive or discard the dead letters Key Dead letter Error Waiting ada " in page
     assert "EventRefused: too large 1" in page
