@@ -13,6 +13,7 @@ from ...model import TaskStatus
 from ...model.batches import UNCLOSED, Batch
 from ...operating.verb import Noun, State
 from ..request import PageRequest, View
+from ..workflow import drawing_of, drawn_ids
 from .actions import offered
 
 _MOST = 100
@@ -37,6 +38,7 @@ def one_page(request: PageRequest) -> View:
         found = request.store.batches.get(batch_id)
     except BatchNotFound as error:
         raise NotFound(f"There is no batch {batch_id}. A batch is deleted with its tasks.") from error
+    drawn = {one.id: one for one in request.store.batches.named(drawn_ids(found))}
     members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
     values = {
         "batch": found,
@@ -44,6 +46,7 @@ def one_page(request: PageRequest) -> View:
         "now": request.store.now(),
         "members": members,
         "is_cut": len(members) == _MOST,
+        "drawing": drawing_of(found, drawn, lambda task_id: request.url("task", task_id=task_id)),
         "then": list(zip(found.then_ids, found.then_names, strict=True)),
         "acts": offered(request, Noun.BATCH, batch_id, State(has_ended=found.completed_at is not None)),
         "cancel": request.typed("batch", "cancel", str(found.id)),
