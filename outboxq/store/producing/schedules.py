@@ -11,17 +11,28 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.grammar import Builder
 from ...database.target import Target
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
 from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.rules import check_rule, rule_of, stands_ahead, to_come
-from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
+from ...model.schedules import (
+    HORIZON,
+    REMOVED,
+    CatchUp,
+    NewSchedule,
+    Overlap,
+    Schedule,
+    Tick,
+    TickRun,
+    digest_of,
+    is_older,
+)
 from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
-from ..task_rows import row
+from ..task_rows import pack_ids, row
 from ..tasks import tasks
 from ..tasks.operations import OnChange
 from ..transactions import Transactions
@@ -244,6 +255,21 @@ class Schedules:
             Tick(**{**row, "status": None if row["status"] is None else TaskStatus(row["status"])}) for row in found
         ]
 
+    def runs(self, names: Iterable[str], limit: int = 20, *, using: object = None) -> dict[str, builtins.list[TickRun]]:
+        """Return the newest `limit` ticks of each of these schedules that became tasks, oldest first, keyed by name."""
+        wanted, most = builtins.list(dict.fromkeys(names)), positive(limit)
+
+        def work(target: Target) -> dict[str, builtins.list[TickRun]]:
+            found: dict[str, builtins.list[TickRun]] = {name: [] for name in wanted}
+            rows = target.run(schedules_sql.last_ticks, {**_packed(target, wanted), "limit": most})
+            ran = target.run(schedules_sql.runs, pack_ids(target, "tasks", [one["task_id"] for one in rows]))
+            by_id = {one["id"]: one for one in ran}
+            for one in rows:
+                found[one["schedule"]].append(_run_of(one, by_id.get(one["task_id"])))
+            return found
+
+        return self._run(work, using, Begin.READ) if wanted else {}
+
     def upcoming(
         self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
@@ -427,6 +453,14 @@ class Schedules:
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
     return [planting.schedule_of(one) for one in target.run(builder, values or {})]
+
+
+def _run_of(tick: Row, task: Row | None) -> TickRun:
+    begun, ended = (None, None) if task is None else (task["started_at"], task["completed_at"])
+    status = None if task is None else TaskStatus(task["status"])
+    # A dead letter that was discarded ended only then.
+    is_known = begun is not None and ended is not None and status is not TaskStatus.CANCELLED
+    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)) if is_known else None)
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:

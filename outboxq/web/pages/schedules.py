@@ -13,11 +13,14 @@ from ...errors import InvalidArgument, ScheduleNotFound
 from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
 from ...model.schedules import Schedule
 from ...operating.verb import Noun, State
+from ..charts import tick_bars
 from ..request import PageRequest, View
 from .actions import offered
 
 _NEXT, _LAST = 5, 20
 """The numbers of next ticks and last ticks on a page."""
+_SPARKS = 100
+"""The number of schedules in the list whose last ticks are drawn."""
 _OVERDUE = timedelta(minutes=1)
 """The time after which a tick that has not been planted is overdue."""
 
@@ -55,7 +58,9 @@ def page(request: PageRequest) -> View:
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
-    return View(template="schedules.html", title="Schedules", values={"now": now, "schedules": found}, data=found)
+    runs = request.store.schedules.runs([one.schedule.name for one in found[:_SPARKS]], _LAST)
+    values = {"now": now, "schedules": found, "sparks": {name: tick_bars(ticks) for name, ticks in runs.items()}}
+    return View(template="schedules.html", title="Schedules", values=values, data=found)
 
 
 def one_page(request: PageRequest) -> View:
@@ -65,7 +70,8 @@ def one_page(request: PageRequest) -> View:
         schedule = request.store.schedules.get(name)
     except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
-    now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
+    now, runs = request.store.now(), request.store.schedules.runs([name], _LAST)[name]
+    ticks = runs[::-1]
     following = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
     found = _upcoming(schedule, now, following)
     values = {
@@ -75,6 +81,7 @@ def one_page(request: PageRequest) -> View:
         "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
         "following": [(one, _local(one, schedule.tz)) for one in following],
         "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
+        "spark": tick_bars(runs),
         "start": request.typed("worker", "-q", schedule.queue),
         "commands": [request.typed("schedule", verb, name) for verb in ("pause", "resume", "trigger")],
     }
