@@ -125,11 +125,17 @@ def _tasks(batch: Batch) -> Box:
         width = round(_BAR * min(count / max(1, batch.size), 1.0), 2)
         shares += [Share(x=x, width=width, kind=kind)] if width else []
         x = round(x + width, 2)
-    kind = {BatchStatus.COMPLETED: "completed", BatchStatus.CANCELLED: "cancelled", BatchStatus.UNCLOSED: "warning"}
-    colour = "failed" if batch.awaited else kind.get(batch.status, "running")
+    colour = "failed" if batch.awaited else _COLOURS.get(batch.status, "running")
     note = ", ".join(notes[:1] if len(notes) > 2 else notes)
     words = f"{title} ({', '.join(notes)})" if notes else title
     return Box(x=0, title=title, note=note, kind=colour, words=words, shares=tuple(shares))
+
+
+_COLOURS: Final = {
+    BatchStatus.COMPLETED: "completed",
+    BatchStatus.CANCELLED: "cancelled",
+    BatchStatus.UNCLOSED: "warning",
+}
 
 
 def _task(batch: Batch, place: int, name: str | None, stored: Member | None, url: str) -> Box:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from ...database.dialects import Begin, Row
 from ...database.grammar import Builder
@@ -44,6 +44,17 @@ log = logging.getLogger("outboxq.store")
 _TRIES = 10
 
 
+class Edited(TypedDict, total=False):
+    """The values of a schedule that `edit` changes, with the meaning that they have in `NewSchedule`."""
+
+    rule: str
+    tz: str
+    args: str
+    queue: str
+    catch_up: CatchUp
+    grace: timedelta | None
+
+
 class Schedules:
     """The schedules and their ticks.
 
@@ -69,6 +80,23 @@ class Schedules:
 
         def work(target: Target) -> Schedule:
             return self._put(target, schedule, self._now(target))
+
+        return self._run(work, using)
+
+    def edit(
+        self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
+    ) -> Schedule:
+        """Change some values of a schedule that was stored at run time; returns it. `on_change` is called in the
+        transaction if a value differs. Otherwise like `put`. Raises ScheduleNotFound and InvalidArgument.
+        """
+
+        def work(target: Target) -> Schedule:
+            old = _found(self._lock(target, [name]), name)
+            new = NewSchedule(**{**{one.name: getattr(old, one.name) for one in fields(NewSchedule)}, **values})
+            check_schedule(new)
+            changed = self._change(target, old, new, self._now(target), None)
+            differs = any(getattr(old, one) != value for one, value in fields_of(new).items())
+            return self._changed(target, changed, on_change if differs else None)
 
         return self._run(work, using)
 
@@ -459,8 +487,9 @@ def _run_of(tick: Row, task: Row | None) -> TickRun:
     begun, ended = (None, None) if task is None else (task["started_at"], task["completed_at"])
     status = None if task is None else TaskStatus(task["status"])
     # A dead letter that was discarded ended only then.
-    is_known = begun is not None and ended is not None and status is not TaskStatus.CANCELLED
-    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)) if is_known else None)
+    if begun is None or ended is None or status is TaskStatus.CANCELLED:
+        return TickRun(**tick, status=status, ran=None)
+    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)))
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:

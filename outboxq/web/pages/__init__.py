@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from ...operating.verb import Noun
-from ...operating.verbs import VERBS
+from ...operating.verbs import EDIT, VERBS
 from ..request import PageRequest, Redirect, View
 from . import actions, audit, batches, bulk, failures, relays, schedules, selected, task, tasks, watching
 
@@ -63,8 +63,9 @@ ACTIONS: Final = tuple(
     Route(
         name=f"{verb.noun}_{verb.key}",
         path=f"{_OF_ONE[verb.noun]}/{verb.name}",
-        answer=partial(actions.act, verb),
+        answer=schedules.edit if verb is EDIT else partial(actions.act, verb),
         is_action=True,
+        section="schedules" if verb is EDIT else "",
     )
     for verb in VERBS
 )
