@@ -512,4 +512,6 @@ RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, C
 def noun_of(action: str) -> Noun | None:
     """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
     first = action.partition(" ")[0]
-    return Noun.TASK if first == "failed" else next((one for one in Noun if one == first), None)
+    return (
+        Noun.TASK if first in ("failed", CommandAction.ENQUEUE) else next((one for one in Noun if one == first), None)
+    )

@@ -71,6 +71,11 @@ class Viewer:
             return self.may_act
         return any(one.covers(action, queue) for one in self.permissions)
 
+    def may_somewhere(self, action: str) -> bool:
+        """Return whether the person may carry out this action on at least one queue."""
+        given = [Permission()] if self.permissions is None else self.permissions
+        return self.may_act and any(one.actions is None or action in one.actions for one in given)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:

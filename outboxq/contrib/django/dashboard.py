@@ -12,6 +12,7 @@ from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
+from ...model.actions import CommandAction
 from ...operating.verb import Noun, Verb
 from ...operating.verbs import VERBS
 from .django_outbox import outboxes
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 VIEW: Final = "outboxq.view_taskexecution"
 """The permission to see the dashboard."""
+ENQUEUE: Final = "outboxq.enqueue_taskexecution"
+"""The permission to enqueue tasks in the dashboard."""
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
 """Name of the dashboard's URLs, which includes the alias of the database."""
@@ -41,7 +44,7 @@ def dashboard_urls(
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
     Users need the permission to view task executions. For each change, they also need its own permission: to retry,
-    cancel or discard task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
+    cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
     redirected to the login page that the settings name.
 
     Args:
@@ -73,6 +76,7 @@ def dashboard_urls(
         if not user.has_perm(VIEW):
             raise PermissionDenied
         actions = {verb.recorded_as for verb in VERBS if user.has_perm(permission_of(verb))}
+        actions |= {CommandAction.ENQUEUE.value} if user.has_perm(ENQUEUE) else set()
         viewer = Viewer(
             name=str(user),
             may_act=bool(actions),
