@@ -74,8 +74,8 @@ def one_page(request: PageRequest) -> View:
 
 
 def edit(request: PageRequest) -> View | Redirect:
-    """Change a schedule. If a value is refused, or somebody else has changed the schedule since its form was made, the page
-    shows why, with what the person typed. Raises NotFound and Forbidden.
+    """Change a schedule. If a value is refused, or the schedule has been changed since its form was made, the page shows
+    why, with what the person typed. Raises NotFound and Forbidden.
     """
     form, schedule = request.form, _found(request)
     try:
@@ -84,7 +84,7 @@ def edit(request: PageRequest) -> View | Redirect:
             raise Forbidden(f"You may not {EDIT.recorded_as} here: {schedule.name!r} was not changed.")
         if form.get("seen", digest_of(schedule)) != digest_of(schedule):
             raise InvalidArgument(
-                "somebody has changed it since you opened this form; compare your values with its rule"
+                "it has been changed since you opened this form; compare what you typed with its present values"
             )
         values = EDIT.of_form(form)
         if values["args"] is not ... and _is_same(values["args"], schedule.args):
