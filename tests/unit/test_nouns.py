@@ -108,6 +108,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "trigger",
             "backfill",
             "ticks",
+            "runs",
             "upcoming",
             "plant",
         ],
