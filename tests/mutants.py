@@ -1113,6 +1113,34 @@ MUTANTS = (
         ("tests/unit/test_charts.py",),
     ),
     Mutant(
+        "the form of a schedule stores the asterisks of a hidden argument",
+        "outboxq/web/pages/schedules.py",
+        (("shown == redacted(schedule.args, None) == request.redact(shown)", "True"),),
+        ("tests/integrations/dashboard/test_edited_schedules.py::test_arguments_that_cannot_be_shown_are_kept",),
+    ),
+    Mutant(
+        "a schedule is moved into a queue in which its viewer may not edit",
+        "outboxq/web/pages/schedules.py",
+        ((" and request.viewer.may(EDIT.recorded_as, queue)", ""),),
+        (
+            "tests/integrations/dashboard/test_edited_schedules.py::test_a_schedule_is_moved_by_those_who_may_in_both_queues",
+        ),
+    ),
+    Mutant(
+        "a confirmation that is sent twice enqueues two tasks",
+        "outboxq/operating/enqueueing.py",
+        (("if self.key is None:", "if False:"),),
+        ("tests/integrations/dashboard/test_enqueueing.py::test_a_form_that_is_sent_twice_enqueues_one_task",),
+    ),
+    Mutant(
+        "the dashboard logs the arguments that a person types",
+        "outboxq/web/dashboard.py",
+        ((" and name not in PAYLOAD", ""),),
+        (
+            "tests/integrations/dashboard/test_enqueueing.py::test_a_secret_argument_is_neither_shown_nor_logged_nor_recorded",
+        ),
+    ),
+    Mutant(
         "a schedule that no worker plants looks active",
         "outboxq/web/pages/schedules.py",
         (("if missed is not None and missed < now - _OVERDUE:", "if missed is None:"),),

@@ -46,6 +46,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "schedule add": "nightly shop.report '0 3 * * *' --tz Europe/Berlin",
     "schedule add-retention": "90d",
     "schedule backfill": "nightly --from 2026-11-01 --to 2026-11-08",
+    "schedule edit": "nightly --rule '30 4 * * *' --reason 'the export is late'",
     "schedule list": "",
     "schedule next": "'0 3 * * *' --tz Europe/Berlin -n 3",
     "schedule pause": "nightly",

@@ -15,13 +15,14 @@ import click
 from ..errors import InvalidArgument
 from ..model import EARLIEST, LATEST
 from ..model.actions import CommandAction
-from ..model.rules import check_rule, describe, parse_rule, rule_of, sentence_of, stands_ahead, zone_of
+from ..model.rules import describe, parse_rule, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
+from ..operating.arguments import checked
 from ..operating.fields import REASON
-from ..operating.reading import read_span
-from ..operating.verb import Noun, Outcome
-from ..operating.verbs import REMOVE
+from ..operating.reading import read_rule, read_span, read_zone
+from ..operating.verb import Noun, Outcome, ValueMissing
+from ..operating.verbs import EDIT, REMOVE
 from .changes import (
     Exactly,
     add_verbs,
@@ -48,15 +49,6 @@ _FARTHEST = timedelta(days=1)
 _MOST = 1000
 
 
-def _read_rule(text: str) -> str:
-    """Return the stored form of a rule, which is a cron expression, or `every` and a time span."""
-    words = text.split()
-    if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit():
-        text = rule_of(None, read_span(words[1]))
-    check_rule(text, "UTC")
-    return rule_of(text, None)
-
-
 def _read_local(text: str) -> datetime:
     """Parse a time in ISO 8601. Without an offset, the result is naive and means a time in the schedule's zone."""
     try:
@@ -69,11 +61,6 @@ def _read_local(text: str) -> datetime:
     return moment
 
 
-def _read_zone(text: str) -> str:
-    zone_of(text)
-    return text
-
-
 def _read_ahead(text: str) -> timedelta:
     """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
     found = read_span(text)
@@ -82,9 +69,9 @@ def _read_ahead(text: str) -> timedelta:
     return found
 
 
-RULE, MOMENT = Read("rule", _read_rule), Read("time", _read_local)
+RULE, MOMENT = Read("rule", read_rule), Read("time", _read_local)
 tz_option = click.option(
-    "--tz", default="UTC", show_default=True, type=Read("text", _read_zone), help="IANA time zone of the rule."
+    "--tz", default="UTC", show_default=True, type=Read("text", read_zone), help="IANA time zone of the rule."
 )
 ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
@@ -208,6 +195,20 @@ def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str) -> 
         return store.schedules.put(new, using=transaction)
 
     return recorded(store, action, new.name, change, details=details, reason=reason)
+
+
+@schedule.command(help=EDIT.help)
+@click.argument("name", type=SCHEDULE)
+@with_fields(*EDIT.fields)
+@database_options
+def edit(store: Store, name: str, **values: Any) -> None:
+    """Change a schedule. With APP, the arguments are checked against the task's function."""
+    if values["args"] is not ... and (outbox := present_outbox()) is not None:
+        values["args"] = checked(outbox, store.schedules.get(name).task_name, values["args"])
+    try:
+        _print_outcome(store, EDIT.do(store, name, operator=present_operator(), **values))
+    except ValueMissing as error:
+        raise click.UsageError(str(error)) from None
 
 
 @schedule.command()

@@ -26,6 +26,8 @@ class Interface(StrEnum):
 class CommandAction(StrEnum):
     """The changes that people make with commands that are not verbs, in the words of these commands."""
 
+    ENQUEUE = "enqueue"
+    """Made in the dashboard. The command is not recorded, because programs use it too."""
     PRUNE = "prune"
     SCHEDULE_ADD = "schedule add"
     SCHEDULE_ADD_RETENTION = "schedule add-retention"

@@ -118,6 +118,14 @@ class Tick:
     """The status of its task. None if the task has been deleted."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TickRun(Tick):
+    """A tick of a schedule, and how long its task ran."""
+
+    ran: timedelta | None
+    """The time for which the last attempt ran. None if the task has not ended or not been started, or has been deleted."""
+
+
 def tick_of(header: str) -> datetime:
     """Return the tick in a header. Raises ValueError for anything that is not an aware datetime."""
     tick = datetime.fromisoformat(header)

@@ -8,7 +8,20 @@ from functools import partial
 from typing import Any, Final
 
 from ..errors import InvalidArgument
-from .reading import NONE, read_instant, read_limit, read_order, read_priority, read_rate, read_span
+from .reading import (
+    NONE,
+    read_arguments,
+    read_catch_up,
+    read_grace,
+    read_instant,
+    read_limit,
+    read_order,
+    read_priority,
+    read_rate,
+    read_rule,
+    read_span,
+    read_zone,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +49,8 @@ class Field:
     """
     empty: str = ""
     """The text to use for an empty input."""
+    is_hidden: bool = False
+    """If True, the record of the action says only that the value was given: not everybody may see it."""
 
     @property
     def in_form(self) -> tuple[str, ...]:
@@ -99,4 +114,32 @@ LIMITS = (
     _limit("rate", "--rate", "Starts", "starts", "seconds", help=_STARTS),
     _limit("rate_per_key", "--per-key", "Starts per key", "key_starts", "key_seconds", help=_KEY_STARTS),
     _limit("concurrency_per_key", "--concurrency-per-key", "At once per key", "key_concurrency", help=_KEY_AT_ONCE),
+)
+
+
+def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Field:
+    """Return the field for a value that stays as it is if the option is left out."""
+    option = f"--{name.replace('_', '-')}"
+    return Field(name=name, option=option, label=label, read=read, metavar=metavar, help=help, default=..., **more)
+
+
+ARGUMENTS = _kept(
+    "args", "Arguments", read_arguments, "JSON", "Arguments of each task, as a JSON object.", is_hidden=True
+)
+QUEUE = _kept("queue", "Queue", str, "QUEUE", "Queue of the tasks.")
+KEY = Field(name="key", option="--idempotency-key", label="Idempotency key", read=str)
+OF_SCHEDULE = (
+    _kept("rule", "Rule", read_rule, "RULE", 'Cron expression such as "30 2 * * *", or "every 15m".'),
+    _kept("tz", "Time zone", read_zone, "ZONE", "IANA time zone of the rule."),
+    ARGUMENTS,
+    QUEUE,
+    _kept("catch_up", "Catch-up", read_catch_up, "POLICY", "Which missed ticks still run: none, latest or all."),
+    _kept(
+        "grace",
+        "Grace",
+        read_grace,
+        "SPAN",
+        "How long after a tick its task may still start, e.g. 10m. `none` removes the limit.",
+        empty=NONE,
+    ),
 )

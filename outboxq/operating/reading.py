@@ -7,8 +7,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, PayloadError
 from ..model import EARLIEST, LATEST, LONGEST
+from ..model.rules import check_rule, rule_of, zone_of
+from ..model.schedules import CatchUp
+from ..payload.parameters import dump_arguments
 
 NONE = "none"
 """The word that removes a limit, typed instead of a value."""
@@ -125,6 +128,53 @@ def read_argument(text: str) -> tuple[str, Any]:
     except (ValueError, RecursionError):
         return name, value
     return name, found
+
+
+def read_arguments(text: str) -> str:
+    """Return the arguments of a task, a JSON object with their names and values, in the form in which it is stored."""
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InvalidArgument(f"that is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidArgument("that is nested too deeply") from None
+    if not isinstance(found, dict):
+        raise InvalidArgument('write a JSON object with the arguments by name, such as {"order_id": 7}')
+    try:
+        return dump_arguments(found, name="the task")
+    except PayloadError as error:
+        raise InvalidArgument(str(error)) from None
+
+
+def read_rule(text: str) -> str:
+    """Return the stored form of a rule, which is a cron expression, or `every` and a time span."""
+    words = text.split()
+    if words[:1] == ["every"] and len(words) == 2 and not words[1].isdigit():
+        text = rule_of(None, read_span(words[1]))
+    check_rule(text, "UTC")
+    return rule_of(text, None)
+
+
+def read_zone(text: str) -> str:
+    """Return the IANA name of a time zone."""
+    zone_of(text)
+    return text
+
+
+def read_catch_up(text: str) -> CatchUp:
+    """Return the policy for missed ticks: none, latest or all."""
+    if text not in set(CatchUp):
+        raise InvalidArgument(f"choose {', '.join(CatchUp)}, not {text[:40]!r}")
+    return CatchUp(text)
+
+
+def read_grace(text: str) -> timedelta | None:
+    """Return a span of time above 0. None for `none`, which removes it."""
+    if text == NONE:
+        return None
+    if not (found := read_span(text)):
+        raise InvalidArgument("write a span above 0, such as 10m, or none")
+    return found
 
 
 def read_order(text: str) -> bool:

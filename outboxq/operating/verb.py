@@ -66,6 +66,8 @@ class State:
     was_asked_to_stop: bool = False
     is_paused: bool = False
     """True if the queue, schedule or relay is paused, or the relay waits after failures."""
+    is_declared: bool = False
+    """True if code declares the schedule."""
     is_unused: bool = False
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
@@ -171,6 +173,7 @@ class Verb:
         WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
         """
         why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
+        given |= {one.name: "changed" for one in self.fields if one.is_hidden and given.get(one.name, ...) is not ...}
         action = self.action(operator, target=str(target), details=given, reason=reason)
         if self.is_long:
             outcome = self.act(store, target, why, using, on_change=store.actions.adding(action), **values)

@@ -303,6 +303,26 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     return _said(words if seen.changes else "was not paused", found, seen)
 
 
+@declare(
+    Noun.SCHEDULE,
+    "edit",
+    Right.CHANGE,
+    offered=lambda state: not state.is_declared,
+    fields=(*fields.OF_SCHEDULE, REASON),
+    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; another empty field keeps its value.",
+)
+def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
+    """Change a schedule that was stored at run time.
+
+    An option that is left out keeps its value. A schedule that the code declares is changed in the code.
+    """
+    if not (given := {name: value for name, value in values.items() if value is not ...}):
+        raise ValueMissing("give at least one value to change")
+    seen = Seen()
+    found = store.schedules.edit(schedule, on_change=seen, using=using, **given)
+    return _said("has its new values" if seen.changes else "already had these values", found, seen)
+
+
 @declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a task of a schedule now, and print its id.
@@ -492,4 +512,6 @@ RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, C
 def noun_of(action: str) -> Noun | None:
     """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
     first = action.partition(" ")[0]
-    return Noun.TASK if first == "failed" else next((one for one in Noun if one.group == first), None)
+    if first in ("failed", CommandAction.ENQUEUE):
+        return Noun.TASK
+    return next((one for one in Noun if one.group == first), None)

@@ -73,6 +73,7 @@ class Answers:
             path=path,
             query=without_comforts(request.args),
             form=MultiDict(request.form),
+            redact=self._redact,
             url=lambda to, **values: urls.build(to, values),
         )
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)

@@ -7,12 +7,14 @@ not stretched.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from ..model.wording import grouped, span
+from ..model.schedules import TickRun
+from ..model.wording import grouped, plural, span
 from ..store import Trends
 from .request import PageRequest
 
@@ -275,6 +277,46 @@ def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
     ]
     line = "M" + "L".join(f"{x:g} {y:g}" for x, y in places)
     return line, f"{line}L100 20L0 20Z"
+
+
+class TickBar(NamedTuple):
+    """A tick of a schedule as a bar of a small chart of 100 by 20 units, and the text that is shown over it."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TickBars:
+    """The last ticks of a schedule: a bar for each, as high as its task ran long, in the colour of its outcome."""
+
+    bars: Sequence[TickBar]
+    label: str
+    """A sentence that describes the chart to people who cannot see it."""
+
+
+def tick_bars(runs: Sequence[TickRun]) -> TickBars | None:
+    """Return the bars of these ticks, oldest first; None if there are none. A tick whose task has not run has a low bar."""
+    if not runs:
+        return None
+    spans = [0.0 if one.ran is None else one.ran.total_seconds() for one in runs]
+    longest, width = max(spans) or 1.0, min(100 / len(runs), 10.0)
+    bars, outcomes = [], Counter[str]()
+    for place, (one, seconds) in enumerate(zip(runs, spans, strict=True)):
+        kind = "pruned" if one.status is None else one.status.lower()
+        outcomes[kind] += 1
+        height = _rounded(3 + 16 * seconds / longest)
+        title = f"{one.tick:%Y-%m-%d %H:%M:%S} UTC: {kind}{'' if one.ran is None else f' after {span(one.ran)}'}"
+        x = _rounded(100 - (len(runs) - place) * width)
+        bars.append(TickBar(x=x, y=20 - height, width=_rounded(width * 0.8), height=height, kind=kind, title=title))
+    ran = [one.ran for one in runs if one.ran is not None]
+    counts = ", ".join(f"{number} {kind}" for kind, number in outcomes.most_common())
+    longest_words = f"; the longest ran {span(max(ran))}, the last one {span(ran[-1])}" if ran else ""
+    return TickBars(bars=bars, label=f"The last {len(runs)} {plural(len(runs), 'tick')}: {counts}{longest_words}.")
 
 
 def time_ticks(axis: Axis) -> tuple[Tick, ...]:

@@ -29,7 +29,7 @@ from .freshness import Freshness
 from .pages import ROUTES, Route
 from .rendering import PREFIX as STATIC
 from .rendering import StaticFiles
-from .request import Redact, Redirect
+from .request import PAYLOAD, Redact, Redirect
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -229,7 +229,8 @@ class Dashboard:
 
 def _log_action(visit: Visit, route: Route, outcome: str) -> None:
     asked = visit.asked
-    target = {**asked.path, **asked.query, **{name: value for name, value in asked.form.items() if name != FIELD}}
+    form = {name: value for name, value in asked.form.items() if name != FIELD and name not in PAYLOAD}
+    target = {**asked.path, **asked.query, **form}
     who = asked.viewer.name or f"a viewer at {visit.browser.client.address}"
     log.info("%s: %s %s: %s", *map(one_line, (who, route.name, target, outcome)))
 

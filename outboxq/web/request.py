@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from ..outbox import Outbox
 
 
+Redact = Callable[[str], str]
+"""A function that returns a text without what people must not see."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Permission:
     """The right to make some changes. A permission without fields is the right to make all of them."""
@@ -67,6 +71,11 @@ class Viewer:
             return self.may_act
         return any(one.covers(action, queue) for one in self.permissions)
 
+    def may_somewhere(self, action: str) -> bool:
+        """Return whether the person may carry out this action on at least one queue."""
+        given = [Permission()] if self.permissions is None else self.permissions
+        return self.may_act and any(one.actions is None or action in one.actions for one in given)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
@@ -81,6 +90,8 @@ class PageRequest:
     """The query parameters in the URL."""
     form: MultiDict[str, str]
     """The fields of the form; empty unless the method is POST."""
+    redact: Redact
+    """Returns a text without what people must not see."""
     url: Callable[..., str]
     """Returns the URL of a page by the name of its route: ``url("task", task_id=…, tab="events")``."""
 
@@ -114,8 +125,6 @@ class Redirect:
     """The URL of the action that undoes what was done; "" if there is none."""
 
 
-Redact = Callable[[str], str]
-"""A function that returns a text without what people must not see."""
 PAYLOAD: Final = ("args", "headers", "result")
 """The fields of a task that contain the application's JSON."""
 PRIVATE: Final = frozenset(

@@ -32,6 +32,7 @@ VALUES = {
     "reschedule": {"delay": timedelta(hours=1)},
     "limit": {"concurrency": 3, "rate": ..., "rate_per_key": ..., "concurrency_per_key": None},
     "order": {"fair": False},
+    "edit": {"rule": "every 7200", "args": '{"days":7}'},
 }
 """The values of the verbs that need some."""
 
@@ -109,6 +110,7 @@ def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
         "reschedule": {"delay": 3600.0},
         "limit": {"concurrency": 3, "concurrency_per_key": None},
         "order": {"fair": False},
+        "edit": {"rule": "every 7200", "args": "changed"},
         "cancel-now": {"force": True},
     }.get(verb.name, {})
 
@@ -121,6 +123,7 @@ ALREADY = {
     "queue-order": "the queue 'mail' already had this order",
     "schedule-pause": "the schedule 'nightly' was already paused: provider down (by ann in the dashboard)",
     "schedule-resume": "the schedule 'nightly' was not paused",
+    "schedule-edit": "the schedule 'nightly' already had these values",
     "relay-pause": "the relay 'orders' was already paused",
     "relay-resume": "the relay 'orders' was not paused",
     "worker-quiet": "the worker {} was already told to be quiet",

@@ -123,6 +123,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "schedule add": ("added", "tests.work", "every 15m"),
     "schedule add-retention": ("90d",),
     "schedule remove": ("removable",),
+    "schedule edit": ("nightly", "--queue", "reports"),
     "schedule pause": ("nightly",),
     "schedule resume": ("nightly",),
     "schedule trigger": ("nightly",),

@@ -306,3 +306,24 @@ def test_list_and_show_name_what_comes_after_a_clock_that_was_ahead_and_say_so(d
     outboxq(database, "plant")
     assert "clock" not in outboxq(database, "show", "hourly").stdout
     assert cells(outboxq(database, "list"))[1][3] == second
+
+
+# -- edit --------------------------------------------------------------------------------------------------------------
+
+
+def test_edit_changes_what_is_given_and_keeps_the_rest(database):
+    add(database, "--args", '{"days": 7}', "--priority", 4, "--grace", "5m")
+    outboxq(database, "edit", "nightly", "--rule", "every 1h", "--grace", "none", "--args", '{"days": 9}')
+    found = database.store.schedules.get("nightly")
+    assert (found.rule, found.args, found.grace, found.priority) == ("every 3600", '{"days":9}', None, 4)
+    assert "give at least one value" in outboxq(database, "edit", "nightly", exit_code=2).stderr
+    again = outboxq(database, "edit", "nightly", "--rule", "every 1h")
+    assert again.stderr == "nothing was changed: the schedule 'nightly' already had these values\n"
+
+
+def test_edit_checks_the_arguments_against_the_task_of_the_application(database, application):
+    add(database, "--args", '{"days": 7}')
+    app = ("--app", f"{application}:outbox")
+    wrong = outboxq(database, "edit", "nightly", "--args", '{"day": 9}', *app, exit_code=1)
+    assert "missing a required argument: 'days'" in wrong.stderr
+    assert database.store.schedules.get("nightly").args == '{"days":7}'

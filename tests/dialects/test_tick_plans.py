@@ -28,6 +28,7 @@ CALLS = {
     "change": lambda schedules, using: schedules.put(minutes(priority=1), using=using),
     "remove": lambda schedules, using: schedules.remove("minutes", using=using),
     "ticks": lambda schedules, using: schedules.ticks("minutes", 10, using=using),
+    "runs": lambda schedules, using: schedules.runs(["minutes", "hours"], 10, using=using),
     "backfill": lambda schedules, using: schedules.backfill(
         "minutes", NOON - timedelta(minutes=20), NOON - timedelta(minutes=10), using=using
     ),

@@ -52,14 +52,14 @@ from django.test import Client, override_settings  # noqa: E402
 from django.urls import include, path  # noqa: E402
 
 from outboxq.contrib.django import outboxes  # noqa: E402
-from outboxq.contrib.django.dashboard import VIEW, dashboard_urls, permission_of  # noqa: E402
+from outboxq.contrib.django.dashboard import ENQUEUE, VIEW, dashboard_urls, permission_of  # noqa: E402
 from outboxq.model import NewTask  # noqa: E402
 from outboxq.model.schedules import NewSchedule  # noqa: E402
 from outboxq.model.uuid7 import uuid7  # noqa: E402
 from outboxq.operating.verb import Noun  # noqa: E402
 from outboxq.operating.verbs import VERBS  # noqa: E402
 
-ACT = sorted({permission_of(one) for one in VERBS})
+ACT = sorted({ENQUEUE, *(permission_of(one) for one in VERBS)})
 OF_QUEUES = {permission_of(one) for one in VERBS if one.noun is Noun.QUEUE}
 PAGE = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text()
 

@@ -6,10 +6,13 @@ import math
 import random
 import re
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
-from outboxq.web.charts import HEIGHT, WIDTH, Axis, Series, lines, sparkline, stacked, time_ticks
+from outboxq.model import TaskStatus
+from outboxq.model.schedules import TickRun
+from outboxq.web.charts import HEIGHT, WIDTH, Axis, Series, lines, sparkline, stacked, tick_bars, time_ticks
 from outboxq.web.rendering import environment
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -209,3 +212,29 @@ def test_the_drawing_has_no_styles_and_no_scripts_of_its_own():
     assert "<b>Through" not in text
     assert "<i>done" not in text
     assert text.count("<title>") == 3
+
+
+def test_the_bars_of_ticks_are_as_high_as_their_tasks_ran_long():
+    ended = [(TaskStatus.COMPLETED, 4 * MINUTE), (TaskStatus.FAILED, MINUTE), (TaskStatus.RUNNING, None), (None, None)]
+    runs = [
+        TickRun(schedule="a", tick=NOON + place * HOUR, task_id=UUID(int=place), status=status, ran=ran)
+        for place, (status, ran) in enumerate(ended)
+    ]
+    found = tick_bars(runs)
+    assert found is not None
+    assert [(one.kind, one.height) for one in found.bars] == [
+        ("completed", 19.0),
+        ("failed", 7.0),
+        ("running", 3.0),
+        ("pruned", 3.0),
+    ]
+    assert all(one.y + one.height == 20 for one in found.bars)
+    assert (found.bars[-1].x, found.bars[0].x) == (90, 60)
+    assert found.bars[1].title == "2030-01-01 13:00:00 UTC: failed after 1 min"
+    assert found.label == (
+        "The last 4 ticks: 1 completed, 1 failed, 1 running, 1 pruned; the longest ran 4 min, the last one 1 min."
+    )
+    many = tick_bars(runs * 5)
+    assert many is not None
+    assert (min(one.x for one in many.bars), len(many.bars)) == (0, 20)
+    assert tick_bars([]) is None

@@ -66,6 +66,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "list",
             "statuses",
             "members",
+            "named",
             "completed",
             "cancel",
             "continue_cancelling",
@@ -97,6 +98,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "samples": ["latest", "series", "by_queue", "look", "count", "record", "thin_out"],
         "schedules": [
             "put",
+            "edit",
             "declare",
             "get",
             "list",
@@ -106,6 +108,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "trigger",
             "backfill",
             "ticks",
+            "runs",
             "upcoming",
             "plant",
             "has_ticks_to_plant",

@@ -11,6 +11,7 @@ from django.http import HttpResponse
 from django.urls import NoReverseMatch, path, reverse
 from django.views.decorators.csrf import csrf_exempt
 
+from ...model.actions import CommandAction
 from ...operating.verb import Noun, Verb
 from ...operating.verbs import VERBS
 from .django_outbox import outboxes
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 VIEW: Final = "outboxq.view_taskexecution"
 """The permission to see the dashboard."""
+ENQUEUE: Final = "outboxq.enqueue_taskexecution"
+"""The permission to enqueue tasks in the dashboard."""
 _NOT_PERMITTED: Final = (
     f"You need the permission {VIEW} (Can view task execution) to see this dashboard. An administrator can give it to you "
     "or to one of your groups in Django's admin."
@@ -44,7 +47,7 @@ def dashboard_urls(
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
     Users need the permission to view task executions. For each change, they also need its own permission: to retry,
-    cancel or discard task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
+    cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
     redirected to the login page that the settings name.
 
     Args:
@@ -84,6 +87,7 @@ def dashboard_urls(
         if not user.has_perm(VIEW):
             return _answer(dashboard, request, page, None)
         actions = {verb.recorded_as for verb in VERBS if user.has_perm(permission_of(verb))}
+        actions |= {CommandAction.ENQUEUE.value} if user.has_perm(ENQUEUE) else set()
         viewer = Viewer(
             name=str(user),
             may_act=bool(actions),

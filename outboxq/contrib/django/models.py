@@ -121,7 +121,7 @@ TaskExecution = _derived(
     "view",
     text=lambda row: f"{row.task_name} {row.id}",
     permissions=tuple(
-        (f"{verb}_taskexecution", f"Can {verb} task executions") for verb in ("retry", "cancel", "discard")
+        (f"{verb}_taskexecution", f"Can {verb} task executions") for verb in ("retry", "cancel", "discard", "enqueue")
     ),
 )
 OutboxEntry = _derived("OutboxEntry", tables.task_outbox, "view", verbose_name_plural="outbox entries")

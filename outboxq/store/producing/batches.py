@@ -164,6 +164,10 @@ class Batches:
         values: dict[str, Any] = {"batch_id": identifier(batch_id), "after": after, "limit": _IDS, **asked}
         return self._store.run_one(found, using=using, **values)
 
+    def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
+        """Return those of these tasks that are stored, in the order of their ids."""
+        return self._read(ids, frozenset(TaskStatus), using) if ids else []
+
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
         """Return those of these tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)

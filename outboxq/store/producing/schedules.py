@@ -9,19 +9,30 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.grammar import Builder
 from ...database.target import Target
 from ...errors import InvalidArgument, ScheduleNotFound
 from ...model import EARLIEST, LATEST, Handle, NewTask, OnDeadLetter, TaskStatus
 from ...model.options import MAX_NAME, MICROSECOND, bad_name, bad_span, check_options, is_name, is_span, is_text
 from ...model.rules import check_rule, rule_of, stands_ahead, to_come
-from ...model.schedules import HORIZON, REMOVED, CatchUp, NewSchedule, Overlap, Schedule, Tick, digest_of, is_older
+from ...model.schedules import (
+    HORIZON,
+    REMOVED,
+    CatchUp,
+    NewSchedule,
+    Overlap,
+    Schedule,
+    Tick,
+    TickRun,
+    digest_of,
+    is_older,
+)
 from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
-from ..task_rows import row
+from ..task_rows import pack_ids, row
 from ..tasks import tasks
 from ..tasks.operations import OnChange
 from ..transactions import Transactions
@@ -31,6 +42,17 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _TRIES = 10
+
+
+class Edited(TypedDict, total=False):
+    """The values of a schedule that `edit` changes, with the meaning that they have in `NewSchedule`."""
+
+    rule: str
+    tz: str
+    args: str
+    queue: str
+    catch_up: CatchUp
+    grace: timedelta | None
 
 
 class Schedules:
@@ -58,6 +80,23 @@ class Schedules:
 
         def work(target: Target) -> Schedule:
             return self._put(target, schedule, self._now(target))
+
+        return self._run(work, using)
+
+    def edit(
+        self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
+    ) -> Schedule:
+        """Change some values of a schedule that was stored at run time; returns it. `on_change` is called in the
+        transaction if a value differs. Otherwise like `put`. Raises ScheduleNotFound and InvalidArgument.
+        """
+
+        def work(target: Target) -> Schedule:
+            old = _found(self._lock(target, [name]), name)
+            new = NewSchedule(**{**{one.name: getattr(old, one.name) for one in fields(NewSchedule)}, **values})
+            check_schedule(new)
+            changed = self._change(target, old, new, self._now(target), None)
+            differs = any(getattr(old, one) != value for one, value in fields_of(new).items())
+            return self._changed(target, changed, on_change if differs else None)
 
         return self._run(work, using)
 
@@ -243,6 +282,21 @@ class Schedules:
         return [
             Tick(**{**row, "status": None if row["status"] is None else TaskStatus(row["status"])}) for row in found
         ]
+
+    def runs(self, names: Iterable[str], limit: int = 20, *, using: object = None) -> dict[str, builtins.list[TickRun]]:
+        """Return the newest `limit` ticks of each of these schedules that became tasks, oldest first, keyed by name."""
+        wanted, most = builtins.list(dict.fromkeys(names)), positive(limit)
+
+        def work(target: Target) -> dict[str, builtins.list[TickRun]]:
+            found: dict[str, builtins.list[TickRun]] = {name: [] for name in wanted}
+            rows = target.run(schedules_sql.last_ticks, {**_packed(target, wanted), "limit": most})
+            ran = target.run(schedules_sql.runs, pack_ids(target, "tasks", [one["task_id"] for one in rows]))
+            by_id = {one["id"]: one for one in ran}
+            for one in rows:
+                found[one["schedule"]].append(_run_of(one, by_id.get(one["task_id"])))
+            return found
+
+        return self._run(work, using, Begin.READ) if wanted else {}
 
     def upcoming(
         self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
@@ -433,6 +487,15 @@ class Schedules:
 
 def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | None = None) -> list[Schedule]:
     return [planting.schedule_of(one) for one in target.run(builder, values or {})]
+
+
+def _run_of(tick: Row, task: Row | None) -> TickRun:
+    begun, ended = (None, None) if task is None else (task["started_at"], task["completed_at"])
+    status = None if task is None else TaskStatus(task["status"])
+    # A dead letter that was discarded ended only then.
+    if begun is None or ended is None or status is TaskStatus.CANCELLED:
+        return TickRun(**tick, status=status, ran=None)
+    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)))
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:

@@ -271,3 +271,28 @@ def ticks(_: Grammar) -> sa.Select[Any]:
     columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))
     newest = sa.select(*columns).where(_tick.schedule == _name)
     return newest.order_by(_tick.tick.desc()).limit(limit)
+
+
+def last_ticks(g: Grammar) -> sa.Select[Any]:
+    """Select the newest :limit ticks of each schedule of the given `names`, oldest first, with the ids of their tasks."""
+    # Each step looks up one older tick of each schedule by index. A join would read all ticks.
+    older, given = schedule_ticks.alias("older").c, g.rows("names", NAMES).c.name
+
+    def newest(name: Any, *conditions: sa.ColumnElement[bool]) -> Any:
+        found = sa.select(older.tick).where(older.schedule == name, *conditions).order_by(older.tick.desc()).limit(1)
+        return found.correlate(name.table).scalar_subquery().label("tick")
+
+    walk = sa.select(given, newest(given), sa.cast(sa.literal_column("1"), sa.BigInteger).label("place")).cte(
+        "walk", True
+    )
+    step = sa.select(walk.c.name, newest(walk.c.name, older.tick < walk.c.tick), walk.c.place + 1)
+    walk = walk.union_all(step.where(walk.c.tick.is_not(None), walk.c.place < limit))
+    its_task = sa.select(_tick.task_execution_id).where(_tick.schedule == walk.c.name, _tick.tick == walk.c.tick)
+    columns = (walk.c.name.label("schedule"), walk.c.tick, its_task.scalar_subquery().label("task_id"))
+    return sa.select(*columns).where(walk.c.tick.is_not(None)).order_by(walk.c.name, walk.c.tick)
+
+
+def runs(g: Grammar) -> sa.Select[Any]:
+    """Select the status and the times of the given `tasks`."""
+    columns = (_execution.id, _execution.status, _execution.started_at, _execution.completed_at)
+    return sa.select(*columns).where(g.among(_execution.id, g.rows("tasks", task_rows.IDS).c.id))

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from ...operating.verb import Noun
-from ...operating.verbs import VERBS
+from ...operating.verbs import EDIT, VERBS
 from ..request import PageRequest, Redirect, View
-from . import actions, audit, batches, bulk, failures, relays, schedules, selected, task, tasks, watching
+from . import actions, audit, batches, bulk, enqueueing, failures, relays, schedules, selected, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +55,9 @@ PAGES: Final = (
     Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
     Route(name="actions", path="/actions", answer=audit.page),
     Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
+    Route(name="enqueue", path="/enqueue", answer=enqueueing.page, section="tasks"),
+    Route(name="enqueue_check", path="/enqueue/check", answer=enqueueing.check, is_action=True, section="tasks"),
+    Route(name="enqueue_start", path="/enqueue/start", answer=enqueueing.start, is_action=True, section="tasks"),
     Route(name="selected", path="/selected", answer=selected.act, is_action=True, section="tasks"),
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
@@ -63,8 +66,9 @@ ACTIONS: Final = tuple(
     Route(
         name=f"{verb.noun}_{verb.key}",
         path=f"{_OF_ONE[verb.noun]}/{verb.name}",
-        answer=partial(actions.act, verb),
+        answer=schedules.edit if verb is EDIT else partial(actions.act, verb),
         is_action=True,
+        section="schedules" if verb is EDIT else "",
     )
     for verb in VERBS
 )

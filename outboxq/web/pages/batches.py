@@ -15,6 +15,7 @@ from ...model.batches import UNCLOSED, Batch
 from ...operating.verb import Noun, State, Verb
 from ...operating.verbs import DISCARD, REDRIVE
 from ..request import PageRequest, View
+from ..workflow import drawing_of, drawn_ids
 from .actions import Offer, offered, url_of
 
 _MOST = 100
@@ -39,6 +40,7 @@ def one_page(request: PageRequest) -> View:
         found = request.store.batches.get(batch_id)
     except BatchNotFound as error:
         raise NotFound(f"There is no batch {batch_id}. A batch is deleted with its tasks.") from error
+    drawn = {one.id: one for one in request.store.batches.named(drawn_ids(found))}
     members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
     # A batch belongs to no queue, so its page offers what the viewer may do in all queues.
     verbs = [one for one in (REDRIVE, DISCARD) if request.viewer.may(one.recorded_as, None)]
@@ -48,6 +50,7 @@ def one_page(request: PageRequest) -> View:
         "now": request.store.now(),
         "members": members,
         "is_cut": len(members) == _MOST,
+        "drawing": drawing_of(found, drawn, lambda task_id: request.url("task", task_id=task_id)),
         "then": list(zip(found.then_ids, found.then_names, strict=True)),
         "cures": {
             one.id: [_offer(request, verb, one.id, batch_id) for verb in verbs]

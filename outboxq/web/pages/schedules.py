@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from werkzeug.exceptions import NotFound
+from werkzeug.exceptions import Forbidden, NotFound
 
 from ...errors import InvalidArgument, ScheduleNotFound
+from ...model.display import redacted
 from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
-from ...model.schedules import Schedule
+from ...model.schedules import CatchUp, Schedule, digest_of
+from ...model.wording import plain_text, sentence
+from ...operating.arguments import checked
 from ...operating.verb import Noun, State
-from ..request import PageRequest, View
-from .actions import offered
+from ...operating.verbs import EDIT
+from ..charts import tick_bars
+from ..request import PageRequest, Redirect, View
+from .actions import may, offered, operator_of, reason_of
 
 _NEXT, _LAST = 5, 20
 """The numbers of next ticks and last ticks on a page."""
+_SPARKS = 100
+"""The number of schedules in the list whose last ticks are drawn."""
 _OVERDUE = timedelta(minutes=1)
 """The time after which a tick that has not been planted is overdue."""
 
@@ -55,31 +63,105 @@ def page(request: PageRequest) -> View:
     now, schedules = request.store.now(), request.store.schedules.list()
     following = request.store.schedules.upcoming(schedules, now=now)
     found = sorted((_upcoming(one, now, following[one.name]) for one in schedules), key=_order)
-    return View(template="schedules.html", title="Schedules", values={"now": now, "schedules": found}, data=found)
+    runs = request.store.schedules.runs([one.schedule.name for one in found[:_SPARKS]], _LAST)
+    values = {"now": now, "schedules": found, "sparks": {name: tick_bars(ticks) for name, ticks in runs.items()}}
+    return View(template="schedules.html", title="Schedules", values=values, data=found)
 
 
 def one_page(request: PageRequest) -> View:
     """Show a schedule with its next ticks and the outcomes of its last ticks. Raises NotFound."""
-    name = request.query.get("name", "")
+    return _page(request, _found(request))
+
+
+def edit(request: PageRequest) -> View | Redirect:
+    """Change a schedule. If a value is refused, or the schedule has been changed since its form was made, the page shows
+    why, with what the person typed. Raises NotFound and Forbidden.
+    """
+    form, schedule = request.form, _found(request)
     try:
-        schedule = request.store.schedules.get(name)
+        queue = form.get("queue", "").strip() or schedule.queue
+        if not (may(request, EDIT, schedule.name) and request.viewer.may(EDIT.recorded_as, queue)):
+            raise Forbidden(f"You may not {EDIT.recorded_as} here: {schedule.name!r} was not changed.")
+        if form.get("seen", digest_of(schedule)) != digest_of(schedule):
+            raise InvalidArgument(
+                "it has been changed since you opened this form; compare what you typed with its present values"
+            )
+        values = EDIT.of_form(form)
+        if values["args"] is not ... and _is_same(values["args"], schedule.args):
+            values["args"] = ...
+        if values["args"] is not ...:
+            values["args"] = checked(request.outbox, schedule.task_name, values["args"])
+        values["reason"] = reason_of(request)
+        outcome = EDIT.do(request.store, schedule.name, operator=operator_of(request), **values)
+    except InvalidArgument as error:
+        return _page(request, schedule, typed=form, problem=f"Nothing was changed: {error}.")
+    notice = f"{sentence(outcome.sentence)}." if outcome.changes else f"Nothing was changed: {outcome.sentence}."
+    return Redirect(url=request.url("schedule", name=schedule.name), notice=notice, is_warning=not outcome.changes)
+
+
+def _found(request: PageRequest) -> Schedule:
+    try:
+        return request.store.schedules.get(request.query.get("name", ""))
     except ScheduleNotFound as error:
         raise NotFound(f"{error}.") from None
-    now, ticks = request.store.now(), request.store.schedules.ticks(name, _LAST)
+
+
+def _is_same(arguments: str, stored: str) -> bool:
+    """Return whether both are the same JSON, which the form may have indented."""
+    try:
+        return bool(json.loads(arguments) == json.loads(stored))
+    except ValueError:
+        return False
+
+
+def _page(
+    request: PageRequest, schedule: Schedule, *, typed: Mapping[str, str] | None = None, problem: str = ""
+) -> View:
+    name = schedule.name
+    now, runs = request.store.now(), request.store.schedules.runs([name], _LAST)[name]
+    ticks = runs[::-1]
     following = request.store.schedules.upcoming([schedule], _NEXT, now=now)[name]
     found = _upcoming(schedule, now, following)
+    state = State(is_paused=schedule.paused_at is not None, is_declared=schedule.declared_by is not None)
     values = {
         "now": now,
         "found": found,
         "schedule": schedule,
-        "acts": offered(request, Noun.SCHEDULE, name, State(is_paused=schedule.paused_at is not None)),
+        "acts": offered(request, Noun.SCHEDULE, name, state),
+        "edit": _values(request, schedule) | {name: value for name, value in (typed or {}).items() if name != "seen"},
+        "problem": problem,
+        "policies": list(CatchUp),
         "following": [(one, _local(one, schedule.tz)) for one in following],
         "ticks": [(one, _local(one.tick, schedule.tz)) for one in ticks],
+        "spark": tick_bars(runs),
         "start": request.typed("worker", "-q", schedule.queue),
         "commands": [request.typed("schedule", verb, name) for verb in ("pause", "resume", "trigger")],
     }
     data = {"schedule": found, "next_ticks": following, "ticks": ticks}
-    return View(template="schedule.html", title=schedule.name, values=values, data=data)
+    status = 400 if problem else 200
+    return View(template="schedule.html", title=schedule.name, values=values, data=data, status=status)
+
+
+def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
+    """Return the values in the inputs of the form. The arguments are left out if the viewer may not see all of them: what
+    stands for a hidden value must not be stored.
+    """
+    shown = redacted(schedule.args) if request.viewer.may_see_arguments else ""
+    is_whole = bool(shown) and shown == redacted(schedule.args, None) == request.redact(shown)
+    values = {
+        "rule": schedule.rule,
+        "tz": schedule.tz,
+        "args": shown if is_whole else "",
+        "queue": schedule.queue,
+    }
+    return {
+        # A page shows an invisible character as its escape, and a form drops spaces at the ends: such a value is kept.
+        **{name: value if value == plain_text(value).strip() else "" for name, value in values.items()},
+        "catch_up": schedule.catch_up.value,
+        "grace": "" if schedule.grace is None else f"{schedule.grace.total_seconds():f}".rstrip("0").rstrip(".") + "s",
+        "reason": "",
+        "seen": digest_of(schedule),
+    }
 
 
 def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:

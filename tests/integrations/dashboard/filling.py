@@ -20,7 +20,7 @@ from outboxq import Outbox
 from outboxq.database.tables import task_schedules
 from outboxq.model import Claim, EventType, NewTask, OnDeadLetter, Outcome
 from outboxq.model.actions import Interface, Operator
-from outboxq.model.batches import NewBatch, OnFailed, new_batch_id
+from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.running import LogLine, Progress
 from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
@@ -167,7 +167,9 @@ def _batches(writer: Writer) -> None:
     """One batch whose task is delayed, and one that has no task and has completed."""
     writer.at(5 * MINUTE)
     for name, on_failed, tasks in (("imports of May", OnFailed.WAIT, 1), ("imports of April", OnFailed.CONTINUE, 0)):
-        batch = NewBatch(id=new_batch_id(), name=name, on_failed=on_failed)
+        batch_id = new_batch_id()
+        booked = NewTask(id=BatchLink(batch_id=batch_id, number=1).task_id, task_name=BOOK, args="{}")
+        batch = NewBatch(id=batch_id, name=name, on_failed=on_failed, then=(booked,) if tasks else ())
         writer.store.batches.create(batch)
         writer.filling.batches[on_failed.value] = batch.id
         writer.enqueue(LETTER, tasks, queue="default", delay=2 * HOUR, pipeline_execution_id=batch.id)

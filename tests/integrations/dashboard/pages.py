@@ -40,6 +40,7 @@ OF_PAGES: Mapping[str, Mapping[str, Values]] = {
         story: lambda filling, story=story: {"task_id": filling.tasks[story]}  # type: ignore[misc]
         for story in ("retried", "dead_letter", "behind_held_key", "retry_later", "running", "unknown")
     },
+    "enqueue": {"": lambda _: {}},
     "failures": {"": lambda _: {}, "by exception": lambda _: {"by": "exception"}},
     "failure_group": {"": lambda filling: {"group": largest_group(filling)}},
     "bulk": {

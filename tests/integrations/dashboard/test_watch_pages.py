@@ -490,6 +490,33 @@ def test_the_last_ticks_have_their_outcomes_and_tasks(database, reader):
     assert all(f"/tasks/{one.task_id}" in reader.page.text for one in database.store.schedules.ticks("nightly"))
 
 
+def test_the_last_ticks_of_a_schedule_are_bars_of_their_outcomes_and_durations(database, reader):
+    nightly(database, rule="every 60", tz="UTC", starts_at=datetime.now(UTC) - timedelta(seconds=210))
+    nightly(database, name="new", rule="0 0 1 1 *")
+    database.store.schedules.backfill("nightly", datetime.now(UTC) - 4 * MINUTE, datetime.now(UTC))
+    for _ in range(20):  # until what is due has run
+        for claim in database.claim(store=database.store):
+            is_first = not [one for one in database.store.tasks() if one.status == "Failed"]
+            database.store.fail(claim, "E") if is_first else database.store.complete(claim)
+    runs = database.store.schedules.runs(["nightly", "new"])
+    statuses = [one.status for one in runs["nightly"]]
+    assert (runs["new"], statuses.count("Failed")) == ([], 1)
+    assert [one.tick for one in runs["nightly"]] == [one.tick for one in database.store.schedules.ticks("nightly")][
+        ::-1
+    ]
+    assert all((one.ran is None) is (one.status == "Ready") for one in runs["nightly"])
+    for path, query in (("/schedules", {}), ("/schedule", {"name": "nightly"})):
+        reader.words(path, **query)
+        [spark] = re.findall(r'<svg class="spark ticks.*?</svg>', reader.page.text, re.DOTALL)
+        kinds = re.findall(r'class="(\w+)-fill"', spark)
+        assert kinds == [one.lower() for one in statuses]
+        assert f'aria-label="The last {len(kinds)} ticks: ' in spark
+        assert "1 failed" in spark
+        assert "UTC: failed after " in spark
+    found = reader.get("/api/schedule.json?name=nightly").get_json()
+    assert {"ran", "status", "tick", "task_id", "schedule"} == found["ticks"][0].keys()
+
+
 def test_an_overdue_schedule_comes_first_and_says_what_helps(database, reader):
     nightly(database, name="a calm one")
     database.clock.now = datetime.now(UTC) - HOUR

@@ -23,7 +23,7 @@ from outboxq import migrations
 from outboxq.contrib.django import admin as ours
 from outboxq.contrib.django import outboxes
 from outboxq.contrib.django.admin import AT_ONCE, NEWEST, TaskExecutionAdmin, local_time
-from outboxq.contrib.django.dashboard import dashboard_urls, permission_of
+from outboxq.contrib.django.dashboard import ENQUEUE, dashboard_urls, permission_of
 from outboxq.contrib.django.models import TaskExecution
 from outboxq.contrib.django.operations import bring_to
 from outboxq.errors import ScheduleNotFound
@@ -654,8 +654,8 @@ class Schedules(Case):
             assert '"(removed)te": "(removed)"' in unescape(self.client.get(page_of(task_id)).content.decode())
 
     def test_each_verb_needs_a_permission_that_exists(self):
-        for verb in VERBS:
-            codename = permission_of(verb).removeprefix("outboxq.")
+        for permission in (ENQUEUE, *map(permission_of, VERBS)):
+            codename = permission.removeprefix("outboxq.")
             assert Permission.objects.filter(codename=codename).count() == 1, codename
 
     def test_a_user_who_may_view_schedules_changes_none(self):

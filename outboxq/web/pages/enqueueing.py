@@ -1,0 +1,101 @@
+"""The form that enqueues a task: its page, the page that asks for confirmation, and the enqueueing."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+from werkzeug.exceptions import Forbidden
+
+from ...errors import InvalidArgument
+from ...model import NewTask
+from ...model.actions import CommandAction
+from ...model.display import redacted
+from ...operating.enqueueing import FIELDS, Wanted
+from ..request import PageRequest, Redirect, View
+from .actions import operator_of, reason_of
+
+_TITLE: Final = "Enqueue a task"
+_NAMES: Final = ("task", *(name for one in FIELDS for name in one.in_form))
+
+
+def page(request: PageRequest) -> View:
+    """Show the form. The URL can fill in the task and the queue."""
+    return _form(request, {name: request.query.get(name, "") for name in ("task", "queue")})
+
+
+def check(request: PageRequest) -> View:
+    """Show what would be enqueued, and ask for confirmation; or the form again, with the reason why it is refused."""
+    try:
+        wanted = _wanted(request)
+        planned = wanted.planned(request.outbox)
+    except InvalidArgument as error:
+        return _form(request, request.form, problem=f"Nothing was enqueued: {error}.")
+    _refuse_unless_permitted(request, planned)
+    values = {
+        "wanted": wanted,
+        "planned": planned,
+        "due": wanted.at or (None if wanted.delay is None else request.store.now() + wanted.delay),
+        "args": redacted(planned.args),
+        "fields": {name: request.form.get(name, "") for name in _NAMES},
+        "form_id": secrets.token_hex(8),
+        "worker": None if _has_worker(request, planned) else request.typed("worker", "-q", planned.queue),
+        "is_new_queue": not request.store.queues.is_known(planned.queue),
+    }
+    return View(template="enqueue_check.html", title=_TITLE, values=values)
+
+
+def start(request: PageRequest) -> Redirect | View:
+    """Enqueue the task, and show it. A form that is sent twice enqueues one task."""
+    try:
+        wanted, form_id = _wanted(request), request.form.get("form_id", "")
+        _refuse_unless_permitted(request, wanted.planned(request.outbox))
+        if not form_id.isalnum() or not form_id.isascii() or len(form_id) != 16:
+            raise InvalidArgument("the form is incomplete; begin again")
+        handle = wanted.enqueue(
+            request.outbox, operator=operator_of(request), reason=reason_of(request), form_id=form_id
+        )
+    except InvalidArgument as error:
+        return _form(request, request.form, problem=f"Nothing was enqueued: {error}.")
+    if handle.created:
+        notice = f"The task {handle.id} was enqueued."
+    elif wanted.key is None:
+        notice = f"Nothing was enqueued: this form has already enqueued the task {handle.id}."
+    else:
+        notice = f"Nothing was enqueued: the task {handle.id} already has the idempotency key {wanted.key!r}."
+    return Redirect(url=request.url("task", task_id=handle.id), notice=notice, is_warning=not handle.created)
+
+
+def _wanted(request: PageRequest) -> Wanted:
+    wanted = Wanted.of_form(request.form)
+    if wanted.delay is not None and wanted.at is not None:
+        raise InvalidArgument("give either the span until the task is due, or the time at which it is due")
+    return wanted
+
+
+def _refuse_unless_permitted(request: PageRequest, planned: NewTask) -> None:
+    if not request.viewer.may(CommandAction.ENQUEUE, planned.queue):
+        raise Forbidden(f"You may not enqueue tasks in the queue {planned.queue!r}. Nothing was enqueued.")
+
+
+def _has_worker(request: PageRequest, planned: NewTask) -> bool:
+    """Return whether a live worker would claim the task and knows it."""
+    workers = request.store.workers.list()
+    return any(
+        one.works_on(planned.queue) and one.takes(None) and planned.task_name in one.task_names for one in workers
+    )
+
+
+def _form(request: PageRequest, typed: Mapping[str, str], *, problem: str = "") -> View:
+    tasks = sorted((one.name, one.options.queue) for one in request.outbox.tasks)
+    values: dict[str, Any] = {
+        "tasks": tasks,
+        "typed": {name: typed.get(name, "") for name in _NAMES},
+        "problem": problem,
+        "may": request.viewer.may_somewhere(CommandAction.ENQUEUE),
+        "web": request.typed("web", "--allow-actions"),
+        "command": request.typed("enqueue", "TASK", "--args", "{}"),
+    }
+    data = {"tasks": [{"name": name, "queue": queue} for name, queue in tasks]}
+    return View(template="enqueue.html", title=_TITLE, values=values, data=data, status=400 if problem else 200)
