@@ -17,9 +17,7 @@ from .stage import ROOT, navigation, pages, place, stage, tabbed
 HERE = Path(__file__).parent
 EMPTY_HEADING = re.compile(r"<th(?: [^>]*)?></th>")
 """A heading without a text, of a column with remarks. A screen reader would announce it."""
-SUMMARY = (
-    "outboxq is a transactional outbox and task queue for synchronous Python. Tasks are stored in your own database."
-)
+SUMMARY = "outboxq is a transactional outbox and task queue. Tasks are stored in your own database."
 
 
 def build(target: Path) -> None:

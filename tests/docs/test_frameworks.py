@@ -8,6 +8,7 @@ import sys
 from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -92,27 +93,34 @@ class Client:
     def __init__(self, app):
         self.transport = httpx.ASGITransport(app, raise_app_exceptions=False)
 
-    def post(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
-        [response] = self.post_at_once(path, headers or {})
+    def get(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        [response] = self.at_once("GET", path, headers or {})
         return response
 
-    def post_at_once(self, path: str, *headers: dict[str, str]) -> list[httpx.Response]:
+    def post(self, path: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        [response] = self.at_once("POST", path, headers or {})
+        return response
+
+    def at_once(self, method: str, path: str, *headers: dict[str, str]) -> list[httpx.Response]:
         """Send a request with each of the headers, all at the same time."""
 
         async def send() -> list[httpx.Response]:
-            async with httpx.AsyncClient(transport=self.transport, base_url="http://shop") as client:
-                return await asyncio.gather(*(client.post(path, headers=one) for one in headers))
+            async with httpx.AsyncClient(transport=self.transport, base_url="http://shop", timeout=30) as client:
+                return await asyncio.gather(*(client.request(method, path, headers=one) for one in headers))
 
         return asyncio.run(send())
 
 
-def test_the_page_for_fastapi_does_what_it_says(database, url, module):
+def test_the_page_for_fastapi_does_what_it_says(database, url, module, monkeypatch):
     page = ROOT / "docs" / "fastapi.md"
     (_, _, source), *rest = blocks(page)
     module(source, engine=('"sqlite:///shop.db"', repr(url)))
     import app  # the page's
 
-    names = {"client": Client(app.app), "event": event, "Session": Session, "NullPool": NullPool}
+    payments = ModuleType("payments")  # the page's second module; its blocks and those that use it share their names
+    monkeypatch.setitem(sys.modules, "payments", payments)
+    names = vars(payments)
+    names |= {"client": Client(app.app), "event": event, "Session": Session, "NullPool": NullPool}
     driver = "asyncpg" if find_spec("asyncpg") else "psycopg"  # the function is called by the same statement
     # Each request of this client has an event loop of its own, to which a connection in a pool would belong.
     engines = {
@@ -126,6 +134,8 @@ def test_the_page_for_fastapi_does_what_it_says(database, url, module):
     if database.name == "postgresql":
         pay_twice_at_once(names, "/payments")
         pay_twice_at_once(names, "/asyncpg-payments")
+        pay_again_after_a_prune(names)
+        wait_for_receipts(names)
     assert app.outbox.store.verify() == []
     app.Base.metadata.drop_all(app.engine)
     app.engine.dispose()
@@ -135,10 +145,32 @@ def pay_twice_at_once(names: dict[str, Any], path: str) -> None:
     """Send requests with the same key that overlap."""
     store, key = names["outbox"].store, f"at once {path}"
     before = {task.id for task in store.tasks(task="shop.charge")}
-    answers = names["client"].post_at_once(f"{path}?cents=1", *[{"Idempotency-Key": key}] * 5)
+    answers = names["client"].at_once("POST", f"{path}?cents=1", *[{"Idempotency-Key": key}] * 5)
     assert [(one.status_code, one.json()) for one in answers] == [(200, answers[0].json())] * 5
     with Session(names["engine"]) as session:
         [payment] = session.scalars(select(names["Payment"]).filter_by(request_key=key))
     [task] = [task for task in store.tasks(task="shop.charge") if task.id not in before]
     assert json.loads(task.args) == {"payment_id": payment.id}
-    assert answers[0].json() == {"payment": str(payment.id), "task": str(task.id)}
+    assert answers[0].json() == {"payment": payment.id}
+
+
+def pay_again_after_a_prune(names: dict[str, Any]) -> None:
+    """The task, and with it any idempotency key of its own, is gone; the payment is not."""
+    outbox, client = names["outbox"], names["client"]
+    outbox.worker().run(burst=True)
+    outbox.store.prune(0)
+    assert outbox.store.tasks(task="shop.charge") == []
+    for path in ("/payments", "/asyncpg-payments"):
+        assert client.post(f"{path}?cents=995", headers=names["key"]).json() == names["first"]
+    assert outbox.store.tasks(task="shop.charge") == []
+
+
+def wait_for_receipts(names: dict[str, Any]) -> None:
+    """With a worker, the receipt is in the answer; without one, the task's id is."""
+    client, worker = names["client"], names["outbox"].worker()
+    worker.start()
+    answer = client.post("/receipts?cents=7")
+    worker.stop()
+    assert (answer.status_code, answer.json()) == (200, {"receipt": "7 cents"})
+    answer = client.post("/receipts?cents=8")
+    assert (answer.status_code, list(answer.json())) == (202, ["task"])

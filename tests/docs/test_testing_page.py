@@ -65,8 +65,10 @@ def test_an_applications_tests(project, database):
         (project / "kiosk.py").write_text(kiosk.replace(EMBEDDED, repr(url)))
     told = run(project, *PYTEST, "-W", "error", "test_kiosk.py", "test_commits.py", "test_cases.py", "test_async.py")
     assert "9 passed" in told, told
+    again = run(project, *PYTEST, "-W", "error", "test_commits.py", "test_async.py")  # in the same database
+    assert "2 passed" in again, again
     if database.name == "postgresql":  # what the committing tests have left
-        assert database.counts()[0] == 4
+        assert database.counts()[0] == 8
         database.run("DROP TABLE orders")
 
 
