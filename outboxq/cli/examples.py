@@ -67,6 +67,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "task rerun": f"{_ID} --from charge --dry-run",
     "task reschedule": f"{_ID} --in 2h",
     "task run-now": _ID,
+    "task recover": _ID,
     "task show": f"{_ID} --traceback",
     "task state-at": f"{_ID} 2026-11-23T02:30Z",
     "task steps": f"{_ID} --show-results",

@@ -59,6 +59,8 @@ class State:
     is_delayed: bool = True
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
+    worker_is_live: bool = False
+    """True if the worker of a running task was seen lately."""
     is_paused: bool = False
     """True if the queue, schedule or relay is paused, or the relay waits after failures."""
     is_unused: bool = False

@@ -150,6 +150,31 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
 
 @declare(
     Noun.TASK,
+    "recover",
+    Right.RETRY,
+    label="Recover it now",
+    offered=lambda state: state.status is TaskStatus.RUNNING and not state.worker_is_live,
+    fields=(REASON,),
+    is_final=True,
+    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, and the task may have run twice.",
+)
+def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
+    """Recover a running task from a worker that is gone.
+
+    The worker must not have been seen for 90 seconds. Another worker runs the task at once, and not only when its lease
+    expires. A worker that was only frozen cannot write the outcome. After three recoveries in a row, the task becomes a dead letter.
+    """
+    now = store.recover_lost(task, reason=why, using=using).status
+    words = {
+        TaskStatus.READY: "was recovered from its worker, and is due now",
+        TaskStatus.CANCELLED: "was cancelled, because it had been asked to stop",
+        TaskStatus.FAILED: "was recovered too often, and is a dead letter now",
+    }
+    return _moved(task, now, words[now])
+
+
+@declare(
+    Noun.TASK,
     "redrive",
     Right.RETRY,
     offered=_in_status(TaskStatus.FAILED),

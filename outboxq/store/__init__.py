@@ -11,7 +11,7 @@ from . import retention
 from . import verify as checks
 from .actions import Actions
 from .arguments import queue_names as queue_names
-from .claims import due, ends, recovery, units_of_work
+from .claims import due, ends, lost_workers, recovery, units_of_work
 from .claims import unknown_runs as unknown_tasks
 from .claims.claim import ClaimCursor as ClaimCursor
 from .claims.claim import Claiming
@@ -126,6 +126,7 @@ FOR_APPLICATIONS = frozenset(
         "release",
         "heartbeat",
         "recover",
+        "recover_lost",
         "get_ready_for_retry",
         "next_available_at",
         "ensure_current",
@@ -195,6 +196,7 @@ class Store(Answering, Claiming):
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
+    recover_lost = lost_workers.recover_lost
     run_now = operations.run_now
     set_priority = operations.set_priority
 

@@ -91,7 +91,17 @@ def task_for(database, verb: Verb):
         task_id = database.add().id
         database.claim()
         return task_id
+    if verb.name == "recover":
+        return lost(database)
     return database.add(delay=timedelta(hours=2)).id
+
+
+def lost(database):
+    """A running task of a worker that has not been seen lately."""
+    task_id = database.add(lease=timedelta(hours=1)).id
+    database.claim()
+    database.clock.advance(timedelta(minutes=10))
+    return task_id
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
