@@ -86,6 +86,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "task redrive": ("{third}",),
     "task run-now": ("{delayed}",),
     "task priority": ("{delayed}", "7"),
+    "task recover": ("{lost}",),
     "failed list": (),
     "failed redrive": ("{failed}",),
     "failed discard": ("--queue", "none", "--yes"),
@@ -152,9 +153,21 @@ def failed(database, **fields: Any) -> str:
     return str(handle.id)
 
 
+def lost_task(database) -> str:
+    """A running task of a worker that has not been seen for years."""
+    task_id = database.add(database.store, queue="lost").id
+    assert len(database.claim(store=database.store)) == 1
+    long_ago = "2020-01-01T00:00:00.000000+00:00"
+    database.run(f"UPDATE task_executions SET started_at = '{long_ago}' WHERE status = 'Running'")
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{long_ago}'")
+    return str(task_id)
+
+
 def tasks_of(database) -> dict[str, str]:
     """Tasks, settings and schedules, so that each list has an entry."""
+    lost = lost_task(database)
     found = {"failed": failed(database, queue="mail", partition_key="k"), "other": failed(database, queue="mail")}
+    found["lost"] = lost
     database.add(database.store, queue="mail")
     (claim,) = database.claim(store=database.store)
     database.store.steps.complete(claim, NewStep(name="charge", number=1, result="1"))

@@ -112,6 +112,8 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
     done = "" if progress is None else f"; its handler reported {progress}"
     sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
+    if failing := next((one for one in facts.workers if one.id == worker_id and one.failure is not None), None):
+        sentence += f"; the worker {failing.failure}"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
 
 
@@ -264,6 +266,13 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"
         return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
+    here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
+    able = [one for one in here if task.task_name in one.task_names and one.asked_to is None]
+    if able and all(one.failure is not None for one in able):
+        first = min(able, key=lambda one: one.failing_since or facts.now)
+        since = "" if first.failing_since is None else f", since {written(first.failing_since)}"
+        cures = cure_of("see the worker", "workers", "show", first.id)
+        return Explanation(Reason.DUE, f"it is due and free, but worker {first.label} {first.failure}{since}", cures)
     return Explanation(Reason.DUE, "it is due and free")
 
 

@@ -20,6 +20,7 @@ from ..claims.workers import TakenBack
 from ..explain.reasons import Cure, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letters import DeadLetterGroup
 from .dead_rows import DeadRows, HeldSnapshot, HotTable
+from .failing_workers import failing_workers
 from .maintenance_jobs import PRUNE
 from .problem import HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Present, Statistics
@@ -293,6 +294,11 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:_NAMED])
 
 
+def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    if limits.worker_failing:
+        yield from failing_workers(facts.seen.workers, facts.queues, facts.now)
+
+
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     found = [one for one in facts.lost if one.tasks] if limits.worker_lost else []
     found.sort(key=lambda one: (-one.tasks, one.label))
@@ -529,6 +535,7 @@ _OF_QUEUES: tuple[_Evaluation, ...] = (
     _queue_paused,
 )
 _OF_THE_REST: tuple[_Evaluation, ...] = (
+    _worker_failing,
     _worker_lost,
     _schedules,
     _relays,
