@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import plural, short
+from ..model.wording import plural, short, span
 from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
@@ -431,9 +431,6 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
 
-_SOON: Final = "within six seconds, if it is live"
-
-
 @declare(
     Noun.WORKER,
     "quiet",
@@ -447,7 +444,7 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
 
     Tasks that it is running go on, and tasks that have not begun are given back.
     """
-    return _ordered(store, worker, WorkerOrder.QUIET, f"is asked to claim no more tasks, and does so {_SOON}", using)
+    return _ordered(store, worker, WorkerOrder.QUIET, "is asked to claim no more tasks, and does so", using)
 
 
 @declare(
@@ -460,7 +457,7 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
 )
 def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a quiet worker claim tasks again."""
-    return _ordered(store, worker, None, f"is asked to claim tasks again, and does so {_SOON}", using)
+    return _ordered(store, worker, None, "is asked to claim tasks again, and does so", using)
 
 
 @declare(
@@ -478,7 +475,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
     worker in its place.
     """
-    return _ordered(store, worker, WorkerOrder.STOP, f"has been asked to stop, and will begin to {_SOON}", using)
+    return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to", using)
 
 
 @declare(
@@ -495,7 +492,7 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     They name the functions and lines that the threads are running, without the values of arguments.
     """
     store.worker_orders.ask_for_stacks(worker, using=using)
-    words = f"is asked for the stacks of its threads, and answers {_SOON}"
+    words = f"is asked for the stacks of its threads, and answers {_soon(store, worker, using)}"
     return Outcome(predicate=words, record={"id": worker})
 
 
@@ -503,7 +500,15 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
     changed = store.worker_orders.give(worker, order, using=using)
     already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
     record = {"id": worker, "asked_to": order, "changed": changed}
-    return Outcome(predicate=words if changed else already, record=record, changes=int(changed))
+    return Outcome(
+        predicate=f"{words} {_soon(store, worker, using)}" if changed else already, record=record, changes=int(changed)
+    )
+
+
+def _soon(store: Store, worker: UUID, using: object) -> str:
+    """Return when a worker obeys. A worker that has not been seen lately obeys only if it was frozen and wakes up."""
+    silence = store.workers.silence(worker, using=using)
+    return "within six seconds" if silence is None else f"only if it wakes up: it has not been seen for {span(silence)}"
 
 
 _TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}

@@ -235,6 +235,21 @@ class Workers:
         identifier(worker_id)
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
+    def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
+        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that is
+        not registered.
+        """
+        identifier(worker_id)
+
+        def work(target: Target) -> timedelta | None:
+            found = worker(target, worker_id)
+            silent = timedelta(0)
+            if found is not None:
+                silent = target.run(tasks.select_now, self._store.values(target))[0]["now"] - found.last_seen_at
+            return silent if silent > LIVE_WITHIN else None
+
+        return self._store.run(work, using=using, begin=Begin.READ)
+
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
         """Return the workers that were seen within this time, oldest first."""
         return self.presence(live_within, using=using).workers
