@@ -18,6 +18,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "db current": "--json",
     "db history": "",
     "db sizes": "",
+    "db end-session": "4711@2026-11-23T02:30:00.123456Z",
     "db sql": "--from 0001 > upgrade.sql",
     "demo": "",
     "emit": """order.paid --payload '{"id": 7}'""",

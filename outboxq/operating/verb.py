@@ -33,12 +33,14 @@ class Noun(StrEnum):
     BATCH = "batch"
     RELAY = "relay"
     WORKER = "worker"
+    SESSION = "session"
+    """A session of PostgreSQL."""
 
     def of(self, target: Target) -> str:
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
         if self is Noun.TASK:
             return f"task {target}"
-        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER) else repr(target)}"
+        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER, Noun.SESSION) else repr(target)}"
 
 
 class Right(StrEnum):

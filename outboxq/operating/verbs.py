@@ -496,6 +496,26 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"id": worker})
 
 
+@declare(
+    Noun.SESSION,
+    "end-session",
+    Right.CHANGE,
+    label="End the session",
+    fields=(REASON,),
+    command=("db", "end-session"),
+    is_final=True,
+    hint="Its open transaction is rolled back, and its program gets an error.",
+)
+def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
+    """End a session that holds a snapshot.
+
+    SESSION is a process of PostgreSQL and its start, as `check` prints them. The transaction is rolled back, and the program gets an
+    error. The role needs the rights of the session's role or pg_signal_backend.
+    """
+    store.end_session(session, using=using)
+    return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})
+
+
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
     changed = store.worker_orders.give(worker, order, using=using)
     already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
@@ -522,4 +542,6 @@ RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, C
 def noun_of(action: str) -> Noun | None:
     """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
     first = action.partition(" ")[0]
+    if action == END_SESSION.recorded_as:
+        return Noun.SESSION
     return Noun.TASK if first == "failed" else next((one for one in Noun if one == first), None)

@@ -24,7 +24,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
-from outboxq.store import NewStep, WorkerStacks
+from outboxq.store import NewStep, Store, WorkerStacks
 from outboxq.store.claims.worker_orders import WorkerOrders
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_json.json"
@@ -101,6 +101,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "db history": (),
     "db sql": (),
     "db sizes": (),
+    "db end-session": ("4711@2026-11-23T02:30:00Z",),
     "queue list": (),
     "queue show": ("mail",),
     "queue pause": ("mail",),
@@ -226,6 +227,7 @@ def test_the_keys_are_stable(database, monkeypatch):
     tasks = tasks_of(database)
     answer = WorkerStacks(text="no task is running", at=database.clock())
     monkeypatch.setattr(WorkerOrders, "stacks", lambda *_: answer)  # no worker is running that could answer
+    monkeypatch.setattr(Store, "end_session", lambda *_, **__: None)  # there is no such session
     database.store.workers.register(
         uuid4(), label="web-1:7", concurrency=1, task_names=["tests.work"], queues=["reports"], topics=["order.*"]
     )

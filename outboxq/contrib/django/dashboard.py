@@ -97,6 +97,7 @@ _MODELS: Final = {
     Noun.SCHEDULE: "taskschedule",
     Noun.RELAY: "relay",
     Noun.WORKER: "liveworker",
+    Noun.SESSION: "liveworker",
 }
 
 

@@ -458,15 +458,21 @@ def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Pr
     kept = _listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
     now = f" (dead rows: {kept})" if kept else ""
     sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since can be vacuumed{now}; {first.remedy}"
-    parts = tuple(Part(sentence=f"{one}, for {one.since}; {one.remedy}") for one in old[1 : 1 + _NAMED])
+    parts = tuple(
+        Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + _NAMED]
+    )
     return Problem(
         rule=Rule.OLD_SNAPSHOT,
         subjects=tuple(one.name or str(one.pid) for one in old),
         sentence=sentence,
-        cures=(Cure("see the tables", ("db", "sizes")),),
+        cures=(*_end_of(first), Cure("see the tables", ("db", "sizes"))),
         age=first.age or timedelta(0),
         parts=parts,
     )
+
+
+def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
+    return () if one.session is None else (Cure("end the session", ("db", "end-session", one.session)),)
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
