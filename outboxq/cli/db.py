@@ -59,7 +59,7 @@ def db() -> None:
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
-    """Print the revision of the tables, and the revision of this release."""
+    """Print the revisions of the tables and of this release."""
     from .. import migrations
 
     found = migrations.current(store.bound_engine, schema=store.schema)
