@@ -1931,9 +1931,9 @@ MUTANTS = (
         (
             (
                 (
-                    '    return (\n        sa.delete(task_leases)\n        .where(\n            g.among(lease.task_execution_id, r["expired"].c.id),\n            sa.or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),\n        )\n        .returning(*_SEEN, task_leases.c.begun)\n    )\n'
+                    '    return (\n        sa.delete(task_leases)\n        .where(\n            g.among(lease.task_execution_id, r["expired"].c.id),\n            sa.or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),\n        )\n        .returning(*READ_LEASE, task_leases.c.begun)\n    )\n'
                 ),
-                '    return sa.select(*_SEEN, task_leases.c.begun).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
+                '    return sa.select(*READ_LEASE, task_leases.c.begun).where(g.among(lease.task_execution_id, r["expired"].c.id))\n',
             ),
         ),
         ("tests/contract/test_leases.py",),

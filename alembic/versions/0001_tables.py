@@ -502,6 +502,8 @@ def _workers() -> None:
         sa.Column("stacks_asked_at", instant),
         sa.Column("stacks", sa.Text()),
         sa.Column("stacks_at", instant),
+        sa.Column("failure", sa.Text()),
+        sa.Column("failing_since", instant),
         sa.PrimaryKeyConstraint("id", name="pk_workers"),
     )
     _partial_index("ix_workers_present", "workers", ["id"], "ended_at IS NULL")

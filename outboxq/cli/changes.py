@@ -310,6 +310,7 @@ _TARGETS = {
     Noun.SCHEDULE: click.argument("target", metavar="NAME", type=SCHEDULE),
     Noun.RELAY: click.argument("target", metavar="NAME"),
     Noun.WORKER: click.argument("target", metavar="WORKER"),
+    Noun.SESSION: click.argument("target", metavar="SESSION"),
 }
 
 

@@ -19,7 +19,8 @@ from ..model.actions import CommandAction
 from ..model.periods import Every
 from ..model.wording import plain, plural, short, size
 from ..operating.fields import REASON
-from .changes import FEW, Exactly, adding, changed, confirmation_options, confirmed, progress, with_fields
+from ..operating.verb import Noun
+from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_options, confirmed, progress, with_fields
 from .console import EXIT_SCHEMA, EXIT_USAGE, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import (
     Given,
@@ -58,7 +59,7 @@ def db() -> None:
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
-    """Print the revision of the tables, and the revision of this release."""
+    """Print the revisions of the tables and of this release."""
     from .. import migrations
 
     found = migrations.current(store.bound_engine, schema=store.schema)
@@ -149,6 +150,9 @@ def sizes(store: Store) -> None:
     if found.snapshots:
         oldest = found.snapshots[0]
         click.echo(plain(f"rows that died in the last {oldest.since} cannot be vacuumed: {oldest}"), err=True)
+
+
+add_verbs(db, Noun.SESSION)
 
 
 @click.command()

@@ -441,6 +441,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 )
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
 @_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
+@_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
 @_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
 @_asks("names", "unknown_task", "Check whether workers know all waiting tasks.")

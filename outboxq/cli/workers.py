@@ -68,6 +68,8 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
         if one.isolation == "process":
             notes.append(f"{one.concurrency} child {plural(one.concurrency, 'process', 'processes')}")
         notes += differs
+        if one in every and one.failure is not None:
+            notes.append(one.failure.partition(":")[0])
         if failing := sum(state.failing_since is not None for state in one.receivers):
             notes.append(f"{failing} {plural(failing, 'receiver fails', 'receivers fail')}")
         if one.ended_at is not None:
@@ -125,6 +127,7 @@ def show_(store: Store, worker_id: UUID) -> None:
         "started": f"{short(found.started_at)} UTC",
         "seen": f"{brief(now - found.last_seen_at)} ago{fate}",
         "order": order_of(found),
+        "fails": _failure(found) if is_live else None,
         "runs" if is_live else "holds": _tasks(len(running), more=len(running) == _MOST_TASKS),
     }
     if not (is_live or has_ended):
@@ -171,6 +174,13 @@ def order_of(worker: LiveWorker) -> str | None:
         return None if worker.state is None else f"none, still {worker.state}"
     reached = WorkerState.QUIET if worker.asked_to is WorkerOrder.QUIET else WorkerState.STOPPING
     return f"{worker.asked_to}, {'obeyed' if worker.state is reached else 'not obeyed yet'}"
+
+
+def _failure(worker: LiveWorker) -> str | None:
+    """Return the error that keeps a worker from its work, with the time since when."""
+    if worker.failure is None or worker.failing_since is None:
+        return worker.failure
+    return f"{worker.failure}, since {short(worker.failing_since)} UTC"
 
 
 def _tasks(number: int, *, more: bool) -> str:

@@ -33,6 +33,8 @@ class Noun(StrEnum):
     BATCH = "batch"
     RELAY = "relay"
     WORKER = "worker"
+    SESSION = "session"
+    """A session of PostgreSQL."""
 
     @property
     def group(self) -> str:
@@ -43,7 +45,7 @@ class Noun(StrEnum):
         """Return the target as the subject of a sentence, such as "task 0197…" or "the queue 'mail'"."""
         if self is Noun.TASK:
             return f"task {target}"
-        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER) else repr(target)}"
+        return f"the {self} {target if self in (Noun.BATCH, Noun.WORKER, Noun.SESSION) else repr(target)}"
 
 
 class Right(StrEnum):
@@ -64,6 +66,8 @@ class State:
     is_delayed: bool = True
     """True if the task is not due yet."""
     was_asked_to_stop: bool = False
+    worker_is_live: bool = False
+    """True if the worker of a running task was seen lately."""
     is_paused: bool = False
     """True if the queue, schedule or relay is paused, or the relay waits after failures."""
     is_declared: bool = False

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import plural, short
+from ..model.wording import plural, short, span
 from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
@@ -146,6 +146,31 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Cancel a running task at once: its worker loses it."""
     now = store.cancel(task, reason=why, force=True, using=using)
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
+
+
+@declare(
+    Noun.TASK,
+    "recover",
+    Right.RETRY,
+    label="Recover it now",
+    offered=lambda state: state.status is TaskStatus.RUNNING and not state.worker_is_live,
+    fields=(REASON,),
+    is_final=True,
+    hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, and the task may have run twice.",
+)
+def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
+    """Recover a running task from a worker that is gone.
+
+    The worker must not have been seen for 90 seconds. Another worker runs the task at once, and not only when its lease
+    expires. A worker that was only frozen cannot write the outcome. After three recoveries in a row, the task becomes a dead letter.
+    """
+    now = store.recover_lost(task, reason=why, using=using).status
+    words = {
+        TaskStatus.READY: "was recovered from its worker, and is due now",
+        TaskStatus.CANCELLED: "was cancelled, because it had been asked to stop",
+        TaskStatus.FAILED: "was recovered too often, and is a dead letter now",
+    }
+    return _moved(task, now, words[now])
 
 
 @declare(
@@ -426,9 +451,6 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"name": relay, "removed": True, "messages": number})
 
 
-_SOON: Final = "within six seconds, if it is live"
-
-
 @declare(
     Noun.WORKER,
     "quiet",
@@ -442,7 +464,7 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
 
     Tasks that it is running go on, and tasks that have not begun are given back.
     """
-    return _ordered(store, worker, WorkerOrder.QUIET, f"is asked to claim no more tasks, and does so {_SOON}", using)
+    return _ordered(store, worker, WorkerOrder.QUIET, "is asked to claim no more tasks, and does so", using)
 
 
 @declare(
@@ -455,7 +477,7 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
 )
 def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a quiet worker claim tasks again."""
-    return _ordered(store, worker, None, f"is asked to claim tasks again, and does so {_SOON}", using)
+    return _ordered(store, worker, None, "is asked to claim tasks again, and does so", using)
 
 
 @declare(
@@ -473,7 +495,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     It claims no more tasks, and its running tasks may finish. A supervisor or a service manager may start another
     worker in its place.
     """
-    return _ordered(store, worker, WorkerOrder.STOP, f"has been asked to stop, and will begin to {_SOON}", using)
+    return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to", using)
 
 
 @declare(
@@ -490,15 +512,43 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     They name the functions and lines that the threads are running, without the values of arguments.
     """
     store.worker_orders.ask_for_stacks(worker, using=using)
-    words = f"is asked for the stacks of its threads, and answers {_SOON}"
+    words = f"is asked for the stacks of its threads, and answers {_soon(store, worker, using)}"
     return Outcome(predicate=words, record={"id": worker})
+
+
+@declare(
+    Noun.SESSION,
+    "end-session",
+    Right.CHANGE,
+    label="End the session",
+    fields=(REASON,),
+    command=("db", "end-session"),
+    is_final=True,
+    hint="Its open transaction is rolled back, and its program gets an error.",
+)
+def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
+    """End a session that holds a snapshot.
+
+    SESSION is a process of PostgreSQL and its start, as `check` prints them. The transaction is rolled back, and the program gets an
+    error. The role needs the rights of the session's role or pg_signal_backend.
+    """
+    store.end_session(session, using=using)
+    return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})
 
 
 def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, using: object) -> Outcome:
     changed = store.worker_orders.give(worker, order, using=using)
     already = "was not told to be quiet or to stop" if order is None else f"was already told to {_TO_DO[order]}"
     record = {"id": worker, "asked_to": order, "changed": changed}
-    return Outcome(predicate=words if changed else already, record=record, changes=int(changed))
+    return Outcome(
+        predicate=f"{words} {_soon(store, worker, using)}" if changed else already, record=record, changes=int(changed)
+    )
+
+
+def _soon(store: Store, worker: UUID, using: object) -> str:
+    """Return when a worker obeys. A worker that has not been seen lately obeys only if it was frozen and wakes up."""
+    silence = store.workers.silence(worker, using=using)
+    return "within six seconds" if silence is None else f"only if it wakes up: it has not been seen for {span(silence)}"
 
 
 _TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}
@@ -514,4 +564,6 @@ def noun_of(action: str) -> Noun | None:
     first = action.partition(" ")[0]
     if first in ("failed", CommandAction.ENQUEUE):
         return Noun.TASK
+    if action == END_SESSION.recorded_as:
+        return Noun.SESSION
     return next((one for one in Noun if one.group == first), None)

@@ -11,7 +11,7 @@ from . import retention
 from . import verify as checks
 from .actions import Actions
 from .arguments import queue_names as queue_names
-from .claims import due, ends, recovery, units_of_work
+from .claims import due, ends, lost_workers, recovery, units_of_work
 from .claims import unknown_runs as unknown_tasks
 from .claims.claim import ClaimCursor as ClaimCursor
 from .claims.claim import Claiming
@@ -36,7 +36,7 @@ from .messages.inbox import InboxMessages
 from .messages.relays import RelayFailure as RelayFailure
 from .messages.relays import RelayLook as RelayLook
 from .messages.relays import Relays
-from .numbers import dead_rows, statistics
+from .numbers import dead_rows, held_sessions, statistics
 from .numbers import overview as overviews
 from .numbers import system as systems
 from .numbers.maintenance_jobs import MaintenanceJobs
@@ -93,6 +93,7 @@ FOR_APPLICATIONS = frozenset(
         "enqueue",
         "enqueue_many",
         "emit",
+        "end_session",
         "get",
         "history",
         "attempts",
@@ -126,6 +127,7 @@ FOR_APPLICATIONS = frozenset(
         "release",
         "heartbeat",
         "recover",
+        "recover_lost",
         "get_ready_for_retry",
         "next_available_at",
         "ensure_current",
@@ -195,6 +197,7 @@ class Store(Answering, Claiming):
     cancel_all = cancelling.cancel_all
     redrive = operations.redrive
     discard = operations.discard
+    recover_lost = lost_workers.recover_lost
     run_now = operations.run_now
     set_priority = operations.set_priority
 
@@ -228,6 +231,7 @@ class Store(Answering, Claiming):
     overview = overviews.overview
     deletes_old_tasks = overviews.deletes_old_tasks
     held_snapshots = dead_rows.held_snapshots_now
+    end_session = held_sessions.end_session
     table_sizes = systems.table_sizes
     why_locked = systems.why_locked
     tables_are_locked = systems.tables_are_locked

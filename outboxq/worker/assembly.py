@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -52,6 +51,7 @@ from .upkeep import (
 )
 from .upkeep.recovery import Recovery
 from .upkeep.unknown_tasks import KnownTasks, UnknownTasks
+from .work_failures import WorkFailures
 
 if TYPE_CHECKING:
     from .isolation.runner import Children
@@ -107,12 +107,19 @@ class Parts:
         # The path of a claim: the claim loop acquires it, a thread in the pool runs it, and the completer writes its
         # outcome.
         batches = BatchCanceller(own.claims)
+        unknown = UnknownTasks(
+            own.claims,
+            first_delay=settings.unknown_task_delay,
+            longest_delay=settings.unknown_task_longest_delay,
+            limit=settings.unknown_task_limit,
+        )
         self.completer = Completer(
             own.outcomes,
             self.leases,
             on_thread_failure=on_thread_failure,
             on_unblocked=self.distributor.wake,
             on_member_failed=batches.expect,
+            failures=WorkFailures(unknown.found_new.set),
             durable=not settings.relaxed_durability,
         )
         self.handback = Handback(own.outcomes, self.leases)
@@ -159,12 +166,6 @@ class Parts:
             on_thread_exit=integration.on_thread_exit,
             log_fields=lambda active: fields_of(active.claim),
         )
-        unknown = UnknownTasks(
-            own.claims,
-            first_delay=settings.unknown_task_delay,
-            longest_delay=settings.unknown_task_longest_delay,
-            limit=settings.unknown_task_limit,
-        )
         self.claim_loop = ClaimLoop(
             own.claims,
             tasks,
@@ -179,6 +180,7 @@ class Parts:
             stopping=stopping,
             on_finished=on_finished,
             on_thread_failure=on_thread_failure,
+            failures=self.completer.failures,
         )
 
         self.receivers = [
@@ -190,7 +192,9 @@ class Parts:
         # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
         description = {"label": info.label, "task_names": names, **settings.scope}
-        process = partial(_process, tasks.version or None, self.pool, settings.isolation, self.receivers)
+        process = partial(
+            _process, tasks.version or None, self.pool, settings.isolation, self.receivers, self.completer.failures
+        )
         registration = WorkerRegistration(
             own.claims,
             info.id,
@@ -198,7 +202,7 @@ class Parts:
             description,
             meter,
             process,
-            failures=partial(_failures, self.receivers),
+            failures=partial(_failures, self.receivers, self.completer.failures),
             orders=self._orders(on_finished, changed=unknown.found_new),
         )
         recovery = Recovery(
@@ -305,18 +309,23 @@ class Connections:
                 close(one.bound_engine)
 
 
-def _failures(receivers: Sequence[Receiver]) -> list[datetime | None]:
-    return [one.state.failing_since for one in receivers]
+def _failures(receivers: Sequence[Receiver], failures: WorkFailures) -> list[object]:
+    return [*(one.state.failing_since for one in receivers), failures.current]
 
 
 def _process(
-    code: str | None, pool: HandlerPool[Any], isolation: Isolation, receivers: Sequence[Receiver]
+    code: str | None,
+    pool: HandlerPool[Any],
+    isolation: Isolation,
+    receivers: Sequence[Receiver],
+    failures: WorkFailures,
 ) -> Mapping[str, Any]:
     """Return the arguments for `Store.workers.describe`. `code` is the version of the application's code."""
     try:
         release = version("outboxq")
     except PackageNotFoundError:  # outboxq is not installed as a package
         release = None
+    failing = failures.current
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -325,4 +334,6 @@ def _process(
         "busy": pool.busy,
         "isolation": isolation.value,
         "receivers": [one.state for one in receivers],
+        "failure": None if failing is None else failing.failure,
+        "failing_since": None if failing is None else failing.since,
     }

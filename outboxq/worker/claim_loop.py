@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
@@ -26,6 +26,7 @@ from .leases import ActiveClaim, Leases
 from .options import Isolation, WorkerSettings
 from .thread_pool import HandlerPool
 from .upkeep.unknown_tasks import UnknownTasks
+from .work_failures import CLAIM, WorkFailures
 
 log = logging.getLogger("outboxq.worker")
 
@@ -70,6 +71,7 @@ class ClaimLoop(threading.Thread):
     """Called when the worker has finished its burst or its `max_tasks`."""
     on_thread_failure: Callable[[BaseException], None]
     burst: bool = False
+    failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
     """True while it claims nothing because of an order, and no claim is on its way."""
     on_quiet: Callable[[], None] = lambda: None
@@ -133,6 +135,7 @@ class ClaimLoop(threading.Thread):
                 over = self._claim_once()
                 failures, self.denied = 0, None
                 failing.worked("claiming works again")
+                self.failures.worked(CLAIM)
                 if over:
                     break
             except Exception as error:  # noqa: BLE001 - whatever the error is, the worker goes on
@@ -142,6 +145,7 @@ class ClaimLoop(threading.Thread):
                 failures += 1
                 self.denied = str(error) if isinstance(error, NotPermitted) else None
                 failing.failed("claiming failed; no task was started", error)
+                self.failures.failed(CLAIM, error)
                 pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is too large for a float
                 self.stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
         return True

@@ -28,6 +28,7 @@ from .executor import STOPPED, released, unwritable, with_notes
 from .failpoints import Failpoint, OnFailpoint
 from .leases import ActiveClaim, ClaimState, Leases
 from .timeouts import run_with_timeout
+from .work_failures import END, WorkFailures
 
 log = logging.getLogger("outboxq.worker")
 
@@ -89,6 +90,7 @@ class Completer(threading.Thread):
     """Called after a write that may let other tasks start."""
     on_member_failed: Callable[[], None] = lambda: None
     """Called after the failure of a task in a batch was written, because the other tasks may have to be cancelled."""
+    failures: WorkFailures = field(default_factory=WorkFailures)
     durable: bool = True
     """If False, a server crash may undo the most recent writes."""
 
@@ -334,6 +336,7 @@ class Completer(threading.Thread):
                 self._refused = 0
                 self._allow_claims()
                 self._failing.worked("outcomes are written again")
+                self.failures.worked(END)
                 unwritten = lost | locked
                 self._count([one for one in outcomes if one.claim.id not in unwritten] if unwritten else outcomes)
                 return lost, dict.fromkeys(locked)
@@ -377,6 +380,7 @@ class Completer(threading.Thread):
         self.can_write.clear()
         wait, them = plural(outcomes, "outcome waits", "outcomes wait"), plural(outcomes, "it", "them")
         self._failing.failed(f"{outcomes} {wait} for the database, which could not write {them}", error)
+        self.failures.failed(END, error)
         self.store.gone.wait(pause)
         return True
 

@@ -8,10 +8,10 @@ from functools import partial
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, text
 
 from outboxq import Outbox
-from outboxq.errors import InvalidTransition, QueueNotFound, TaskNotFound
+from outboxq.errors import InvalidArgument, InvalidTransition, QueueNotFound, TaskNotFound
 from outboxq.model import EventType, TaskStatus
 from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
@@ -67,7 +67,20 @@ def target_for(database, verb: Verb):
             return relay_for(store, verb)
         case Noun.WORKER:
             return worker_for(store, verb)
+        case Noun.SESSION:
+            return session_for(database)
     raise AssertionError(verb)
+
+
+_OPEN = []  # a connection that nobody refers to would be rolled back
+
+
+def session_for(database) -> str:
+    """A session that holds a snapshot until the test ends it."""
+    session = create_engine(database.url, isolation_level="REPEATABLE READ").connect()
+    session.execute(text("SELECT 1 FROM task_executions"))
+    _OPEN.append(session)
+    return next(one.session for one in database.store.held_snapshots() if one.session)
 
 
 def relay_for(store, verb: Verb) -> str:
@@ -92,11 +105,26 @@ def task_for(database, verb: Verb):
         task_id = database.add().id
         database.claim()
         return task_id
+    if verb.name == "recover":
+        return lost(database)
     return database.add(delay=timedelta(hours=2)).id
+
+
+def lost(database):
+    """A running task of a worker that has not been seen lately."""
+    task_id = database.add(lease=timedelta(hours=1)).id
+    database.claim()
+    database.clock.advance(timedelta(minutes=10))
+    return task_id
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 def test_each_verb_is_recorded_with_who_what_and_why(database, verb):
+    if verb.noun is Noun.SESSION and database.name == "sqlite":
+        with pytest.raises(InvalidArgument, match="only sessions of PostgreSQL"):
+            verb.do(database.frozen, "7@2030-01-01T12:00:00Z", operator=ANN)
+        assert database.frozen.actions.list() == []
+        return
     target, store = target_for(database, verb), database.frozen
     values = VALUES.get(verb.name, {})
     verb.do(store, target, operator=ANN, reason="provider down", **values)

@@ -24,7 +24,7 @@ from outboxq.model import EventType, Outcome
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
-from outboxq.store import NewStep, WorkerStacks
+from outboxq.store import NewStep, Store, WorkerStacks
 from outboxq.store.claims.worker_orders import WorkerOrders
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "cli_json.json"
@@ -86,6 +86,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "task redrive": ("{third}",),
     "task run-now": ("{delayed}",),
     "task priority": ("{delayed}", "7"),
+    "task recover": ("{lost}",),
     "failed list": (),
     "failed redrive": ("{failed}",),
     "failed discard": ("--queue", "none", "--yes"),
@@ -100,6 +101,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "db history": (),
     "db sql": (),
     "db sizes": (),
+    "db end-session": ("4711@2026-11-23T02:30:00Z",),
     "queue list": (),
     "queue show": ("mail",),
     "queue pause": ("mail",),
@@ -153,9 +155,21 @@ def failed(database, **fields: Any) -> str:
     return str(handle.id)
 
 
+def lost_task(database) -> str:
+    """A running task of a worker that has not been seen for years."""
+    task_id = database.add(database.store, queue="lost").id
+    assert len(database.claim(store=database.store)) == 1
+    long_ago = "2020-01-01T00:00:00.000000+00:00"
+    database.run(f"UPDATE task_executions SET started_at = '{long_ago}' WHERE status = 'Running'")
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{long_ago}'")
+    return str(task_id)
+
+
 def tasks_of(database) -> dict[str, str]:
     """Tasks, settings and schedules, so that each list has an entry."""
+    lost = lost_task(database)
     found = {"failed": failed(database, queue="mail", partition_key="k"), "other": failed(database, queue="mail")}
+    found["lost"] = lost
     database.add(database.store, queue="mail")
     (claim,) = database.claim(store=database.store)
     database.store.steps.complete(claim, NewStep(name="charge", number=1, result="1"))
@@ -214,6 +228,7 @@ def test_the_keys_are_stable(database, monkeypatch):
     tasks = tasks_of(database)
     answer = WorkerStacks(text="no task is running", at=database.clock())
     monkeypatch.setattr(WorkerOrders, "stacks", lambda *_: answer)  # no worker is running that could answer
+    monkeypatch.setattr(Store, "end_session", lambda *_, **__: None)  # there is no such session
     database.store.workers.register(
         uuid4(), label="web-1:7", concurrency=1, task_names=["tests.work"], queues=["reports"], topics=["order.*"]
     )

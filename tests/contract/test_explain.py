@@ -34,7 +34,7 @@ CURES = {
     Reason.QUEUE_PAUSED: [("queue", "resume")],
     Reason.KEY_RUNNING: [("task", "explain")],
     Reason.KEY_WAITING: [("task", "explain")],
-    Reason.CONCURRENCY_LIMIT: [("queue", "limit")],
+    Reason.CONCURRENCY_LIMIT: [("queue", "limit"), ("task", "explain")],
     Reason.RATE_LIMIT: [("queue", "limit")],
     Reason.NO_WORKER: [("worker", "-q")],
     Reason.TOPIC_UNWANTED: [("worker", "-q")],
@@ -143,6 +143,7 @@ def test_what_runs_names_its_worker_and_its_lease(database):
     database.clock.advance(80)
     explained(database, claim, Reason.RUNNING, "host:7", "since 2030-01-01 12:00:00 UTC", "expires in 2 min unless")
     database.clock.advance(40)
+    database.frozen.workers.seen(database.worker)
     explained(database, claim, Reason.RUNNING)
     database.frozen.cancel(claim.id)
     explained(database, claim, Reason.CANCEL_REQUESTED, "asked to stop at 2030-01-01 12:02:00 UTC")
@@ -151,12 +152,14 @@ def test_what_runs_names_its_worker_and_its_lease(database):
 def test_a_worker_that_is_silent_or_not_known_is_told(database):
     claim = helpers.claimed(database, lease=timedelta(seconds=200))
     explained(database, claim, Reason.WORKER_SILENT, str(database.worker), "not registered")
+    database.clock.advance(91)
+    explained(database, claim, Reason.WORKER_SILENT, "not registered", cured=[("task", "recover")])
     at_work(database, database.worker)
-    database.clock.advance(121)
+    database.clock.advance(30)
     words = ("host:7", "not extended its lease for 2 min 1 s", "in 1 min 19 s")
-    explained(database, claim, Reason.WORKER_SILENT, *words)
+    explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
     database.frozen.workers.seen(database.worker)  # it is there, and something in it has died
-    explained(database, claim, Reason.WORKER_SILENT, *words)
+    explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
     database.clock.advance(80)
     explained(
         database,
@@ -170,12 +173,31 @@ def test_a_worker_that_is_silent_or_not_known_is_told(database):
     explained(database, claim, Reason.LEASE_ENDED, "a live worker will recover it")
 
 
+def test_a_lost_worker_with_a_long_lease_is_told_with_the_cure_that_helps(database):
+    """The heartbeat of a lease of an hour is not due for 20 minutes, so only the worker's reports tell that it is dead."""
+    at_work(database, database.worker)
+    claim = helpers.claimed(database, lease=HOUR)
+    database.clock.advance(89)
+    explained(database, claim, Reason.RUNNING)
+    database.clock.advance(timedelta(minutes=13) - timedelta(seconds=89))
+    words = ("worker host:7 has not been seen for 13 min: it was killed", "expires in 47 min, then it is recovered")
+    explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("task", "recover")])
+    assert cured_by(database, claim) == ("task", "recover", str(claim.id))
+    database.frozen.workers.seen(database.worker)
+    explained(database, claim, Reason.RUNNING)
+
+
+def cured_by(database, task):
+    return database.frozen.explain(task.id).cures[0].command
+
+
 def test_a_killed_worker_is_told_while_its_task_has_the_default_lease(database):
     """Once it was told after 90 s of silence only, when that lease was long over."""
     at_work(database, database.worker)
     claim = helpers.claimed(database, lease=timedelta(seconds=60))
     database.clock.advance(37)
-    explained(database, claim, Reason.WORKER_SILENT, "not extended its lease for 37 s", "in 23 s")
+    words = ("not extended its lease for 37 s", "in 23 s")
+    explained(database, claim, Reason.WORKER_SILENT, *words, cured=[("workers", "show")])
 
 
 # What waits.
@@ -244,6 +266,34 @@ def test_a_queue_that_runs_as_many_as_it_may(database):
     explained(database, waiting, Reason.CONCURRENCY_LIMIT, "may run at most 2 at a time; running now: 2")
     end(database, running, EventType.COMPLETED)
     explained(database, waiting, Reason.DUE)
+
+
+@pytest.mark.parametrize("how", ["slot", "key", "key slot"])
+def test_what_waits_behind_a_lost_worker_names_it_and_recovers_its_task(database, how):
+    at_work(database, database.worker)
+    at_work(database, label="host:8")  # it serves the queue, and waits too
+    reason, key = Reason.CONCURRENCY_LIMIT, {}
+    if how == "slot":
+        database.frozen.queues.limit("default", concurrency=1, create=True)
+    elif how == "key":
+        reason, key = Reason.KEY_RUNNING, {"partition_key": "customer:1"}
+    else:
+        database.frozen.queues.limit("default", concurrency_per_key=1, create=True)
+        reason, key = Reason.KEY_LIMIT, {"concurrency_key": "customer:1"}
+    other = HOUR * 2
+    held = helpers.claimed(database, lease=other, **key)
+    waiting = database.add(**key)
+    last = {Reason.KEY_RUNNING: [("task", "explain")]}.get(reason, [("queue", "limit")])
+    waits_for = held.id if reason is Reason.KEY_RUNNING else None
+    healthy = [("task", "explain")] if reason is Reason.KEY_RUNNING else [*last, ("task", "explain")]
+    words = (str(held.id), "worker host:7 has run since 2030-01-01 12:00:00 UTC")
+    explained(database, waiting, reason, *words, waits_for=waits_for, cured=healthy)
+    database.clock.advance(timedelta(minutes=13))
+    words = (str(held.id), "worker host:7, which has not been seen for 13 min, and its lease expires in 1 h 47 min")
+    explained(database, waiting, reason, *words, waits_for=waits_for, cured=[("task", "recover"), *last])
+    assert cured_by(database, waiting) == ("task", "recover", str(held.id))
+    database.frozen.recover_lost(held.id)
+    assert database.frozen.explain(waiting.id).reason is not reason
 
 
 def test_a_queue_that_has_started_as_many_as_it_may(database):

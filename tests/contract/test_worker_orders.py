@@ -16,7 +16,9 @@ from click.testing import CliRunner
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, InvalidTransition, WorkerNotFound
 from outboxq.model import EventType, TaskStatus
+from outboxq.model.actions import Interface, Operator
 from outboxq.model.worker_orders import Orders, WorkerOrder, WorkerState
+from outboxq.operating.verbs import QUIET_WORKER, STACKS, STOP_WORKER
 from outboxq.store.claims.worker_orders import LONGEST_STACKS
 from tests.contract.test_registry import register
 from tests.contract.test_worker_stacks import READ, TWO, directory, printed, status, worker  # noqa: F401
@@ -150,9 +152,7 @@ def test_a_quiet_worker_claims_nothing_and_finishes_what_it_runs(database, runni
     until(Path("begun").exists)
     me = only_worker(database)
     told = outboxq(database, "workers", "quiet", me.label, "--reason", "new disk").stdout
-    assert (
-        told == f"the worker {me.id} is asked to claim no more tasks, and does so within six seconds, if it is live\n"
-    )
+    assert told == f"the worker {me.id} is asked to claim no more tasks, and does so within six seconds\n"
     until(lambda: only_worker(database).state is WorkerState.QUIET)
     later = database.add(database.store, task_name="tests.short").id
     Path("go").touch()
@@ -250,7 +250,7 @@ def test_each_of_several_processes_answers_for_itself(database):
 
 
 def stacks_of(database, one):
-    return json.loads(outboxq(database, "worker", "stacks", str(one.id), "--wait", "60s", "--json").stdout)["stacks"]
+    return json.loads(outboxq(database, "workers", "stacks", str(one.id), "--wait", "60s", "--json").stdout)["stacks"]
 
 
 def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
@@ -258,3 +258,12 @@ def test_a_worker_that_does_not_answer_is_told_in_a_sentence(database):
     database.store.workers.register(me, label="frozen:1", concurrency=1, task_names=[])
     told = outboxq(database, "workers", "stacks", "frozen:1", "--wait", "0s", exit_code=1).stderr
     assert told == f"outboxq: worker {me} has not answered for 0 ms; it may be dead, or frozen\n"
+
+
+@pytest.mark.parametrize("verb", [QUIET_WORKER, STOP_WORKER, STACKS], ids=lambda one: one.name)
+def test_an_order_to_a_worker_that_is_not_seen_says_that_it_may_be_dead(database, verb):
+    worker_id = uuid4()
+    database.frozen.workers.register(worker_id, label="host:7", concurrency=1, task_names=[])
+    database.clock.advance(13 * 60)
+    outcome = verb.do(database.frozen, worker_id, operator=Operator(interface=Interface.PROGRAM))
+    assert outcome.sentence.endswith(" only if it wakes up: it has not been seen for 13 min")

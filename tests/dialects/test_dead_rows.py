@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from outboxq.database.dialects import Log, sqlite_file
 from outboxq.database.target import target_of
+from outboxq.errors import InvalidArgument, InvalidTransition, NotPermitted
+from outboxq.model.actions import Interface, Operator
+from outboxq.operating.verbs import END_SESSION
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.numbers import dead_rows, health
 from outboxq.store.numbers.dead_rows import DeadRows, HeldSnapshot, SnapshotKind
@@ -61,8 +66,59 @@ def test_a_session_with_an_old_snapshot_is_named_with_what_ends_it(postgresql, o
     assert f"process {pid} (nightly-report, idle in transaction: SELECT pg_backend_pid()" in found.sentence
     assert "customer" not in found.sentence  # the statement's values may be secret
     assert found.sentence.endswith(f"end it: SELECT pg_terminate_backend({pid})")
-    assert [one.command for one in found.cures] == [("db", "sizes")]
+    assert [one.command for one in found.cures] == [("db", "end-session", snapshot.session), ("db", "sizes")]
     assert rules(postgresql, SILENT) == []
+
+
+OPERATOR = Operator(interface=Interface.DASHBOARD, name="ann")
+
+
+def is_open(connection):
+    try:
+        return connection.exec_driver_sql("SELECT 1").scalar_one() == 1
+    except DBAPIError:
+        return False
+
+
+def test_the_session_that_a_problem_names_is_ended_and_the_action_is_recorded(postgresql, other):
+    other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+    (session,) = [word for one in problem(postgresql).cures for word in one.command if "@" in word]
+    outcome = END_SESSION.do(postgresql.store, session, operator=OPERATOR, reason="it hangs")
+    assert outcome.sentence == f"the session {session} is ended: its transaction is rolled back"
+    assert not is_open(other)
+    [action] = postgresql.store.actions.list()
+    assert (action.action, action.target, action.operator) == ("db end-session", session, "ann")
+    with pytest.raises(InvalidTransition, match="is not ended: that session is over"):
+        postgresql.store.end_session(session)
+
+
+def test_a_process_number_that_was_used_again_is_not_hit(postgresql, other):
+    other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+    (snapshot,) = postgresql.store.system().snapshots
+    earlier = replace(snapshot, began_at=snapshot.began_at - timedelta(microseconds=1))
+    with pytest.raises(InvalidTransition, match="that session is over"):
+        postgresql.store.end_session(earlier.session)
+    other.rollback()  # it holds nothing any more
+    with pytest.raises(InvalidTransition, match="holds no snapshot"):
+        postgresql.store.end_session(snapshot.session)
+    assert is_open(other)
+    assert postgresql.store.actions.list() == []
+
+
+def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgresql, other):
+    other.execution_options(isolation_level="REPEATABLE READ").exec_driver_sql("SELECT 1")
+    (snapshot,) = postgresql.store.system().snapshots
+    with postgresql.host.connect() as connection:
+        connection.exec_driver_sql("SET LOCAL ROLE pg_read_all_stats")
+        with pytest.raises(NotPermitted, match=f"may not end process {snapshot.pid}.*pg_signal_backend"):
+            postgresql.store.end_session(snapshot.session, using=connection)
+    assert is_open(other)
+
+
+@pytest.mark.parametrize("text", ["4711", "4711@", "x@2026-11-23T02:30:00Z", "4711@2026-11-23T02:30:00", "@"])
+def test_a_session_needs_its_process_and_its_start(postgresql, text):
+    with pytest.raises(InvalidArgument, match="is not a session: write the process and its start"):
+        postgresql.store.end_session(text)
 
 
 def test_a_transaction_that_has_written_holds_rows_without_a_snapshot(postgresql, other):

@@ -74,7 +74,7 @@ def test_a_worker_stops_cleanly_while_its_application_is_imported(front_end):
 
 @pytest.mark.parametrize(
     "words",
-    [["flask", "--app=shop", "outboxq", "worker", "list"], ["flask", "--app", "shop", "routes"]],
+    [["flask", "--app=shop", "outboxq", "workers", "list"], ["flask", "--app", "shop", "routes"]],
 )
 def test_another_command_of_flask_is_ended_by_the_signal(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

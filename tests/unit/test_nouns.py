@@ -128,5 +128,16 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
         "subscriptions": ["replace", "remove", "list"],
         "time_partitions": ["make", "drop_before", "layout"],
         "worker_orders": ["give", "ask_for_stacks", "answer", "stacks", "find"],
-        "workers": ["register", "seen", "describe", "unregister", "forget", "get", "list", "presence", "taken_back"],
+        "workers": [
+            "register",
+            "seen",
+            "describe",
+            "unregister",
+            "forget",
+            "get",
+            "silence",
+            "list",
+            "presence",
+            "taken_back",
+        ],
     }

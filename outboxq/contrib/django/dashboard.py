@@ -112,6 +112,7 @@ _MODELS: Final = {
     Noun.SCHEDULE: "taskschedule",
     Noun.RELAY: "relay",
     Noun.WORKER: "liveworker",
+    Noun.SESSION: "liveworker",
 }
 
 

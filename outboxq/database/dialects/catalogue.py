@@ -75,6 +75,7 @@ pg_stat_activity = _of_server(
     backend_xid=None,
     backend_xmin=None,
     backend_type=sa.Text(),
+    backend_start=Instant,
     xact_start=Instant,
     state_change=None,
 )
@@ -259,6 +260,7 @@ def snapshots(most: Any) -> sa.Select[Any]:
         session.pid,
         session.state,
         session.query,
+        session.backend_start.label("began_at"),
         _seconds_since(session.xact_start).label("age"),
         sa.func.greatest(_age(session.backend_xid), _age(session.backend_xmin)).label("transactions"),
     ).where(
@@ -285,7 +287,7 @@ def snapshots(most: Any) -> sa.Select[Any]:
 def _without_session(kind: str, name: Any) -> list[sa.ColumnElement[Any]]:
     none: list[sa.ColumnElement[Any]] = [
         sa.cast(sa.null(), type_of).label(column)
-        for column, type_of in (("pid", sa.Integer), ("state", sa.Text), ("query", sa.Text))
+        for column, type_of in (("pid", sa.Integer), ("state", sa.Text), ("query", sa.Text), ("began_at", Instant))
     ]
     return [text_literal(kind).label("kind"), name.label("name"), *none]
 

@@ -31,6 +31,7 @@ from ...database.tables import execution_events, task_executions, task_leases, t
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EARLIEST, LONGEST, MAX_RECOVERIES, EventType, TaskStatus
+from ...payload.parameters import sanitize
 from .. import task_rows
 from ..arguments import positive
 from ..tasks import tasks
@@ -127,9 +128,8 @@ def recover(
     positive(limit)
     if max_recoveries < 0:
         raise InvalidArgument("max_recoveries must be at least 0")
-    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
     given = None if leases is None else [astuple(lease) for lease in leases[:limit]]
-    options = {"limit": limit, "max_recoveries": max_recoveries, "abandonment": abandonment}
+    options = {"limit": limit, **_counted_to(max_recoveries)}
     began = time.monotonic()
 
     def work(target: Target) -> list[Recovered]:
@@ -151,6 +151,19 @@ def recover(
     if recovered and using is None:
         SleepingWorkers(store).forget_ended()  # other workers may have died with this one
     return recovered
+
+
+def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
+    """Recover the tasks of these leases in this transaction, although they have not expired, if they are unchanged.
+    `reason` is kept in the events.
+    """
+    options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
+    return _take_back(store, target, options, [astuple(lease) for lease in leases])
+
+
+def _counted_to(max_recoveries: int) -> dict[str, Any]:
+    abandonment = f"ABANDONED: the lease expired again after {max_recoveries} recoveries"
+    return {"max_recoveries": max_recoveries, "abandonment": abandonment}
 
 
 def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Sequence[_Given]) -> list[Recovered]:
@@ -210,14 +223,16 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
 
 SEEN: Columns = {**HELD, "worker_id": sa.Uuid(), "lease_expires_at": Instant}
 """A lease as an earlier statement has read it."""
-_SEEN = (
+READ_LEASE = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
     task_leases.c.worker_id,
     task_leases.c.lease_expires_at,
 )
+"""The columns of a `Lease`."""
 _max_recoveries = sa.bindparam("max_recoveries", type_=sa.Integer, required=True)
 _abandonment = sa.bindparam("abandonment", type_=sa.Text, required=True)
+_reason = sa.bindparam("reason", None, type_=sa.Text)
 _until = sa.bindparam("until", type_=Instant, required=True)
 _after = sa.bindparam("after", type_=sa.BigInteger, required=True)
 _lately = sa.bindparam("lately", -30.0, type_=sa.Double)
@@ -247,7 +262,7 @@ def any_expired(g: Grammar) -> sa.Select[Any]:
 
 def expired(g: Grammar) -> sa.Select[Any]:
     """Return up to :limit expired leases, oldest first."""
-    return _expired(g).with_only_columns(*_SEEN).order_by(task_leases.c.lease_expires_at).limit(limit)
+    return _expired(g).with_only_columns(*READ_LEASE).order_by(task_leases.c.lease_expires_at).limit(limit)
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
@@ -272,7 +287,7 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     lasts = sa.func.coalesce(of_claim, of_task)
     margin = number(1.0)
     late = (
-        sa.select(*_SEEN, lasts.label("seconds"))
+        sa.select(*READ_LEASE, lasts.label("seconds"))
         .join_from(task_leases, task_executions, task_executions.c.id == lease.task_execution_id)
         .where(lease.lease_expires_at > g.later(g.now, of_task + margin))
         .cte("late")
@@ -387,7 +402,7 @@ def _freed(g: Grammar, r: Relations) -> Statement:
             g.among(lease.task_execution_id, r["expired"].c.id),
             sa.or_(g.among(lease.task_execution_id, r["unlocked"].c.id), ~task.exists()),
         )
-        .returning(*_SEEN, task_leases.c.begun)
+        .returning(*READ_LEASE, task_leases.c.begun)
     )
 
 
@@ -441,6 +456,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
             lease_expires_at=sa.case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
             available_at=sa.case((ready, g.now)),
             error=sa.case((failed, recovered.last_error)),
+            reason=_reason,
         ),
         worker_id=freed.worker_id,
         lease_token=freed.lease_token,

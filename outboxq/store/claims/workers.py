@@ -78,6 +78,10 @@ class LiveWorker:
     """The order of a person. None: to claim tasks."""
     state: WorkerState | None = None
     """The state that the worker has reached. None: it claims tasks."""
+    failure: str | None = None
+    """The error that keeps it from its work: ``cannot claim tasks: DiskFull …``; None if it can work, or cannot tell."""
+    failing_since: datetime | None = None
+    """The first of these failures in a row, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
     stacks_at: datetime | None = None
@@ -184,6 +188,8 @@ class Workers:
         isolation: str | None = None,
         receivers: Iterable[ReceiverState] = (),
         state: WorkerState | None = None,
+        failure: str | None = None,
+        failing_since: datetime | None = None,
         using: object = None,
     ) -> bool:
         """Record the process of a registered worker. The arguments are fields of LiveWorker.
@@ -200,6 +206,8 @@ class Workers:
             "isolation": storable(isolation, "isolation"),
             "receivers_json": as_stored(receivers),
             "state": state,
+            "failure": storable(failure, "failure"),
+            "failing_since": failing_since,
         }
         return bool(self._tell(describe, values, using))
 
@@ -226,6 +234,21 @@ class Workers:
         """Return a worker, whether it is live or not; None if it was never registered, or is forgotten."""
         identifier(worker_id)
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
+
+    def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
+        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that is
+        not registered.
+        """
+        identifier(worker_id)
+
+        def work(target: Target) -> timedelta | None:
+            found = worker(target, worker_id)
+            silent = timedelta(0)
+            if found is not None:
+                silent = target.run(tasks.select_now, self._store.values(target))[0]["now"] - found.last_seen_at
+            return silent if silent > LIVE_WITHIN else None
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def list(self, live_within: timedelta | float = LIVE_WITHIN, *, using: object = None) -> builtins.list[LiveWorker]:
         """Return the workers that were seen within this time, oldest first."""
@@ -345,7 +368,18 @@ _JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
 _described = [column for column in workers.c if column is not workers.c.stacks]
 """The columns of a LiveWorker. The stacks may be long, and are read for one worker only."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
-_DESCRIBED = ("host", "pid", "version", "release", "busy", "isolation", "receivers", "state")
+_DESCRIBED = (
+    "host",
+    "pid",
+    "version",
+    "release",
+    "busy",
+    "isolation",
+    "receivers",
+    "state",
+    "failure",
+    "failing_since",
+)
 _given = {
     name: sa.bindparam(f"{name}_json" if name in _JSON else name, type_=workers.c[name].type, required=True)
     for name in (*_REGISTERED, *_DESCRIBED)

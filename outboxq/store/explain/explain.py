@@ -56,6 +56,7 @@ from .reasons import (
     written,
 )
 from .relays import explain_event
+from .running_tasks import BEHIND_A_RUNNING_TASK, with_running_task
 from .sentences import Facts, why
 
 MOST = 1000
@@ -219,7 +220,7 @@ def _facts_of_one(
 ) -> Facts:
     """Read the facts for one task, with the labels of the workers `named`."""
     if task.status not in _UNFINISHED:
-        return Facts(now=row["now"], labels=_labels(target, named, ()))
+        return Facts(now=row["now"], labels=_registered(target, named, ())[0])
     entry = {name: row[f"entry_{name}"] for name in _FACTS}
     rows = {task.id: entry} if entry["id"] is not None else {}
     return _facts(store, target, [task], rows, row["now"], named=named)
@@ -239,22 +240,30 @@ def _facts(
     later = [(task.id, task.lease_token) for task in tasks if task.id in rows and rows[task.id]["available_at"] > now]
     by_key = [(task.queue, task.partition_key) for task in tasks if task.id in rows and limits_keys(rows[task.id])]
     running = {task.worker_id for task in tasks if task.status is TaskStatus.RUNNING}
+    labels, seen = _registered(target, {*running, *named}, live)
     return Facts(
         now=now,
         rows=rows,
         workers=live,
-        labels=_labels(target, {*running, *named}, live),
+        labels=labels,
+        seen=seen,
         keys=states_of(store, target, by_key),
         given_back=releases_as_unknown(target, later) if later else {},
     )
 
 
-def _labels(target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]) -> dict[UUID, str]:
-    """Return the labels of the registered workers among these. The labels of `live` are already known."""
+def _registered(
+    target: Target, wanted: Iterable[UUID | None], live: Iterable[LiveWorker]
+) -> tuple[dict[UUID, str], dict[UUID, datetime]]:
+    """Return the labels of the registered workers among these, and the times at which they were last seen. Those of
+    `live` are already known.
+    """
     found = {one.id: one.label for one in live}
+    seen = {one.id: one.last_seen_at for one in live}
     if missing := {one for one in wanted if one is not None} - found.keys():
-        found |= {row["id"]: row["label"] for row in target.run(labels, pack_ids(target, "named", sorted(missing)))}
-    return found
+        for row in target.run(labels, pack_ids(target, "named", sorted(missing))):
+            found[row["id"]], seen[row["id"]] = row["label"], row["last_seen_at"]
+    return found, seen
 
 
 def _explained(
@@ -275,6 +284,8 @@ def _explained(
         many = f"more than {MOST}" if before > MOST else str(before)
         place = f"; due tasks ahead of it in its queue: {many}" if before else ", and the next claim will take it"
         found = replace(found, sentence=f"{found.sentence}{place}")
+    if found.reason in BEHIND_A_RUNNING_TASK:
+        found = with_running_task(target, task, found, facts.now)
     origin = _origin_of(task.headers)
     return found if origin is None else replace(found, sentence=f"{found.sentence}; {origin}")
 
@@ -480,8 +491,10 @@ def one(g: Grammar) -> sa.Select[Any]:
 
 
 def labels(g: Grammar) -> sa.Select[Any]:
-    """Select the labels of the workers of :named that are registered."""
-    return sa.select(workers.c.id, workers.c.label).where(g.among(workers.c.id, g.rows("named", IDS).c.id))
+    """Select the labels of the workers of :named that are registered, and the times at which they were last seen."""
+    return sa.select(workers.c.id, workers.c.label, workers.c.last_seen_at).where(
+        g.among(workers.c.id, g.rows("named", IDS).c.id)
+    )
 
 
 def ahead(g: Grammar) -> sa.Select[Any]:

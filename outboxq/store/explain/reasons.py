@@ -131,6 +131,11 @@ def of_dead_letter(task_id: UUID, which: str) -> tuple[Cure, ...]:
     return redrive + cure_of(f"discard {which}", "failed", "discard", task_id)
 
 
+def of_lost(task_id: UUID) -> tuple[Cure, ...]:
+    """Return the command that takes a running task back from a worker that is lost."""
+    return cure_of("recover it from the lost worker", "task", "recover", task_id)
+
+
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
     """Return the command that explains the task that comes first."""
     return cure_of("see why it has not finished", "task", "explain", task_id)

@@ -16,8 +16,20 @@ from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
 from ...model.worker_orders import WorkerOrder
 from ..claims.limits import Bucket, KeyState
+from ..claims.lost_workers import is_lost, last_sign
 from ..claims.workers import LiveWorker
-from .reasons import Cure, Explanation, Reason, cure_of, inconsistent, of_dead_letter, of_other, span_of, written
+from .reasons import (
+    Cure,
+    Explanation,
+    Reason,
+    cure_of,
+    inconsistent,
+    of_dead_letter,
+    of_lost,
+    of_other,
+    span_of,
+    written,
+)
 
 _OVERDUE = 0.6
 """The fraction of a lease after which a live worker has extended it. A worker extends a lease after a third of it, or
@@ -40,6 +52,8 @@ class Facts:
     """The live workers."""
     labels: Mapping[UUID, str] = field(default_factory=dict)
     """Labels of the registered workers that run the tasks."""
+    seen: Mapping[UUID, datetime] = field(default_factory=dict)
+    """The time at which each of these workers was last seen."""
     keys: Mapping[tuple[str, str | None], KeyState] = field(default_factory=dict)
     """The states of the keys that have limits."""
     given_back: Mapping[UUID, tuple[int, datetime]] = field(default_factory=dict)
@@ -82,13 +96,24 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
         cures = cure_of("cancel it at once", "task", "cancel", task.id, "--force")
         return Explanation(Reason.CANCEL_REQUESTED, f"{asked}, and {name} has not responded yet; {left}", cures)
+    recovered = f"{left}, then it is recovered"
+    seen_at = last_sign(
+        facts.seen.get(worker_id), task.started_at, extended_until=ends, lease_seconds=task.lease_seconds
+    )
+    lost = of_lost(task.id) if is_lost(seen_at, now) else ()
     if label is None:
-        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {left}, then it is recovered")
+        return Explanation(Reason.WORKER_SILENT, f"its {name} is not registered; {recovered}", lost)
+    if lost:
+        unseen = f"its {name} has not been seen for {span_of(now - seen_at)}: it was killed, cut off, or frozen"
+        return Explanation(Reason.WORKER_SILENT, f"{unseen}; {recovered}", lost)
     if silent := _silence(task, ends, now):
         overdue = f"its {name} has not extended its lease for {span_of(silent)}, as it should have"
-        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {left}, then it is recovered")
+        cures = cure_of("see the worker", "workers", "show", worker_id)
+        return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
     done = "" if progress is None else f"; its handler reported {progress}"
     sentence = f"{name} has run it since {written(task.started_at)}{done}; {left} unless the worker extends it"
+    if failing := next((one for one in facts.workers if one.id == worker_id and one.failure is not None), None):
+        sentence += f"; the worker {failing.failure}"
     return Explanation(Reason.RUNNING, sentence, cure_of("ask it to stop", "task", "cancel", task.id))
 
 
@@ -241,6 +266,13 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     if (silent := facts.now - seen_at) > _PRESENCE_DUE:
         sentence = f"it is due and free, but no worker on its queue has been seen for {span_of(silent)}"
         return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
+    here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
+    able = [one for one in here if task.task_name in one.task_names and one.asked_to is None]
+    if able and all(one.failure is not None for one in able):
+        first = min(able, key=lambda one: one.failing_since or facts.now)
+        since = "" if first.failing_since is None else f", since {written(first.failing_since)}"
+        cures = cure_of("see the worker", "workers", "show", first.id)
+        return Explanation(Reason.DUE, f"it is due and free, but worker {first.label} {first.failure}{since}", cures)
     return Explanation(Reason.DUE, "it is due and free")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -55,6 +55,8 @@ class HeldSnapshot:
     """The session's state, such as "idle in transaction"."""
     query: str | None
     """The session's current or last statement, with an ellipsis in place of each value."""
+    began_at: datetime | None = None
+    """Start of the session; None for a prepared transaction and for a slot."""
     age: timedelta | None
     """Age of the transaction; None for a slot and for a standby, because the server does not know it."""
     transactions: int
@@ -72,6 +74,15 @@ class HeldSnapshot:
         about = ", ".join(one for one in (self.name, self.state) if one)
         statement = f": {self.query}" if self.query else ""
         return f"process {self.pid} ({about}{statement})" if about else f"process {self.pid}"
+
+    @property
+    def session(self) -> str | None:
+        """The session in a form that `end_session` takes, such as 4711@2026-11-23T02:30:00.123456Z; None if it cannot be
+        ended here.
+        """
+        if self.kind is not SnapshotKind.SESSION or self.began_at is None:
+            return None
+        return f"{self.pid}@{self.began_at.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
 
     @property
     def since(self) -> str:

@@ -20,6 +20,7 @@ from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, spa
 from ..tasks.dead_letters import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .facts import Facts
+from .failing_workers import failing_workers
 from .maintenance_jobs import PRUNE
 from .problem import HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
@@ -267,6 +268,11 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:_NAMED])
 
 
+def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
+    if limits.worker_failing:
+        yield from failing_workers(facts.seen.workers, facts.queues, facts.now)
+
+
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     found = [one for one in facts.lost if one.tasks] if limits.worker_lost else []
     found.sort(key=lambda one: (-one.tasks, one.label))
@@ -426,15 +432,21 @@ def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Pr
     kept = _listed(f"{one.dead_rows:,} in {one.name}" for one in dead)
     now = f" (dead rows: {kept})" if kept else ""
     sentence = f"{first} has kept its snapshot for {first.since}, so no row that has died since can be vacuumed{now}; {first.remedy}"
-    parts = tuple(Part(sentence=f"{one}, for {one.since}; {one.remedy}") for one in old[1 : 1 + _NAMED])
+    parts = tuple(
+        Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + _NAMED]
+    )
     return Problem(
         rule=Rule.OLD_SNAPSHOT,
         subjects=tuple(one.name or str(one.pid) for one in old),
         sentence=sentence,
-        cures=(Cure("see the tables", ("db", "sizes")),),
+        cures=(*_end_of(first), Cure("see the tables", ("db", "sizes"))),
         age=first.age or timedelta(0),
         parts=parts,
     )
+
+
+def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
+    return () if one.session is None else (Cure("end the session", ("db", "end-session", one.session)),)
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
@@ -503,6 +515,7 @@ _OF_QUEUES: tuple[_Evaluation, ...] = (
     _queue_paused,
 )
 _OF_THE_REST: tuple[_Evaluation, ...] = (
+    _worker_failing,
     _worker_lost,
     _schedules,
     _relays,

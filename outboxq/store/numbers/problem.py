@@ -15,6 +15,8 @@ class Rule(StrEnum):
 
     NO_WORKER = "no_worker"
     """Tasks are due, and no live worker is serving their queue."""
+    WORKER_FAILING = "worker_failing"
+    """A live worker cannot claim tasks or write their outcomes, for example because the disk is full."""
     UNKNOWN_TASK = "unknown_task"
     """Workers have come across tasks that none of them knows."""
     WORKER_LOST = "worker_lost"
@@ -78,6 +80,7 @@ class HealthLimits:
     with fewer than 50 such attempts does not count.
     """
     no_worker: bool = True
+    worker_failing: bool = True
     worker_lost: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
     """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""

@@ -35,6 +35,7 @@ _OF_ONE: Final = {
     Noun.SCHEDULE: "/schedule",
     Noun.RELAY: "/relay",
     Noun.WORKER: "/workers/<uuid:worker_id>",
+    Noun.SESSION: "/system",
 }
 PAGES: Final = (
     Route(name="overview", path="/", answer=watching.overview),

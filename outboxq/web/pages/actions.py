@@ -17,6 +17,7 @@ from ...errors import (
     DuplicateTask,
     InvalidArgument,
     InvalidTransition,
+    NotPermitted,
     RelayNotFound,
     ScheduleNotFound,
     TaskNotFound,
@@ -37,7 +38,7 @@ _KEYS: Final = {
     Noun.TASK: "task_id",
     Noun.BATCH: "batch_id",
     Noun.WORKER: "worker_id",
-    **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY), "name"),
+    **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY, Noun.SESSION), "name"),
 }
 """The part of the URL that identifies the target. The names of queues, schedules and relays are in the query, because a
 path would change some characters.
@@ -49,6 +50,7 @@ _LISTS: Final = {
     Noun.SCHEDULE: "schedules",
     Noun.RELAY: "relays",
     Noun.WORKER: "workers",
+    Noun.SESSION: "system",
 }
 
 
@@ -122,7 +124,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
-    except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
+    except (InvalidArgument, InvalidTransition, NotPermitted, TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.
         notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
     url = _page_of(request, verb.noun, target)
@@ -153,6 +155,8 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
                 target = UUID(request.form.get("back", ""))
             if is_batch(UUID(str(target))):
                 return request.url("batch", batch_id=target)
+        case Noun.SESSION:
+            return request.url("system")
         case Noun.QUEUE if not request.store.queues.is_known(str(target)):
             return request.url("queues")
         case Noun.SCHEDULE if all(one.name != target for one in request.store.schedules.list()):
@@ -241,7 +245,7 @@ def _page_of_command(request: PageRequest, group: str, *words: str) -> str | Non
             return request.url("workers")
         case "workers", (_, worker_id):
             return request.url("worker", worker_id=UUID(worker_id))
-        case "db", ("sizes",):
+        case "db", ("sizes",) | ("end-session", _):
             return request.url("system")
         case "task" | "failed", ("list" | "summary", *options):
             filters = _filters(options)

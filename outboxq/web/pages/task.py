@@ -194,6 +194,7 @@ def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
         status=task.status,
         is_delayed=detail.due_at is not None and detail.due_at > detail.at,
         was_asked_to_stop=task.cancel_requested_at is not None,
+        worker_is_live=True,  # otherwise, the cures contain the recovery
     )
     cured = {verb_of(cure.command) for cure in detail.explanation.cures} - ({REDRIVE} if detail.lost_key else set())
     found = offered(request, Noun.TASK, task.id, state)

@@ -161,6 +161,7 @@ def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] |
 def system(request: PageRequest) -> View:
     """Show the sizes of the tables, the oldest snapshot, the partitions, and the revision of the schema."""
     found, schedules = request.store.system(), request.store.schedules.list()
+    oldest = found.snapshots[0].session if found.snapshots else None
     try:
         release = version("outboxq")
     except PackageNotFoundError:
@@ -174,6 +175,7 @@ def system(request: PageRequest) -> View:
         "retention": next((one.name for one in schedules if one.task_name == PRUNE and one.paused_at is None), None),
         "add_retention": request.typed("schedule", "add-retention", "90d"),
         "whole": sum(one.size for one in found.tables) or 1,
+        "acts": offered(request, Noun.SESSION, oldest, State()) if oldest else {},
     }
     return View(template="system.html", title="System", values=values, data=found)
 

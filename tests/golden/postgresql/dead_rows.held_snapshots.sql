@@ -1,4 +1,12 @@
-SELECT found.kind, found.name, found.pid, found.state, found.query, found.age, found.transactions
+SELECT
+    found.kind,
+    found.name,
+    found.pid,
+    found.state,
+    found.query,
+    found.began_at,
+    found.age,
+    found.transactions
 FROM (
     SELECT
         CASE
@@ -9,6 +17,7 @@ FROM (
         pg_catalog.pg_stat_activity.pid AS pid,
         pg_catalog.pg_stat_activity.state AS state,
         pg_catalog.pg_stat_activity.query AS query,
+        pg_catalog.pg_stat_activity.backend_start AS began_at,
         CAST(
             EXTRACT(epoch FROM clock_timestamp() - pg_catalog.pg_stat_activity.xact_start) AS DOUBLE PRECISION
         ) AS age,
@@ -41,6 +50,7 @@ FROM (
         CAST(NULL AS INTEGER) AS pid,
         CAST(NULL AS TEXT) AS state,
         CAST(NULL AS TEXT) AS query,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS began_at,
         CAST(
             EXTRACT(epoch FROM clock_timestamp() - pg_catalog.pg_prepared_xacts.prepared) AS DOUBLE PRECISION
         ) AS age,
@@ -54,6 +64,7 @@ FROM (
         CAST(NULL AS INTEGER) AS pid,
         CAST(NULL AS TEXT) AS state,
         CAST(NULL AS TEXT) AS query,
+        CAST(NULL AS TIMESTAMP WITH TIME ZONE) AS began_at,
         CAST(NULL AS DOUBLE PRECISION) AS age,
         CAST(age(pg_catalog.pg_replication_slots.xmin) AS BIGINT) AS transactions
     FROM pg_catalog.pg_replication_slots

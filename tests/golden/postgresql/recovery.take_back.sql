@@ -170,7 +170,9 @@ WITH
                             WHEN (recovered.status = 'Ready') THEN (SELECT clock.now FROM clock)
                         END,
                         'error',
-                        CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END
+                        CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END,
+                        'reason',
+                        %(reason)s::VARCHAR
                     )
                 ) AS TEXT
             ) AS jsonb_strip_nulls_1,

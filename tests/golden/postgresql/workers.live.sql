@@ -19,7 +19,9 @@ SELECT
     workers.asked_to,
     workers.state,
     workers.stacks_asked_at,
-    workers.stacks_at
+    workers.stacks_at,
+    workers.failure,
+    workers.failing_since
 FROM workers
 WHERE workers.last_seen_at >= %(live_since)s::TIMESTAMP WITH TIME ZONE AND workers.ended_at IS NULL
 ORDER BY workers.started_at, workers.id

@@ -192,7 +192,9 @@ SELECT
             'available_at',
             CASE WHEN (recovered.status = 'Ready') THEN :now END,
             'error',
-            CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END
+            CASE WHEN (recovered.status = 'Failed') THEN recovered.last_error END,
+            'reason',
+            :reason
         )
     ) AS json_patch_1,
     freed.worker_id,

@@ -7,6 +7,8 @@ SET
     busy=:busy,
     isolation=:isolation,
     receivers=:receivers_json,
-    state=:state
+    state=:state,
+    failure=:failure,
+    failing_since=:failing_since
 WHERE workers.id = :worker_id
 RETURNING id

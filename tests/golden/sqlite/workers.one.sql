@@ -19,6 +19,8 @@ SELECT
     workers.asked_to,
     workers.state,
     workers.stacks_asked_at,
-    workers.stacks_at
+    workers.stacks_at,
+    workers.failure,
+    workers.failing_since
 FROM workers
 WHERE workers.id = :worker_id

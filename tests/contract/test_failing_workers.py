@@ -1,0 +1,101 @@
+"""A live worker that an error keeps from its work says so in the database, and everything that explains repeats it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+from click.testing import CliRunner
+
+from outboxq import Outbox
+from outboxq.cli import main
+from outboxq.store import HealthLimits, Reason
+from tests.contract import helpers
+from tests.waiting import until
+
+FAILURE = "cannot claim tasks: DiskFull (53100): could not extend file"
+
+
+def failing(database, **said):
+    worker_id = uuid4()
+    database.frozen.workers.register(worker_id, label="host:7", concurrency=1, task_names=["tests.work"])
+    since = database.clock()
+    database.frozen.workers.describe(worker_id, failure=FAILURE, failing_since=since, **said)
+    return worker_id
+
+
+def test_a_worker_that_cannot_claim_is_a_problem_and_the_reason_why_a_task_waits(database):
+    task, worker_id = database.add(), failing(database)
+    database.clock.advance(40)
+    [problem] = database.frozen.health(HealthLimits())
+    assert (problem.rule, problem.subjects, problem.tasks) == ("worker_failing", ("host:7",), 1)
+    assert problem.sentence == f"the worker host:7 {FAILURE}; this has lasted for 40 s"
+    assert [one.command for one in problem.cures] == [("workers", "show", str(worker_id))]
+    assert database.frozen.health(HealthLimits(worker_failing=False)) == []
+    why = database.frozen.explain(task.id)
+    assert why.reason is Reason.DUE
+    assert why.sentence == f"it is due and free, but worker host:7 {FAILURE}, since 2030-01-01 12:00:00 UTC"
+    assert why.cures[0].command == ("workers", "show", str(worker_id))
+    other = uuid4()
+    database.frozen.workers.register(other, label="host:8", concurrency=1, task_names=["tests.work"])
+    assert database.frozen.explain(task.id).sentence == "it is due and free, and the next claim will take it"
+    database.frozen.workers.describe(worker_id)
+    assert database.frozen.health(HealthLimits()) == []
+
+
+def test_a_worker_that_cannot_write_ends_is_named_with_its_running_task(database):
+    database.frozen.workers.register(database.worker, label="host:7", concurrency=1, task_names=["tests.work"])
+    claim = helpers.claimed(database)
+    words = "cannot write the outcomes of tasks: DiskFull"
+    database.frozen.workers.describe(database.worker, failure=words, failing_since=database.clock())
+    assert database.frozen.explain(claim.id).sentence.endswith(f"unless the worker extends it; the worker {words}")
+
+
+def test_the_list_and_the_page_of_a_worker_name_the_failure(database, monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_DATABASE_URL", database.url)
+    worker_id = uuid4()
+    database.store.workers.register(worker_id, label="host:7", concurrency=1, task_names=[])
+    since = database.store.now() - timedelta(minutes=5)
+    database.store.workers.describe(worker_id, failure=FAILURE, failing_since=since)
+    assert "cannot claim tasks" in CliRunner().invoke(main, ["workers", "list"]).output
+    assert (
+        f"{FAILURE}, since {since:%Y-%m-%d %H:%M}"
+        in CliRunner().invoke(main, ["workers", "show", str(worker_id)]).output
+    )
+
+
+def refuse_claims(database):
+    """Refuse each claim in the database, as a full disk does, but no other write. Returns the statement that allows them again."""
+    if database.name == "sqlite":
+        database.run(
+            "CREATE TRIGGER full BEFORE INSERT ON task_leases BEGIN SELECT RAISE(ABORT, 'the disk is full'); END"
+        )
+        return "DROP TRIGGER full"
+    database.run("""CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE EXCEPTION USING ERRCODE = '53100', MESSAGE = 'the disk is full'; END $$""")
+    database.run("CREATE TRIGGER full_disk BEFORE INSERT ON task_leases FOR EACH ROW EXECUTE FUNCTION full_disk()")
+    return "DROP TRIGGER full_disk ON task_leases; DROP FUNCTION full_disk"
+
+
+def test_a_worker_reports_that_its_claims_fail_until_they_work_again(database):
+    outbox = Outbox(database.engine)
+    done = []
+
+    @outbox.task(name="work")
+    def work() -> None:
+        done.append(1)
+
+    with helpers.workers(outbox, poll=0.05, drain_timeout=20) as start:
+        allow = refuse_claims(database)
+        work.using(outbox).enqueue()
+        start(concurrency=1)
+        until(lambda: any(one.failure for one in outbox.store.workers.list()))
+        [found] = outbox.store.workers.list()
+        assert found.failure.startswith("cannot claim tasks: ")
+        assert found.failure.endswith("the disk is full")
+        assert found.failing_since is not None
+        [problem] = [one for one in outbox.store.health(HealthLimits()) if one.rule == "worker_failing"]
+        assert found.label in problem.subjects
+        for statement in allow.split("; "):
+            database.run(statement)
+        until(lambda: done and outbox.store.workers.list()[0].failure is None)
