@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -581,7 +580,7 @@ def test_a_message_keeps_no_private_header() -> None:
 def test_commands_for_redis_are_encoded_as_its_client_encodes_them():
     body = b"\x00\r\n" * 100_000
     [letter] = letters.letters_of([event(headers={"a": "ü"})], "strëam", "cloudevent", "ce_", [None])
-    letter = replace(letter, body=body)
+    letter = letter._replace(body=body)
     publisher = RedisStreams(url="redis://redis", max_length=10)._publisher
     own = ("XADD", "strëam", "MAXLEN", "~", 10, "*", "body", body, "header:a", "ü")
     assert publisher._command(letter) == b"".join(Connection().pack_commands([own]))

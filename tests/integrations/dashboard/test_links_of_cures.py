@@ -74,6 +74,8 @@ def test_a_link_has_the_target_or_each_filter_of_its_command(command):
         assert parts.path == "/system"
     elif group == "relay" and len(words) == 1:
         assert parts.path == "/relays"
+    elif group == "workers" and words == ["list"]:
+        assert parts.path == "/workers"
     elif "--group" in words:
         assert parts.path == f"/failures/{words[-1]}"
     elif words[0] in {"list", "summary"}:

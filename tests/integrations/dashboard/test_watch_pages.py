@@ -317,7 +317,7 @@ def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
         database.add(database.store, queue="ledger", partition_key="account:7")
     words = reader.words("/queue", name="ledger")
     held = words.partition("Keys held by dead letters")[2]
-    assert re.search(r"account:7 \S+…\S+ .* 3 Live workers", held), held
+    assert re.search(r"account:7 \S+…\S+ .* ago 3 Tasks in the last hour", held), held
     assert f'/tasks/{letter}"' in reader.page.text
 
 
