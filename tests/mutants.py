@@ -773,7 +773,7 @@ MUTANTS = (
         ("tests/contract/test_handler_log.py",),
     ),
     Mutant(
-        "a task that is given back loses what it logged",
+        "a task that is released loses what it logged",
         "outboxq/worker/completer.py",
         (("with_notes(released(one.claim, STOPPED), one.context)", "released(one.claim, STOPPED)"),),
         ("tests/contract/test_handler_log.py",),
@@ -1629,7 +1629,7 @@ MUTANTS = (
         ("tests/contract/test_hooks.py",),
     ),
     Mutant(
-        "a task whose completion is committed is said to be given back",
+        "a task whose completion is committed is said to be released",
         "outboxq/worker/completer.py",
         ((" if one.state is not ClaimState.COMMITTED]", "]"),),
         ("tests/contract/test_hooks.py",),
@@ -2578,7 +2578,7 @@ MUTANTS = (
         ("tests/faults/test_processes.py::test_a_worker_that_drains_longer_than_a_lease_keeps_its_task",),
     ),
     Mutant(
-        "what was claimed ahead and not begun is not given back at stop",
+        "what was claimed ahead and not begun is not released at stop",
         "outboxq/worker/worker.py",
         (
             (
@@ -2656,7 +2656,7 @@ MUTANTS = (
         ("tests/dialects/test_encodings.py",),
     ),
     Mutant(
-        "interruptions are given back without a limit",
+        "interruptions are released without a limit",
         "outboxq/worker/task_runner.py",
         (("    if before >= MAX_INTERRUPTIONS:\n", "    if before < 0:\n"),),
         ("tests/contract/test_interruptions.py",),
@@ -3014,6 +3014,18 @@ MUTANTS = (
         "outboxq/testing/harness.py",
         (("            is_drained = len(ran) == before\n", "            is_drained = True\n"),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "a harness takes a task of another outbox for one that was not enqueued",
+        "outboxq/testing/harness.py",
+        (("        self._refuse_foreign(task)\n        return Expected", "        return Expected"),),
+        ("tests/integrations/testing_helpers/test_harness_assertions.py",),
+    ),
+    Mutant(
+        "the check of a Django project sees only the tasks that were imported by chance",
+        "outboxq/contrib/django/operations.py",
+        (('    autodiscover_modules("tasks")\n', ""),),
+        ("tests/docs/test_django_page.py",),
     ),
     Mutant(
         "a test's clock runs past a tick by itself",

@@ -13,7 +13,7 @@ from .records import UNKNOWN_TASK, EventType, ExecutionEvent, TaskStatus, status
 def summed_up(events: Sequence[ExecutionEvent]) -> Iterator[tuple[ExecutionEvent, Sequence[ExecutionEvent]]]:
     """Yield each event together with the releases that it sums up.
 
-    A task that the workers do not know is claimed and given back repeatedly. All of these events are summed up in one
+    A task that the workers do not know is claimed and released repeatedly. All of these events are summed up in one
     entry, the last release. Every other event has its own entry.
     """
     run: list[ExecutionEvent] = []

@@ -70,7 +70,7 @@ class EventType(StrEnum):
     ABANDONED = "task_abandoned"
     """The lease expired too many times in a row, and the task is Failed."""
     RELEASED = "task_released"
-    """Given back unfinished; no attempt was used."""
+    """Released unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"
     CANCELLED = "task_cancelled"
     CANCEL_REQUESTED = "task_cancel_requested"

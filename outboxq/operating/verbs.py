@@ -462,7 +462,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a worker claim no more tasks until it is resumed.
 
-    Tasks that it is running go on, and tasks that have not begun are given back.
+    Tasks that it is running go on, and tasks that have not begun are released.
     """
     return _ordered(store, worker, WorkerOrder.QUIET, "is asked to claim no more tasks, and does so", using)
 

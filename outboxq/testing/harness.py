@@ -129,7 +129,7 @@ class Harness(Answering):
         any value. Values are compared in the form that the handler would receive, so `unittest.mock.ANY` and similar
         objects work. Raises InvalidCall for arguments that the task does not accept.
         """
-        expected = Expected(self.app.tasks, task, args, **described)
+        expected = self._expected(task, args, described)
         return [one for one in self._all() if not expected.misfits(one)]
 
     def assert_enqueued(
@@ -142,7 +142,7 @@ class Harness(Answering):
         first.
         """
         __tracebackhide__ = True
-        expected = Expected(self.app.tasks, task, args, **described)
+        expected = self._expected(task, args, described)
         found = self._all()
         fitting = [one for one in found if not expected.misfits(one)]
         if len(fitting) == times or (fitting and times is None):
@@ -156,7 +156,7 @@ class Harness(Answering):
         """
         __tracebackhide__ = True
         if fitting := self.enqueued(task, *args, **described):
-            expected = Expected(self.app.tasks, task, args, **described)
+            expected = self._expected(task, args, described)
             raise AssertionError(f"{expected} was enqueued, but should not have been. {listed(fitting)}")
 
     def drain(
@@ -229,6 +229,7 @@ class Harness(Answering):
         `enqueue()`.
         """
         __tracebackhide__ = True
+        self._refuse_foreign(task)
         claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
         ran = self._runner(has_row=False).run(claim)
         if self._transaction is not None:
@@ -411,6 +412,28 @@ class Harness(Answering):
         for one in self._schedules():
             for tick in _tick_after(one, self.clock()):
                 self.clock.wait_for(tick)
+
+    def _expected(
+        self, task: Task[..., Any] | str | None, args: tuple[Any, ...], described: dict[str, Any]
+    ) -> Expected:
+        __tracebackhide__ = True
+        self._refuse_foreign(task)
+        return Expected(self.app.tasks, task, args, **described)
+
+    def _refuse_foreign(self, task: Task[..., Any] | str | None) -> None:
+        """Raise ConfigurationError for a task of another outbox. Otherwise it would look as if it had not been enqueued."""
+        __tracebackhide__ = True
+        if not isinstance(task, Task) or task.outbox is self.app or task.name in self.app.tasks:
+            return
+        its, tested = (getattr(one.integration, "alias", None) for one in (task.outbox, self.app))
+        if its is None or tested is None:
+            raise ConfigurationError(
+                f"the task {task.name} belongs to another Outbox; create this harness, or its fixture outboxq_app, with that one"
+            )
+        raise ConfigurationError(
+            f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; have outboxq_app, a fixture or an "
+            f"attribute of the OutboxTests class, be outboxes[{its!r}]"
+        )
 
     def _find_transaction(self) -> TestTransaction | None:
         if self._using is not None:

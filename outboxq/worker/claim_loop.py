@@ -31,12 +31,12 @@ from .work_failures import CLAIM, WorkFailures
 log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
-"""The shortest and the longest time between the due times of suspects that are given back. Between these two, it is the time for
+"""The shortest and the longest time between the due times of suspects that are released. Between these two, it is the time for
 which the present suspect has run."""
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""Seconds after which claims that wait for a handler are given back, if no handler has ended in that time."""
+"""Seconds after which claims that wait for a handler are released, if no handler has ended in that time."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while they fail."""
 _WAITING_BYTES = 16 * 2**20
@@ -180,7 +180,7 @@ class ClaimLoop(threading.Thread):
         return False
 
     def _wait_quietly(self) -> None:
-        """Give back the tasks that have not begun, and wait until the order is withdrawn or the worker stops."""
+        """Release the tasks that have not begun, and wait until the order is withdrawn or the worker stops."""
         self._give_back(self.pool.cancel_queued(), "its worker was told to be quiet")
         self.is_quiet = True
         self.on_quiet()
@@ -232,7 +232,7 @@ class ClaimLoop(threading.Thread):
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
     def _release_stalled_prefetch(self) -> None:
-        """Give back the tasks that wait, if no handler has ended for a second. They were claimed at the handlers' recent pace, and
+        """Release the tasks that wait, if no handler has ended for a second. They were claimed at the handlers' recent pace, and
         other workers may be idle.
         """
         now, pool = time.monotonic(), self.pool
@@ -282,7 +282,7 @@ class ClaimLoop(threading.Thread):
             self._start_suspect(suspects)
 
     def _start_suspect(self, suspects: Sequence[ActiveClaim]) -> None:
-        """Start one suspect, unless one is already running in this process, and give the others back."""
+        """Start one suspect, unless one is already running in this process, and release the others."""
         first, others = self._suspects.in_turn(suspects)
         for active, delay in others:
             self._give_back([active], "another task like it is running in this process", delay=delay)
@@ -310,13 +310,13 @@ class ClaimLoop(threading.Thread):
         return written and not self.completer.has_locked
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
-        """Give back claims whose handlers have not begun. They do not count towards `max_tasks`."""
+        """Release claims whose handlers have not begun. They do not count towards `max_tasks`."""
         if self._tasks_left is not None:
             self._tasks_left += len(claims)
         self.completer.give_back(claims, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
-        """Give back the tasks that were claimed while the worker was told to stop."""
+        """Release the tasks that were claimed while the worker was told to stop."""
         if claims:
             outcomes = [released(claim, STOPPED) for claim in claims]
             with releasing(outcomes, self.leases.on_failpoint):
@@ -328,7 +328,7 @@ class ClaimLoop(threading.Thread):
             for outcome in self.unknown.outcomes(claims):
                 self.completer.put(outcome)
         except Exception as error:  # noqa: BLE001
-            what = f"could not give back {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will expire"
+            what = f"could not release {len(claims)} unknown {plural(len(claims), 'task; its lease', 'tasks; their leases')} will expire"
             say(log, logging.ERROR, what, error)
 
 
@@ -346,7 +346,7 @@ class _Suspects:
         """The suspect that was last started here, and the time of its start (`time.monotonic()`)."""
         self._started_at = 0.0
         self._to_come: set[UUID] = set()
-        """The suspects that a burst gave back and still expects, unless another worker gets them."""
+        """The suspects that a burst released and still expects, unless another worker gets them."""
         self._last_due = 0.0
         """The approximate time at which the last of them is due (`time.monotonic()`)."""
 
@@ -362,7 +362,7 @@ class _Suspects:
         return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
 
     def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
-        """Expect these suspects, which were given back with these delays, to become due again."""
+        """Expect these suspects, which were released with these delays, to become due again."""
         self._to_come.update(active.claim.id for active, _ in suspects)
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 

@@ -1,5 +1,5 @@
 """Writes the outcomes of claims. A single outcome is written at once; outcomes that arrive during a write are written
-together in the next statement. When a worker has run out of time, `Handback` gives back the claims that the worker
+together in the next statement. When a worker has run out of time, `Handback` releases the claims that the worker
 still holds.
 """
 
@@ -38,7 +38,7 @@ _LONGEST_PAUSE = 5.0
 """The longest pause between attempts, in seconds, while the database is full."""
 _CHECK_EVERY = 0.1
 _RELEASE_AGAIN_AFTER = 0.02
-"""Seconds between attempts to give back a locked task. A heartbeat holds such a lock for a few milliseconds."""
+"""Seconds between attempts to release a locked task. A heartbeat holds such a lock for a few milliseconds."""
 _SUSPECT_FLUSH_TIMEOUT = 2.0
 """Seconds for which a suspect waits for earlier outcomes to be written, because they must not be lost if the suspect
 kills the process.
@@ -453,7 +453,7 @@ class Handback:
             for one in held:
                 one.context.was_lost = True
                 fields = fields_of(one.claim, outcome=OUTCOMES[EventType.RELEASED])
-                log.warning("%s did not finish in time and is given back", one.claim, extra=fields)
+                log.warning("%s did not finish in time and is released", one.claim, extra=fields)
             outcomes = [with_notes(released(one.claim, STOPPED), one.context) for one in held]
             if not outcomes:
                 return 0
@@ -483,7 +483,7 @@ class Handback:
                     break
                 outcomes[:] = [outcome for outcome in outcomes if outcome.claim.id in locked]
             if locked:
-                text = "could not give back %d tasks, which another transaction has locked; their leases will expire"
+                text = "could not release %d tasks, which another transaction has locked; their leases will expire"
                 log.warning(text, len(locked))
         return ended
 
@@ -515,4 +515,4 @@ def releasing(outcomes: Sized, on_failpoint: OnFailpoint) -> Iterator[None]:
         on_failpoint(Failpoint.AFTER_RELEASE)
     except Exception as error:  # noqa: BLE001 - whatever the error is, the worker is about to end
         leases = plural(len(outcomes), "task; its lease", "tasks; their leases")
-        say(log, logging.ERROR, f"could not give back {len(outcomes)} {leases} will expire", error)
+        say(log, logging.ERROR, f"could not release {len(outcomes)} {leases} will expire", error)

@@ -44,7 +44,7 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is given back, because a stop must
+"""Seconds for which a claim waits for a database that is down. After that, the claim is released, because a stop must
 not have to wait for it.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
@@ -75,7 +75,7 @@ class TaskRunner:
         """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
         otherwise keep it for ever.
 
-        A thread that dies does not drop its claim; the worker gives it back.
+        A thread that dies does not drop its claim; the worker releases it.
         """
         try:
             self.leases.on_failpoint(_BEFORE_START)
@@ -99,7 +99,7 @@ class TaskRunner:
             self.outcomes.put(released(active.claim, "its lease was lost, and claimed again"), active)
 
     def _may_begin(self, active: ActiveClaim) -> bool:
-        """Return whether the handler may be called. If not, the claim is given back, unless its lease is lost."""
+        """Return whether the handler may be called. If not, the claim is released, unless its lease is lost."""
         claim, context = active.claim, active.context
         if context.was_lost:
             self._note_lost(active)
@@ -132,7 +132,7 @@ class TaskRunner:
 
     def _asked_if_it_holds(self, active: ActiveClaim, ask: Callable[[], object], *, trouble: str, reason: str) -> bool:
         """Return whether the database confirms that the claim holds. If the database is not responding, the claim is
-        given back.
+        released.
 
         The log then names the `trouble`, and the event contains the `reason`.
         """
@@ -143,7 +143,7 @@ class TaskRunner:
             self._note_lost(active)
         except Exception as error:  # noqa: BLE001 - whatever the error is, another attempt may succeed
             fields = fields_of(claim, outcome=OUTCOMES[EventType.RELEASED])
-            say(log, logging.ERROR, f"{claim}: {trouble}; the task is given back", error, fields=fields)
+            say(log, logging.ERROR, f"{claim}: {trouble}; the task is released", error, fields=fields)
             self.outcomes.put(released(claim, reason, delay=_RETRY_AFTER), active)
         return False
 

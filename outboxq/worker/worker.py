@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("outboxq.worker")
 
 _GIVE_BACK_TIMEOUT = 0.8
-"""Seconds that a worker that has run out of time may take to give back its running tasks, because the database may not
+"""Seconds that a worker that has run out of time may take to release its running tasks, because the database may not
 be responding.
 """
 _LAST_COUNTS_TIMEOUT = 5.0
@@ -113,14 +113,14 @@ class Worker:
 
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
-        at the end of the drain timeout, it gives them back.
+        at the end of the drain timeout, it releases them.
 
         With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises what
         `start` raises. Only the main thread receives signals: in another thread, raises ConfigurationError without
         `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
         `request_stop` ends it early.
 
-        Returns the exit code: 0 after a clean stop; 1 if tasks had to be given back or a thread of the worker died; 75
+        Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75
         if the process has to exit because a handler with ``timeout_action="kill"`` is not stopping. Start the worker
         again after 75.
         """
@@ -147,13 +147,13 @@ class Worker:
         self._ending.request()
 
     def stop_at_once(self) -> None:
-        """Give back the running tasks and end the process with exit code 1, whatever its threads are doing. A second
+        """Release the running tasks and end the process with exit code 1, whatever its threads are doing. A second
         signal does the same.
         """
         end_process_after(2 * _GIVE_BACK_TIMEOUT)
         self._ending.is_abandoned = True  # before a handler can notice, since `run` may then end first
         self._stopping.set()
-        log.warning("told to stop at once; giving back the running tasks")
+        log.warning("told to stop at once; releasing the running tasks")
         self._parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         # If the worker is just starting, wait until it has registered itself. Otherwise it would stay registered.
         starting = self._starting.acquire(timeout=_GIVE_BACK_TIMEOUT / 2)
@@ -322,13 +322,13 @@ class Worker:
             parts.senders.start()
 
     def stop(self, timeout: timedelta | float | None = None) -> bool:
-        """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and give back the rest.
+        """Stop claiming, let running tasks finish for `timeout` (default: the drain timeout), and release the rest.
 
         Returns whether all running tasks finished. A handler that is still running is fenced: its outcome is discarded.
 
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
-        it gives back. Tasks that have not begun are given back next, because another worker may be idle. Outcomes are
-        written before the rest is given back, because a release fences its handler. Heartbeats continue until then,
+        it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
+        written before the rest is released, because a release fences its handler. Heartbeats continue until then,
         because a task may take longer than its lease to finish. Connections are closed last, because every step needs
         them.
         """
@@ -354,12 +354,12 @@ class Worker:
         self._end_handlers()
         parts.hooks.stopped()
         self._disconnect()
-        gave = f"; gave back {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
-        log.info("worker %s stopped%s", self.label, gave, extra=fields_of_worker(self.id, self.label))
+        released = f"; released {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
+        log.info("worker %s stopped%s", self.label, released, extra=fields_of_worker(self.id, self.label))
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
-        """Give back the tasks that have not begun, and do so again when the claim loop, which may have claimed more,
+        """Release the tasks that have not begun, and do so again when the claim loop, which may have claimed more,
         has ended.
         """
         parts = self._parts
@@ -443,7 +443,7 @@ class Ending:
     has_killed: bool = False
     """True if a handler is not stopping, so that the process has to exit."""
     is_abandoned: bool = False
-    """True if the worker was told to stop at once, and gave back its running tasks."""
+    """True if the worker was told to stop at once, and released its running tasks."""
     _requests: Wakeup = field(default_factory=Wakeup)
 
     def request(self) -> None:

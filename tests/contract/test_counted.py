@@ -1,4 +1,4 @@
-"""What a question counted is what its change changes: nothing that was enqueued, redriven, claimed or given back meanwhile."""
+"""What a question counted is what its change changes: nothing that was enqueued, redriven, claimed or released meanwhile."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def test_a_second_close_adds_no_listener_while_a_thread_returns_a_connection(dat
 
 
 def test_an_engine_that_was_closed_connects_anew_for_what_comes_late(database):
-    """A claim that was under way when its worker stopped is given back."""
+    """A claim that was under way when its worker stopped is released."""
     engine = Store(database.engine).reserved(threading.Event()).bound_engine
     close(engine)
     for _ in range(3):

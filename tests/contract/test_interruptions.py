@@ -1,4 +1,4 @@
-"""A transactional task whose transaction an error from outside ended is given back: that was not its handler's failure."""
+"""A transactional task whose transaction an error from outside ended is released: that was not its handler's failure."""
 
 from __future__ import annotations
 
@@ -402,7 +402,7 @@ def losing_commits(monkeypatch, database, times):
 
 
 def interrupted_times(database, times) -> Claim:
-    """A claim of a task that was given back so often, in a row, for its transaction was interrupted."""
+    """A claim of a task that was released so often, in a row, for its transaction was interrupted."""
     database.add()
     for _ in range(times):
         (claim,) = database.claim(1)

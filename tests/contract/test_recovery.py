@@ -132,7 +132,7 @@ def test_suspects_run_one_at_a_time_while_others_go_on(database, outbox, work, d
 
 @pytest.mark.parametrize("begins", [False, True])
 def test_a_suspect_that_had_not_begun_is_not_counted(database, begins):
-    """It lay ahead, or was about to be given back: its worker's death says nothing of it."""
+    """It lay ahead, or was about to be released: its worker's death says nothing of it."""
     helpers.claimed(database)
     for number in range(1, SUSPECT + 1):
         database.clock.advance(100)

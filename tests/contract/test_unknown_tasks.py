@@ -1,4 +1,4 @@
-"""Tasks that no worker knows: given back later and later, told of once, seen in `explain` and `status`, and met again at once."""
+"""Tasks that no worker knows: released later and later, told of once, seen in `explain` and `status`, and met again at once."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_no_release_waits_longer_than_the_worker_was_told(database, work):
 
 
 def test_two_thousand_of_them_cost_less_than_five_events_a_second(database):
-    """Once they are given back for the longest time; there are two of them here, and eight hours."""
+    """Once they are released for the longest time; there are two of them here, and eight hours."""
     unknown = unknown_tasks(database.frozen)
     handles = [stranger(database, database.frozen) for _ in range(2)]
     began = database.clock.now
@@ -220,9 +220,7 @@ def test_status_names_what_no_live_worker_knows(database, work):
     def by_task():
         return {line["task"]: line["unknown"] for line in status(database, "--by", "task")}
 
-    until(
-        lambda: by_task() == {NAME: NAME, "later": ""}, seconds=PROMPTLY
-    )  # told before it is given back, it still runs
+    until(lambda: by_task() == {NAME: NAME, "later": ""}, seconds=PROMPTLY)  # told before it is released, it still runs
     (mail,) = database.store.stats()
     assert [(one.task_name, one.met_by) for one in mail.unknown] == [(NAME, (worker.label,))]
     work(NAME, queues=["elsewhere"])

@@ -1,4 +1,4 @@
-"""A worker in this process: it claims, runs, ends, gives back, and lives on."""
+"""A worker in this process: it claims, runs, ends, releases what it has, and lives on."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_stop_lets_running_tasks_finish(outbox, work):
     handle = finishing.using(outbox).enqueue()
     later = finishing.using(outbox, delay=3600).enqueue()
     worker = work()
-    assert began.wait(60)  # a claim that no thread has begun would be given back
+    assert began.wait(60)  # a claim that no thread has begun would be released
     threading.Timer(0.2, gate.set).start()
     assert worker.stop() is True
     assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
@@ -261,7 +261,7 @@ def test_what_does_not_finish_in_time_is_given_back_and_fenced(outbox, work):
 
     handle = stubborn.using(outbox).enqueue()
     worker = work()
-    assert began.wait(60)  # a claim that no thread has begun would be given back cleanly
+    assert began.wait(60)  # a claim that no thread has begun would be released cleanly
     assert worker.stop(timeout=0.05) is False
     until(
         lambda: types(outbox, handle)[-1] is EventType.RELEASED

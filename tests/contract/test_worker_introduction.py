@@ -50,7 +50,7 @@ def introduced(database, caplog, *, tasks=(), retention=90, **options):
 
 USUAL = {
     "sqlite": "watches the file for new tasks, and looks every 0.5 s",
-    "postgresql": "is notified of new tasks, and looks every 30 s",
+    "postgresql": "listens for new tasks, and looks every 30 s",
 }
 
 

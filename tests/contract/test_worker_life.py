@@ -323,7 +323,7 @@ def test_told_to_stop_at_once_it_tries_again_while_a_heartbeat_has_the_task_lock
 
 
 def test_told_to_stop_at_once_it_does_not_end_with_0_where_its_handlers_end_first(outbox, exits):
-    """The process lives on for a moment after its tasks are given back, in which a handler may see that and return."""
+    """The process lives on for a moment after its tasks are released, in which a handler may see that and return."""
     workers = []
 
     @outbox.task(name="attentive")
@@ -973,7 +973,7 @@ def test_unknown_tasks_do_not_keep_the_known_ones(outbox, work):
 
 @pytest.mark.in_turn
 def test_a_suspect_is_run_even_if_giving_back_another_failed(outbox, work, monkeypatch):
-    """Two were taken back twice; the first runs, and the second cannot be given back: neither is held for ever."""
+    """Two were taken back twice; the first runs, and the second cannot be released: neither is held for ever."""
     task = outbox.task(name="orphan", lease=1)(lambda: None)
     handles = task.using(outbox).enqueue_many([()] * 2)
     for _ in range(SUSPECT):

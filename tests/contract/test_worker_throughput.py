@@ -365,7 +365,7 @@ def test_what_was_fetched_for_fast_handlers_is_let_go_when_they_turn_out_slow(
     moody.using(outbox, priority=1).enqueue_many([(False,)] * 400)
     moody.using(outbox).enqueue_many([(True,)] * 100)
     worker = work(concurrency=1)
-    # On a machine that stands still for a moment, fast ones are given back as well, and may come after the first slow one.
+    # On a machine that stands still for a moment, fast ones are released as well, and may come after the first slow one.
     assert slow_began.wait(60)
     until(lambda: counted(outbox) == (499 - len(ran), 1))  # others may have them
     assert releases(database) > 0

@@ -126,6 +126,21 @@ def test_the_page_works_from_top_to_bottom(site):
     assert "\nOK\n" in tested
 
 
+def test_the_check_imports_the_tasks_as_a_worker_does(site):
+    """The project's models import none of them, and `reports` is a database without models."""
+    with (site / "settings.py").open("a") as settings:
+        settings.write("ROOT_URLCONF = None\n")  # the check of URLs would import the views, and so the tasks
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "DJANGO_SETTINGS_MODULE": "settings"}
+    command = [*forked.PYTHON, "-m", "django", "check"]
+    for line, said in (("", "outboxq.W003"), ("OUTBOXQ = {'SOURCE': 'no name'}\n", "outboxq.E001")):
+        with (site / "settings.py").open("a") as settings:
+            settings.write(line)
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        done = forked.run(command, warm=forked.FRAMEWORKS, cwd=site, env=environment, **streams, text=True)
+        assert said in done.stdout, done.stdout
+        assert "Traceback" not in done.stdout
+
+
 def test_its_table_of_decorators_is_what_they_do():
     """Each with nothing said: asked of a project in a process of its own."""
     command = [*forked.PYTHON, str(Path(__file__).with_name("django_decorators.py"))]

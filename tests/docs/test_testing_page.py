@@ -21,15 +21,36 @@ EMBEDDED = '"sqlite:///kiosk.db"'
 PYTEST = ("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
 TASKS = """
-from outboxq.contrib.django import outbox
+from outboxq.contrib.django import outbox, outboxes
 
 @outbox.task
 def send_receipt(order_id: int) -> str:
     return f"receipt {order_id}"
+
+@outboxes["billing"].task
+def send_invoice(order_id: int) -> str:
+    return f"invoice {order_id}"
+"""
+
+BILLING = """
+from django.test import TestCase
+
+from orders.tasks import send_invoice
+from outboxq.contrib.django import outboxes
+from outboxq.testing import OutboxTests
+
+
+class InvoiceTest(OutboxTests, TestCase):
+    databases = {"default", "billing"}
+    outboxq_app = outboxes["billing"]
+
+    def test_an_invoice_is_sent(self):
+        send_invoice.enqueue(7)
+        self.assertEqual([ran.result for ran in self.harness.drain()], ["invoice 7"])
 """
 
 SETTINGS = """
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3"}}
+DATABASES = {name: {"ENGINE": "django.db.backends.sqlite3"} for name in ("default", "billing")}
 INSTALLED_APPS = ["outboxq.contrib.django", "orders"]
 USE_TZ = True
 """
@@ -77,13 +98,16 @@ def test_a_django_projects_tests(project):
     orders = project / "orders"
     (orders / "__init__.py").touch()
     (orders / "tasks.py").write_text(TASKS)
+    (orders / "test_billing.py").write_text(BILLING)
     (project / "settings.py").write_text(SETTINGS)
-    assert "Ran 1 test" in run(project, "django", "test", "--settings", "settings", "orders")
+    assert "Ran 2 tests" in run(
+        project, "django", "test", "--settings", "settings", "orders.tests", "orders.test_billing"
+    )
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text(
         "[pytest]\nDJANGO_SETTINGS_MODULE = settings\nfilterwarnings = error\npythonpath = .\n"
     )
-    assert "2 passed" in run(project, *PYTEST, "orders/test_receipts.py")
+    assert "3 passed" in run(project, *PYTEST, "orders/test_receipts.py", "orders/test_invoices.py")
 
 
 @pytest.mark.current  # the page's model_class is of Flask-SQLAlchemy 3.1, which asks for SQLAlchemy 2.0.16

@@ -95,7 +95,7 @@ def test_a_thread_of_the_worker_that_dies_takes_the_process_along(database, add,
 
 
 def test_a_dead_heartbeat_does_not_leave_its_tasks_to_run_out(database, add, fork, tmp_path):
-    """They are given back, so that another worker has them at once."""
+    """They are released, so that another worker has them at once."""
     task_id = add("heed", directory=str(tmp_path))
     worker = fork(fault={"point": Failpoint.BEFORE_BEAT, "action": "end_thread"})
     assert worker.wait() == 1

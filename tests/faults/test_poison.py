@@ -1,4 +1,4 @@
-"""Tasks that kill their process, those beside them, and what is merely given back."""
+"""Tasks that kill their process, those beside them, and what is merely released."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hits(database, one):
 
 
 def runs_of(database, one):
-    """Claims, but for those that were given back, or lost their worker, before they began."""
+    """Claims, but for those that were released, or lost their worker, before they began."""
     history = database.store.history(one)
     counts = [event.event_data["recovery_attempts"] for event in history if event.event_type is EventType.RESET]
     not_begun = sum(before == after for before, after in itertools.pairwise(counts))

@@ -175,8 +175,8 @@ def test_a_claim_that_the_database_does_not_answer_for_is_given_back(active, sto
     runner.run(active)
     [outcome] = runner.outcomes
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its claim could not be verified"})
-    assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and given back, as fast as it goes
-    assert "it is not known whether its claim survived the loss of a connection; the task is given back" in caplog.text
+    assert outcome.delay >= timedelta(seconds=1)  # else it would be claimed, and released, as fast as it goes
+    assert "it is not known whether its claim survived the loss of a connection; the task is released" in caplog.text
     assert active.context.began is None
     assert leases.held() == [active]  # heartbeats keep it until its outcome is written
 
@@ -188,7 +188,7 @@ def test_a_suspect_whose_start_the_database_does_not_record_is_given_back(leases
     runner.run(suspect)
     [outcome] = runner.outcomes
     assert (outcome.event_type, outcome.data) == (EventType.RELEASED, {"reason": "its start could not be recorded"})
-    assert "its start could not be recorded; the task is given back" in caplog.text
+    assert "its start could not be recorded; the task is released" in caplog.text
     assert suspect.context.began is None
     assert leases.held() == [suspect]
 

@@ -207,7 +207,7 @@ def test_an_attempt_that_lost_its_lease_before_the_hand_back_counts_as_lost(stor
 
 
 def test_an_attempt_that_was_lost_and_claimed_again_counts_once(completer, store, leases):
-    """The task is given back, because the claim would not end otherwise, but no handler began after it."""
+    """The task is released, because the claim would not end otherwise, but no handler began after it."""
     active = attempt(leases)
     leases.hold_on(active.claim, sent=time.monotonic())
     leases.mark_lost(active.claim)

@@ -217,7 +217,7 @@ def test_a_reset_pace_counts_before_any_job_has_ended(pool):
 
 
 def test_nothing_is_prefetched_for_many_slow_threads_either(pool):
-    """Or what was given back would be fetched again, and given back again."""
+    """Or what was released would be fetched again, and released again."""
     workers = pool(size=64, start=False)
     workers.reset_pace(1.0)
     assert workers.prefetch_limit == 0

@@ -42,7 +42,9 @@ class OutboxqConfig(AppConfig):
         super().__init__(app_name, app_module)
 
     def ready(self) -> None:
-        """Register checks and signal receivers. Tasks are not imported here, because only a worker needs all of them."""
+        """Register checks and signal receivers. Tasks are not imported here, because web processes do not need all
+        of them.
+        """
         from .operations import check_settings, check_tables
 
         register(check_settings, "outboxq")

@@ -10,15 +10,16 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error
 from django.core.checks import Warning as Caution
 from django.core.management.base import CommandError
-from django.db import connections, router, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 from django.db.migrations import RunPython
 from django.db.migrations.executor import MigrationExecutor
+from django.utils.module_loading import autodiscover_modules
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from ... import migrations
 from ...database.dialects import dialect_for
-from ...errors import ConfigurationError, SchemaOutOfDate, TablesLocked
+from ...errors import ConfigurationError, InvalidArgument, SchemaOutOfDate, TablesLocked
 from .django_outbox import hooks_of_settings, outboxes, setting
 
 _DRIVERS: dict[str, dict[str, Any]] = {
@@ -104,11 +105,15 @@ _NEWER = "Install the outboxq release that created these tables, or a later one.
 
 
 def check_settings(**_options: Any) -> list[CheckMessage]:
-    """Check the settings. No database connection is needed."""
+    """Check the settings, and the databases of all tasks, which are imported as a worker imports them. No database
+    connection is needed.
+    """
     try:
         hooks_of_settings()
-    except ConfigurationError as error:
+        outboxes[DEFAULT_DB_ALIAS]  # has the other settings checked, unless a model's module has done so
+    except (ConfigurationError, InvalidArgument) as error:
         return [Error(str(error), id="outboxq.E001", hint="Correct OUTBOXQ in the settings.")]
+    autodiscover_modules("tasks")
     return [*_begins(), *_places()]
 
 
@@ -143,7 +148,7 @@ def _begins() -> Iterator[CheckMessage]:
 
 
 def _places() -> Iterator[CheckMessage]:
-    """Check the databases of the outboxes that have tasks so far. Declaring a task on an outbox registers it here."""
+    """Check the databases of the outboxes that have tasks. Declaring a task on an outbox registers it here."""
     ours = apps.get_app_config("outboxq")
     written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
     for alias in outboxes.made():

@@ -109,7 +109,7 @@ class Statistics:
     """
     snoozed: int = 0
     released: int = 0
-    """Number of claims that were given back unfinished."""
+    """Number of claims that were released unfinished."""
     lost: int = 0
     """Number of attempts whose outcome was discarded because the lease was lost."""
     cancelled: int = 0

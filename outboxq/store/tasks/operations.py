@@ -217,7 +217,7 @@ def moving(
                     if target.run(request_cancel, values, [(task_id, row[-1])]):
                         tell(target, 1)
                         return status
-                continue  # meanwhile, it ended, was given back, or was asked to stop by another session
+                continue  # meanwhile, it ended, was released, or was asked to stop by another session
             if status not in allowed:
                 raise _refused(task_id, status, event_type)
             from_failed = status is TaskStatus.FAILED

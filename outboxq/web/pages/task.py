@@ -290,7 +290,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.RESET: ("failed", "Taken back: the worker had not extended its lease", "worker lost"),
     EventType.RETRY_SCHEDULED: ("delayed", "Rescheduled", "failed, to be retried"),
     EventType.SNOOZED: ("delayed", "Postponed by its handler", "snoozed"),
-    EventType.RELEASED: ("", "Given back unfinished", "given back"),
+    EventType.RELEASED: ("", "Released unfinished", "released"),
     EventType.CANCELLED: ("", "Cancelled", "cancelled"),
     EventType.CANCEL_REQUESTED: ("", "Asked to stop", ""),
     EventType.EXPIRED: ("", "Expired before it was started", ""),
@@ -377,7 +377,7 @@ def _words(event: ExecutionEvent, detail: TaskDetail) -> str:
         case EventType.RETRY_SCHEDULED if attempt:
             return f"Rescheduled as attempt {attempt}"
         case EventType.RELEASED if data.get("reason") == UNKNOWN_TASK:
-            return "Given back: the worker does not know the task"
+            return "Released: the worker does not know the task"
         case EventType.RESCHEDULED if data.get("priority") is not None:
             return f"Given the priority {data['priority']}"
         case EventType.REWOUND if step:

@@ -94,7 +94,7 @@ class PostgresDistributor(DistributorSettings):
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"is notified of new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
+        return f"listens for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         if self.notifications and not self._closed and self._listener.ident is None:

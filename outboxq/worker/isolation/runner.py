@@ -167,7 +167,7 @@ class IsolatedRunner:
         try:
             child = self.children.given(Job(claim=claim, sent=active.sent, news=known))
         except CannotFork as error:
-            log.error("%s: %s; the task is given back", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
+            log.error("%s: %s; the task is released", claim, error, extra=fields_of(claim))  # noqa: TRY400 - not an error in this code
             self.outcomes.put(released(claim, "no child process could be started", delay=_RETRY_AFTER), active)
             return
         context.began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Unknown tasks: a worker gives back tasks whose names it does not know, with growing delays, until a worker that knows
+"""Unknown tasks: a worker releases tasks whose names it does not know, with growing delays, until a worker that knows
 them starts.
 """
 
@@ -27,7 +27,7 @@ log = logging.getLogger("outboxq.worker")
 LOG_EVERY = 60.0
 """Seconds between two log lines about one name."""
 _SPREAD = 0.25
-"""The fraction by which a delay varies, so that tasks that were given back together do not all become due together."""
+"""The fraction by which a delay varies, so that tasks that were released together do not all become due together."""
 _MAX_DOUBLINGS = 60
 _MAX_NAMES = 1000
 """The maximum number of names to remember, so that a program that uses ever new names cannot fill the memory."""
@@ -38,7 +38,7 @@ _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 class UnknownTasks:
     """Determines the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so the tasks are given back. After `limit`, they are marked as failed. Each
+    Another worker may know them, so the tasks are released. After `limit`, they are marked as failed. Each
     consecutive release doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no
     worker knows do not keep the database busy. If a live worker knows the name, the delay does not grow, because that
     worker is merely busy.
@@ -64,7 +64,7 @@ class UnknownTasks:
         """Return the outcomes of these claims."""
         self._remember(claims)
         self._log_unknown(claims)
-        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # the others were never given back
+        runs = self._runs([claim for claim in claims if claim.lease_token > 1])  # the others were never released
         return [self._outcome(claim, runs.get(claim.id) or UnknownRun(since=claim.started_at)) for claim in claims]
 
     def recent(self) -> frozenset[tuple[str, str]]:
@@ -94,9 +94,9 @@ class UnknownTasks:
         try:
             return self.store.unknown_runs(claims) if claims else {}
         except Exception as error:  # noqa: BLE001
-            # It is better to give them back too early than to keep them until their leases expire, which would count as
+            # It is better to release them too early than to keep them until their leases expire, which would count as
             # a worker's death.
-            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} given back before"
+            what = f"could not look up how often {len(claims)} unknown {plural(len(claims), 'task was', 'tasks were')} released before"
             say(log, logging.ERROR, what, error)
             return {}
 
@@ -121,7 +121,7 @@ class UnknownTasks:
                 continue
             count = self._unlogged.pop(name)
             log.warning(
-                "this worker does not know the task %r and gave it back (%d since the last such warning); import its "
+                "this worker does not know the task %r and released it (%d since the last such warning); import its "
                 "module where the worker starts, or use a separate queue for the task",
                 name,
                 count,
@@ -139,8 +139,8 @@ class KnownTasks:
     """Makes tasks due that this worker knows and that are waiting because other workers did not know them.
 
     It does so when the worker starts, so that after a deployment no task has to wait for a long delay to end. While a
-    live worker knows the tasks, other workers give them back with the first delay only. After the start, it runs once
-    an hour, to catch tasks that were given back while the worker started.
+    live worker knows the tasks, other workers release them with the first delay only. After the start, it runs once
+    an hour, to catch tasks that were released while the worker started.
     """
 
     store: Store

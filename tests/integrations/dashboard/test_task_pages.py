@@ -157,7 +157,7 @@ def test_releases_as_unknown_make_one_line(stage):
     task = stage.add()
     for _ in range(5):
         stage.store.release(stage.claim(), reason="unknown task")
-    assert stage.page(task).text.count("Given back: the worker does not know the task, 5 times") == 1
+    assert stage.page(task).text.count("Released: the worker does not know the task, 5 times") == 1
 
 
 def test_arguments_are_hidden_unless_they_are_allowed_and_secrets_always(stage):

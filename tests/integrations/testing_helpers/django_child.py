@@ -27,7 +27,7 @@ from django.test import TestCase, TransactionTestCase
 from django.test.runner import DiscoverRunner
 
 from outboxq import ConfigurationError, InvalidTarget, RetryPolicy, TaskNotFound
-from outboxq.contrib.django import outbox
+from outboxq.contrib.django import DjangoOutbox, outbox
 from outboxq.testing import OutboxTests
 
 
@@ -115,6 +115,14 @@ class Common(OutboxTests):
         assert self.harness.run(joined, "two").result is None
         assert names() == ["two"]
         assert outbox.store.verify() == []
+
+    def test_a_task_of_another_database_is_refused(self):
+        @DjangoOutbox("billing").task(name="billing.send_invoice")
+        def send_invoice() -> None: ...
+
+        said = "billing.send_invoice belongs to the outbox of 'billing'; this harness tests 'default'"
+        with self.assertRaisesRegex(ConfigurationError, said):
+            self.harness.refute_enqueued(send_invoice)
 
 
 class WithoutAHarness(TestCase):

@@ -28,4 +28,4 @@ def test_djangos_test_classes(database):
         }
     command = [*forked.PYTHON, str(Path(__file__).with_name("django_child.py")), json.dumps(settings)]
     done = forked.run(command, warm=forked.FRAMEWORKS, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "13 run\n"), done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (0, "15 run\n"), done.stdout + done.stderr

@@ -8,7 +8,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from outboxq import InvalidCall
+from outboxq import ConfigurationError, InvalidCall, Outbox
 from outboxq.testing import Harness
 
 
@@ -130,3 +130,11 @@ def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
     harness.refute_enqueued("elsewhere", kwargs={"order_id": 7})
     with pytest.raises(ValueError, match="'Redy' is not a valid TaskStatus"):
         harness.refute_enqueued(shop.receipt, status="Redy")
+
+
+def test_a_task_of_another_outbox_is_refused(shop, harness):
+    """Otherwise a refutation would pass, and an assertion would say that it was not enqueued."""
+    foreign = Outbox().task(name="other.bill")(lambda: None)
+    for call in (harness.assert_enqueued, harness.refute_enqueued, harness.enqueued, harness.run):
+        with pytest.raises(ConfigurationError, match=r"the task other\.bill belongs to another Outbox"):
+            call(foreign)
