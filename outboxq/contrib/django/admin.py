@@ -420,7 +420,8 @@ class TaskScheduleAdmin(OutboxAdmin):
     def _with_next_ticks(self, schedules: Iterable[Any]) -> list[Any]:
         """Return the schedules with their next ticks, which are read all at once."""
         found = list(schedules)
-        upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=self.alias)
+        with present_transaction(self.alias, mode="DEFERRED") as using:
+            upcoming = outboxes[self.alias].store.schedules.upcoming(found, 1, using=using)
         for schedule in found:
             schedule.next_tick = next(iter(upcoming[schedule.name]), None)
         return found

@@ -453,7 +453,10 @@ class OutsideATransaction(TransactionTestCase):
         store = outboxes["default"].store
         with transaction.atomic():
             task_id = store.enqueue(NewTask(id=uuid7(), task_name="shop.work", args="{}"), using="default").id
-        for address in (LIST, f"{LIST}?status=Ready", page_of(task_id), LETTERS, SCHEDULES):
+            nightly = NewSchedule(name="nightly", task_name="shop.report", rule="30 4 * * *", tz="Europe/Berlin")
+            store.schedules.put(nightly, using="default")
+        schedules = (SCHEDULES, page_of("nightly", SCHEDULES))
+        for address in (LIST, f"{LIST}?status=Ready", page_of(task_id), LETTERS, *schedules):
             assert self.client.get(address).status_code == 200, address
         cancel = {"action": "cancel", "index": 0, "_selected_action": [str(task_id)]}
         full = mock.patch.object(TaskExecutionAdmin, "log_change", side_effect=RuntimeError("the log is full"))
@@ -462,6 +465,9 @@ class OutsideATransaction(TransactionTestCase):
         assert TaskExecution.objects.get(pk=task_id).status == "Ready"
         assert self.client.post(LIST, cancel).status_code == 302
         assert TaskExecution.objects.get(pk=task_id).status == "Cancelled"
+        self.client.post(SCHEDULES, {"action": "pause", "index": 0, "_selected_action": ["nightly"]})
+        with transaction.atomic():
+            assert store.schedules.get("nightly", using="default").paused_at is not None
 
 
 class Permissions(Case):
