@@ -25,14 +25,12 @@ from .compat import (
     normalize_json,
     signals,
 )
-from .django_outbox import DjangoOutbox, outboxes
+from .django_outbox import APP, DjangoOutbox, outboxes
 from .django_task import Options, OutboxqTask, aware, call_options, task, unvalidated, validate
 from .integration import present_transaction
 from .task_adapter import Call, TaskAdapter, amend, check_call, result_of, task_as_enqueued
 
 __all__ = ["OutboxqBackend", "OutboxqTask", "task"]
-
-APP = "outboxq.contrib.django"
 
 
 class OutboxqBackend(BaseTaskBackend):

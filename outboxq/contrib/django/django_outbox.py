@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from django.apps import apps
 from django.conf import settings
 from django.core.signals import setting_changed
 from django.db import DEFAULT_DB_ALIAS, Error, connections
@@ -28,6 +29,7 @@ from ...task import Task
 from ..framework_store import FrameworkStore
 from .integration import DjangoIntegration, DjangoRegistry
 
+APP = "outboxq.contrib.django"
 SETTINGS: Mapping[str, Any] = {
     "SCHEMA": None,
     "HOOKS": (),
@@ -181,7 +183,8 @@ class DjangoStore(FrameworkStore):
     @property
     def upgrade_command(self) -> str:
         other = "" if self._migrated in {None, DEFAULT_DB_ALIAS} else f" --database {self._migrated}"
-        return f"manage.py migrate{other}"
+        missing = "" if apps.is_installed(APP) else f", after you have added {APP!r} to INSTALLED_APPS"
+        return f"manage.py migrate{other}{missing}"
 
 
 class Outboxes:

@@ -17,7 +17,11 @@ from . import ending_as_django_does
 
 PROGRAM = "manage.py outboxq"
 
-ELSEWHERE = {**framework.ELSEWHERE, "upgrade": "run: manage.py migrate"}
+ELSEWHERE = {
+    **framework.ELSEWHERE,
+    "upgrade": "run: manage.py migrate",
+    "web": "include outboxq.contrib.django.dashboard.dashboard_urls() in your URLs",
+}
 """Commands that manage.py omits, each with what to use instead."""
 
 
