@@ -174,7 +174,7 @@ def _important(one: Statistics) -> dict[str, object]:
         "failure rate": one.failure_rate,
         **_wait_and_run(one, timedelta.total_seconds),
         "workers": one.live_workers,
-        "notes": _notes(one),
+        "notes": _notes(one, *(f"unknown task {name.task_name}" for name in one.unknown)),
     }
 
 
@@ -230,8 +230,8 @@ def _happened(one: Statistics) -> dict[str, object]:
     }
 
 
-def _notes(one: Statistics) -> str | None:
-    """Return a note about the queue's pause and limits; None if it has neither."""
+def _notes(one: Statistics, *more: str) -> str | None:
+    """Return a note about the queue's pause and limits, and what else there is to say; None if there is nothing."""
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {grouped(one.concurrency)} at a time")
@@ -239,7 +239,7 @@ def _notes(one: Statistics) -> str | None:
         notes.append(f"limit {rate_of(one.rate)}")
     if (of_keys := per_key(one)) is not None:
         notes.append(f"limit {of_keys} per key")
-    return ", ".join(notes) or None
+    return ", ".join([*notes, *more]) or None
 
 
 def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dict[str, object]:

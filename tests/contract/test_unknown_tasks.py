@@ -215,18 +215,19 @@ def test_status_names_what_no_live_worker_knows(database, work):
     stranger(database, queue="mail")
     database.add(database.store, task_name="later", queue="mail", delay=HOUR)
     worker = work("tests.work", unknown_task_delay=3600)
-    until(lambda: status(database)[0]["unknown"] == NAME, seconds=PROMPTLY)
+    until(lambda: status(database)[0]["notes"] == f"unknown task {NAME}", seconds=PROMPTLY)
 
     def by_task():
-        return {line["task"]: line["unknown"] for line in status(database, "--by", "task")}
+        return {line["task"]: line["notes"] for line in status(database, "--by", "task")}
 
-    until(lambda: by_task() == {NAME: NAME, "later": ""}, seconds=PROMPTLY)  # told before it is released, it still runs
+    # It is reported before it is released, so it is still running.
+    until(lambda: by_task() == {NAME: f"unknown task {NAME}", "later": ""}, seconds=PROMPTLY)
     (mail,) = database.store.stats()
     assert [(one.task_name, one.met_by) for one in mail.unknown] == [(NAME, (worker.label,))]
     work(NAME, queues=["elsewhere"])
     assert status(database)[0]["unknown"] == NAME
     database.store.workers.register(uuid4(), label="host:2", concurrency=1, task_names=[NAME], queues=["mail"])
-    assert status(database)[0]["unknown"] == ""
+    assert status(database)[0]["notes"] == ""
 
 
 def test_a_name_of_which_nothing_waits_any_more_is_not_told(database):

@@ -220,4 +220,4 @@ def test_a_command_whose_application_misses_it_says_what_to_install(without):
         """
     )
     sentence = "outboxq uses psycopg 3 for PostgreSQL, which is not installed; run: pip install 'outboxq[postgresql]'"
-    assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (1, 2, 1))
+    assert said == "".join(f"{code} outboxq: {sentence}\n" for code in (2, 2, 2))
