@@ -225,7 +225,7 @@ def test_status_names_what_no_live_worker_knows(database, work):
     (mail,) = database.store.stats()
     assert [(one.task_name, one.met_by) for one in mail.unknown] == [(NAME, (worker.label,))]
     work(NAME, queues=["elsewhere"])
-    assert status(database)[0]["unknown"] == NAME
+    assert status(database)[0]["notes"] == f"unknown task {NAME}"
     database.store.workers.register(uuid4(), label="host:2", concurrency=1, task_names=[NAME], queues=["mail"])
     assert status(database)[0]["notes"] == ""
 
