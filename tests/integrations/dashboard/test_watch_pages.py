@@ -317,7 +317,7 @@ def test_a_queue_shows_the_keys_that_dead_letters_hold(database, reader):
         database.add(database.store, queue="ledger", partition_key="account:7")
     words = reader.words("/queue", name="ledger")
     held = words.partition("Keys held by dead letters")[2]
-    assert re.search(r"account:7 \S+…\S+ .* 3 Live workers", held), held
+    assert re.search(r"account:7 \S+…\S+ .* 3 Tasks in the last hour", held), held
     assert f'/tasks/{letter}"' in reader.page.text
 
 
@@ -425,7 +425,7 @@ def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, rea
     database.store.recover()
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
-    assert "2 1 taken back, 1 not yet" in reader.words("/workers")
+    assert "2: 1 taken back, 1 not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
     assert "1 was taken back, and it still holds 1." in words
     assert "Taken back from it" in words
