@@ -36,7 +36,7 @@ def test_a_batch_is_listed_and_shown(reader: Reader, batch: NewBatch) -> None:
     words = reader.words("/batches")
     assert "<b>May</b> batch Running 3 2 1 0" in words
     words = reader.words(f"/batches/{batch.id}")
-    assert "Tasks 3, of which 2 have not ended" in words
+    assert "Tasks 3 Not ended 2 Completed 0 Failed 1" in words
     assert "Then tests.then not enqueued" in words
     assert "Failed line 7 has no price" in words
     assert reader.get(f"/api/batches/{batch.id}.json").get_json()["pending"] == 2
@@ -66,7 +66,7 @@ def test_a_batch_that_has_ended_is_not_cancelled(reader: Reader, database: Datab
 def test_one_task_is_no_tasks(reader: Reader, database: Database, batch: NewBatch) -> None:
     (claim,) = database.claim(store=database.store)
     database.store.complete(claim)
-    assert "Tasks 3, of which 1 has not ended" in reader.words(f"/batches/{batch.id}")
+    assert "Tasks 3 Not ended 1" in reader.words(f"/batches/{batch.id}")
     notice = reader.press(f"/batches/{batch.id}/cancel")
     assert (
         notice == f"The batch {batch.id} is cancelled: 1 task was cancelled or asked to stop, and no task follows it."

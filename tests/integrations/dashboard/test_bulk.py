@@ -303,6 +303,12 @@ def test_a_filtered_list_without_failures_does_not_say_that_nothing_has_failed(s
     assert "Nothing has failed for good." not in stage.visitor.follow("Show all of them").text
 
 
+def test_without_dead_letters_their_page_says_so_and_nothing_else(stage):
+    stage.visitor.go("/failures")
+    assert "Nothing has failed for good." in stage.visitor.text
+    assert "0 dead letters" not in stage.visitor.text
+
+
 def test_the_question_shows_what_matches_and_the_oldest(stage):
     first = stage.add(queue="mail")
     claim = stage.claim(queues=["mail"])
@@ -312,12 +318,21 @@ def test_the_question_shows_what_matches_and_the_oldest(stage):
     stage.visitor.go("/bulk?action=cancel&queue=mail")
     text = stage.visitor.text
     assert "What matches Task Queue State Tasks shop.work mail Ready 6 shop.work mail Running 1" in text
+    assert "Yes, cancel 7 tasks" in text
+    assert "The oldest Task Id shop.work" in text  # none of them has an error
     oldest = [href for _, href in stage.visitor.page.links if href.startswith("/tasks/")]
     assert oldest == [f"/tasks/{one}" for one in (first, *waiting[:4])]
     stage.end(claim, EventType.FAILED, error="ValueError: no", data={"exception": "builtins.ValueError"})
     stage.visitor.go("/bulk?action=discard&queue=mail")
     assert "shop.work mail Failed builtins.ValueError 1" in stage.visitor.text
     assert "The oldest Task Id Last error shop.work" in stage.visitor.text
+
+
+def test_there_is_no_question_where_nothing_matches(stage):
+    text = stage.visitor.go("/bulk?action=discard&queue=mail").text
+    assert "Nothing to discard Nothing matches, and nothing changes: 0 dead letters in the queue 'mail'." in text
+    assert "?" not in text
+    assert stage.visitor.follow("Back").path.startswith("/failures")
 
 
 def test_a_dead_letter_links_to_its_group(stage):

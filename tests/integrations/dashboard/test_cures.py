@@ -11,8 +11,9 @@ import pytest
 from outboxq import Outbox, RetryPolicy
 from outboxq.database.tables import task_leases
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
+from outboxq.model.actions import Interface, Operator
 from outboxq.model.uuid7 import uuid7
-from outboxq.operating.verbs import RECORDED
+from outboxq.operating.verbs import PAUSE_QUEUE, RECORDED
 from outboxq.web import application
 from tests.integrations.dashboard.visiting import Visitor
 
@@ -109,6 +110,12 @@ def test_what_a_colleague_has_done_before_is_not_claimed_and_not_undone(stage):
 def test_each_action_can_be_chosen_on_the_page_of_actions(stage):
     words = stage.visitor.go("/actions").page.words
     assert set(RECORDED) <= set(words)
+
+
+def test_the_details_of_an_action_are_words(stage):
+    ann = Operator(interface=Interface.DASHBOARD, name="ann")
+    PAUSE_QUEUE.do(stage.store, "mail", operator=ann, create=True)
+    assert "queue pause mail create yes 1" in stage.visitor.go("/actions").text
 
 
 def test_a_key_that_a_dead_letter_holds_is_freed(stage):

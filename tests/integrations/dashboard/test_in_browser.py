@@ -46,3 +46,16 @@ def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window
     pages = FIRST if (window, scheme) == ("desktop", "light") and not PICTURES else PAGES
     wrong = [one for page in pages for one in looked_at(tab, page, address(page, filling), window, scheme)]
     assert not wrong, "\n".join(wrong)
+
+
+OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
+
+
+def test_folded_forms_and_lists_fit_a_phone_when_they_are_opened(open_tab, site, filling):
+    tab = open_tab(site.url, size=PHONE)
+    wrong = []
+    for page in FIRST:
+        tab.open(address(page, filling))
+        tab.page.evaluate(OPEN_ALL)
+        wrong += [f"{page}: {one}" for one in tab.layout()]
+    assert not wrong, "\n".join(wrong)

@@ -8,10 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from outboxq import Outbox
 from outboxq.model import EventType
 from outboxq.store.tasks import task_pages
+from outboxq.web import application
 from outboxq.web.pages import tasks
 from tests.contract.test_cli_operators import outboxq
+from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
 
 pytestmark = pytest.mark.in_turn
@@ -129,3 +132,12 @@ def test_the_page_of_a_task_has_the_state_of_the_lists(stage):
         stage.page(task)
         word = {"other": "Delayed"}.get(state, state.capitalize())
         assert f"{WORK} {word} {task}" in stage.visitor.text
+
+
+def test_a_state_has_the_colour_of_its_tile(database):
+    tasks = in_each_state(Stage(database))
+    client = Local(application(Outbox(database.engine)))
+    for state in ("due", "delayed", "retrying", "running", "failed"):
+        badge = f'<span class="badge {state}">{state.capitalize()}</span>'
+        assert badge in client.get(f"/tasks?state={state}").text
+        assert badge in client.get(f"/tasks/{tasks[state]}").text

@@ -425,7 +425,7 @@ def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, rea
     database.store.recover()
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
-    assert "2 1 taken back, 1 not yet" in reader.words("/workers")
+    assert "2: 1 taken back, 1 not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
     assert "1 was taken back, and it still holds 1." in words
     assert "Taken back from it" in words

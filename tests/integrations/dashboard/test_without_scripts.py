@@ -115,12 +115,14 @@ def actions(prefix):
 def test_each_action_is_taken_here():
     """A new action needs a place in these tests."""
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
-    of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove"}
+    of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove", "schedule_edit"}
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
     of_relays = {"relay_pause", "relay_resume", "relay_remove"}
     of_workers = {"worker_quiet", "worker_resume", "worker_stop", "worker_stacks"}
     assert actions("") == of_queues | of_schedules | of_tasks | of_relays | of_workers | {
         "bulk_start",
+        "enqueue_check",
+        "enqueue_start",
         "selected",
         "batch_cancel",
         "task_reschedule",
@@ -150,8 +152,17 @@ def test_actions_on_schedules(sender, filling):
     assert schedules.get("shop.sweep").paused_at
     sender.sends("/schedule/resume").sends("/schedule/trigger")
     assert not schedules.get("shop.sweep").paused_at
+    sender.sends("/schedule/edit", "The schedule 'shop.sweep' has its new values.", rule="every 900")
+    assert schedules.get("shop.sweep").rule == "every 900"
     sender.sends("/schedule/remove", "The schedule 'shop.sweep' was removed")
     assert "shop.sweep" not in {one.name for one in schedules.list()}
+
+
+def test_a_task_is_enqueued_after_a_page_that_shows_it(sender, filling):
+    filling.outbox.task(name="shop.greet")(lambda: None)
+    sender.goes_to("enqueue").sends("/enqueue/check", "Enqueue shop.greet?", task="shop.greet")
+    sender.sends("/enqueue/start", "was enqueued.")
+    assert filling.outbox.store.tasks(limit=1)[0].task_name == "shop.greet"
 
 
 def test_actions_on_relays(sender, filling):

@@ -86,6 +86,10 @@ def test_what_a_cancelled_batch_never_enqueues_will_not_run(database, reader):
 
 def test_a_chain_is_drawn_with_the_status_of_each_task(database, reader):
     chain_id = a_chain(database, "tests.fetch", "tests.add", "tests.keep")
+    words = reader.words(f"/batches/{chain_id}")
+    assert "Cancel the chain …" in words
+    assert "Cancel the batch" not in words
+    assert f">{chain_id}<" not in reader.page.text  # its id is the heading
     assert label(reader, chain_id) == (
         "Chain: tests.fetch (waiting), then tests.add (not enqueued), then tests.keep (not enqueued)."
     )
