@@ -24,19 +24,21 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
         held = first_running(target, task.queue, key, now)
     if held is None:  # it has ended since
         return found
-    first = held.lease.id
+    first_id = held.lease.id
     if not held.is_lost:
         if found.waits_for is not None:
             return replace(found, sentence=f"{found.sentence}; {_runs(held)}")
-        sentence = f"{found.sentence}; the longest running is task {first}, which {_runs(held)}"
-        return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first)))
+        sentence = f"{found.sentence}; the longest running is task {first_id}, which {_runs(held)}"
+        return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
     unseen = f"{held.worker}, which has not been seen for {span_of(held.silence)}"
     left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
     held_by = (
-        f"it is held by {unseen}" if found.waits_for is not None else f"one of them is task {first}, held by {unseen}"
+        f"it is held by {unseen}"
+        if found.waits_for is not None
+        else f"one of them is task {first_id}, held by {unseen}"
     )
     sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
-    cures = cure_of("recover that task from the lost worker", "task", "recover", first)
+    cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
     return replace(found, sentence=sentence, cures=(*cures, *found.cures))
 
 

@@ -116,7 +116,8 @@ def test_each_action_is_taken_here():
     """A new action needs a place in these tests."""
     of_queues = {"queue_pause", "queue_resume", "queue_limit", "queue_order", "queue_forget"}
     of_schedules = {"schedule_pause", "schedule_resume", "schedule_trigger", "schedule_remove", "schedule_edit"}
-    of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_redrive", "task_discard"}
+    of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_recover"}
+    of_tasks |= {"task_redrive", "task_discard", "task_reschedule"}
     of_relays = {"relay_pause", "relay_resume", "relay_remove"}
     of_workers = {"worker_quiet", "worker_resume", "worker_stop", "worker_stacks"}
     assert actions("") == of_queues | of_schedules | of_tasks | of_relays | of_workers | {
@@ -125,7 +126,7 @@ def test_each_action_is_taken_here():
         "enqueue_start",
         "selected",
         "batch_cancel",
-        "task_reschedule",
+        "session_end_session",  # tests/dialects/test_dead_rows.py
     }
 
 
@@ -187,6 +188,13 @@ def test_orders_to_a_worker(sender, filling):
     assert workers.get(worker_id).stacks_asked_at
     sender.sends("/stop")
     assert workers.get(worker_id).asked_to is WorkerOrder.STOP
+
+
+def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeypatch):
+    monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
+    task_id = filling.tasks["worker_silent"]
+    sender.goes_to(f"/tasks/{task_id}").sends("/recover", "was recovered from its worker, and is due now")
+    assert filling.outbox.store.get(task_id).status is TaskStatus.READY
 
 
 def test_a_batch_is_cancelled(sender, filling):
