@@ -284,8 +284,22 @@ def test_a_storm_of_retries_is_told_with_its_exception(database):
     assert found(database, queues=["other"]) == []
     assert found(database, HealthLimits(retried=25)) == []  # 25 %: not more than the limit
     assert found(database, HealthLimits(retried=None)) == []
+    database.frozen.queues.pause("mail")
+    (problem, _) = database.frozen.health(HealthLimits(queue_paused=True))
+    assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail")]
     database.clock.advance(10 * MINUTE)
     assert found(database) == []
+
+
+def test_a_storm_is_over_when_nothing_fails_and_nothing_waits_for_a_retry(database):
+    counted(database, retried=60)
+    helpers.claimed(database, queue="mail", task_name="send")
+    database.clock.advance(MINUTE)
+    assert found(database) == [(Rule.RETRY_STORM, "mail")]
+    database.clock.advance(2 * MINUTE)
+    assert found(database) == []
+    database.add(queue="mail", delay=HOUR)
+    assert found(database) == [(Rule.RETRY_STORM, "mail")]
 
 
 def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):

@@ -30,6 +30,8 @@ STORM_WITHIN = timedelta(minutes=10)
 STORM = 50
 """Minimum number of a task's attempts in this time that failed and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
+_OVER_AFTER = timedelta(minutes=2)
+"""The time after the last failed attempt after which a storm without delayed tasks is over."""
 _TRANSACTIONS = 1_000_000
 """The age at which the snapshot of a slot or a standby counts as old. The server knows it only as a number of
 transactions.
@@ -160,7 +162,7 @@ def _when(facts: Facts, group: DeadLetterGroup) -> str:
 
 
 def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    wanted = (row for row in facts.storms if facts.is_wanted(row["name"]))
+    wanted = (row for row in facts.storms if facts.is_wanted(row["name"]) and not _is_over(facts, row))
     rows = sorted(wanted, key=lambda row: (-row["number"], row["name"], row["detail"]))
     if not rows or limits.retried is None:
         return
@@ -168,17 +170,23 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     named = _listed(_storm(row) for row in rows)
     sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be repeated: {named}"
     queue = rows[0]["name"]
+    see = Cure("see them", ("task", "list", "--status", "retrying", "-q", queue))
+    stop = Cure("stop the retries until the cause is fixed", ("queue", "pause", queue))
+    is_paused = any(one.paused for one in facts.queues if one.queue == queue)
     yield Problem(
         rule=Rule.RETRY_STORM,
         subjects=tuple(dict.fromkeys(row["name"] for row in rows)),
         sentence=sentence,
-        cures=(
-            Cure("see them", ("task", "list", "--status", "retrying", "-q", queue)),
-            Cure("stop the retries until the cause is fixed", ("queue", "pause", queue)),
-        ),
+        cures=(see,) if is_paused else (see, stop),
         tasks=number,
-        age=facts.age(min(row["at"] for row in rows)),
+        age=STORM_WITHIN,
     )
+
+
+def _is_over(facts: Facts, storm: Row) -> bool:
+    """Return whether no attempt has failed lately and no task of the queue is delayed, so that none waits for a retry."""
+    waits = any(one.delayed or (one.paused and one.ready) for one in facts.queues if one.queue == storm["name"])
+    return not waits and facts.age(storm["at"]) > _OVER_AFTER
 
 
 def _storm(row: Row) -> str:

@@ -374,12 +374,15 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks of which many recent attempts failed and will be repeated, with the number of these."""
+    """Select the tasks of which many recent attempts failed and will be repeated, with the number of these and the time
+    of the last one.
+    """
     metric = tables.task_metrics.c
     again = sa.func.sum(metric.retried + metric.timed_out - metric.timed_out_last)
     ended = sa.func.sum(metric.completed + metric.retried + metric.failed + metric.timed_out)
+    last = sa.func.max(sa.case((metric.retried + metric.timed_out > sa.literal_column("0"), metric.at)))
     return (
-        signal("storm", name=metric.queue, detail=metric.task_name, number=again, at=sa.func.min(metric.at))
+        signal("storm", name=metric.queue, detail=metric.task_name, number=again, at=last)
         .where(metric.at >= g.later(g.now, _storm_since))
         .group_by(metric.queue, metric.task_name)
         .having(sa.and_(again >= _storm, again * sa.literal_column("100", sa.BigInteger) > _storm_share * ended))

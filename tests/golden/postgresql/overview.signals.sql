@@ -211,7 +211,7 @@ FROM (
         task_metrics.task_name AS detail,
         CAST(NULL AS UUID) AS task_id,
         CAST(sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) AS BIGINT) AS number,
-        min(task_metrics.at) AS at
+        max(CASE WHEN (task_metrics.retried + task_metrics.timed_out > 0) THEN task_metrics.at END) AS at
     FROM task_metrics
     WHERE task_metrics.at >= (SELECT clock.now FROM clock) + %(storm_since)s * interval '1 second'
     GROUP BY task_metrics.queue, task_metrics.task_name

@@ -14,6 +14,11 @@ def test_every_command_works_on_the_database_of_the_settings(project, tmp_path):
     assert project.python("commands.py").endswith("to the end\n")
 
 
+def test_a_queue_that_only_a_task_names_is_known(project):
+    project.manage("migrate", "--verbosity=0")
+    assert "1 in 7.0 s" in project.manage("outboxq", "queue", "limit", "mail", "--per-key", "1/7s")
+
+
 def test_a_worker_that_starts_others_passes_its_words_on(project):
     project.manage("migrate", "--verbosity=0")
     said = project.manage("outboxq", "worker", "--burst", "--processes", "2", "--skip-checks")

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import click
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
+from django.utils.module_loading import autodiscover_modules
 
 from .....cli import framework, main
 from .....cli.framework import Frame, FramedGroup
@@ -52,6 +53,7 @@ class Command(BaseCommand):
         if not words:
             self.print_help("manage.py", "outboxq")
             return
+        autodiscover_modules("tasks")  # a queue that only a task names is known
         with ending_as_django_does(options.get("stdout"), from_command_line=self._called_from_command_line):
             try:
                 self._group(options["database"]).main(words, prog_name=PROGRAM, standalone_mode=False)
