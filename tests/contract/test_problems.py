@@ -139,6 +139,19 @@ def test_a_late_task_is_told_with_the_limit_of_its_key(database):
     assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency-per-key", "3")
 
 
+def test_no_limit_is_lifted_while_a_worker_is_lost(database):
+    """The lost worker's task is what the limit counts. It may still be running."""
+    database.frozen.queues.limit("mail", concurrency=1, create=True)
+    register(database, worker_id=database.worker)
+    helpers.claimed(database, queue="mail", lease=2 * HOUR)
+    database.add(queue="mail")
+    database.clock.advance(10 * MINUTE)
+    register(database, label="bee:2")
+    (oldest,) = [one for one in database.frozen.health() if one.rule is Rule.OLDEST]
+    assert oldest.sentence.endswith("its queue may run at most 1 at a time; running now: 1")
+    assert commands(oldest) == [("task", "list", "--status", "due", "-q", "mail")]
+
+
 def test_the_oldest_of_the_late_tasks_tells_the_cause(database):
     running = helpers.claimed(database, queue="mail", partition_key="k")
     database.add(queue="mail", partition_key="k")

@@ -236,7 +236,8 @@ def _due(facts: Facts, one: Statistics) -> str:
 def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
     look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
     cause = facts.causes.get(queue)
-    return (look,) if cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
+    # While a worker is lost, its tasks may be what the limit counts, and more would run than it allows.
+    return (look,) if facts.lost or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
 
 
 _LIMITS = frozenset({Reason.CONCURRENCY_LIMIT, Reason.RATE_LIMIT, Reason.KEY_LIMIT, Reason.KEY_RATE})
