@@ -30,7 +30,7 @@ from ..model.batches import (
 )
 from ..model.options import choice
 from ..model.records import Sourced
-from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..model.unknown_options import CURES, OF_A_BATCH, naming_options
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store
@@ -119,9 +119,15 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(f"the batch has no {name!r} yet: it {_NOT_MADE}", name=name, obj=self)
+            cure = CURES["the batch"].get(name)
+            if name in _OF_OPEN_BATCH:
+                text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
+            else:
+                text = f"a batch has no {name!r}{'' if cure is None else f'; write {cure}'}"
+            raise AttributeError(text, name=name, obj=self)
 
 
+_OF_OPEN_BATCH = frozenset({"id", "then_id"})
 _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
 
 
