@@ -336,3 +336,12 @@ def nearest(name: str, known: Collection[str]) -> str:
 def no_queue(name: str, known: Collection[str]) -> str:
     """Return the sentence about an unknown queue, with the most similar known queue."""
     return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
+
+
+def unused_queue(name: str, known: Collection[str]) -> str:
+    """Return the sentence about a worker's queue that is not in use, with the way to name several queues, or the most
+    similar queue in use.
+    """
+    several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())
+    hint = f"; to serve several queues, repeat the option: {several}" if "," in name else nearest(name, known)
+    return f"no task, setting or declaration uses the queue {name!r}, which this worker serves{hint}"
