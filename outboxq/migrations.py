@@ -296,9 +296,10 @@ def ours(name: str | None, type_: str, _parents: object = None) -> bool:
 
 
 def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Hide outboxq's tables from autogenerate, as Alembic's `include_name` in an application's env.py::
+    """Hide outboxq's tables from autogenerate, as Alembic's `include_name` in an application's env.py or in Flask-Migrate::
 
     context.configure(..., include_name=outboxq.migrations.not_ours)
+    Migrate(app, db, include_name=outboxq.migrations.not_ours)
     """
     return type_ != "table" or not (name in _NAMES or (name and PARTITION_NAME.fullmatch(name)))
 

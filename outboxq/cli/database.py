@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -242,6 +242,19 @@ def disposing(engine: Engine) -> Iterator[Engine]:
         engine.dispose()
 
 
+def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
+    """Exit because the outbox has no database. The database of a framework's outbox is that of the framework's
+    application, which only the framework's own command sets up.
+    """
+    program = outbox.integration.front_end.program
+    if program == FrontEnd().program:
+        fail(f"{app} has no database: {cure}", EXIT_USAGE)
+    words = [program, *click.get_current_context().command_path.split()[1:]]
+    fail(
+        f"{app} has no database of its own, because it uses that of its application; run: {' '.join(words)}", EXIT_USAGE
+    )
+
+
 def open_outbox(found: Given) -> Outbox:
     """Return APP's outbox. If APP has no database, bind the outbox to the given URL."""
     from ..database.engine import parse_url
@@ -253,7 +266,7 @@ def open_outbox(found: Given) -> Outbox:
     try:
         engine = outbox.store.bound_engine
     except ConfigurationError as error:
-        fail(f"{found.app} has no database: {error}", EXIT_USAGE)
+        fail_without_database(found.app, outbox, str(error))
     if found.url is not None and address(engine.url) != address(parse_url(found.url)):
         other = DATABASE_URL if found.from_environment else "--url"
         fail(f"{found.app} and {other} name different databases; give only one of them", EXIT_USAGE)

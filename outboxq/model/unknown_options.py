@@ -108,6 +108,7 @@ OF_A_POLICY: Mapping[str, str] = {
 _NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=…).enqueue(…)"
 _NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"
 _CALL, _MANY = "task.call(…), in a batch or a chain", "task.using(session).enqueue_many([(1,), (2,)])"
+_IN_A_BATCH = "task.using(batch).enqueue(…) in the `with` block"
 _CONTEXT = "ctx.task_id, ctx.attempt or ctx.headers in the function, whose first parameter is then ctx: TaskContext"
 _HOOK = "a Hook: Outbox(…, hooks=[…])"
 _STATUS, _RESULT = "outbox.store.get(handle.id).status", "handle.result(timeout=…)"
@@ -183,6 +184,16 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "task_id": "handle.task_ids[-1]",
         "status state ready": "outbox.store.batches.get(handle.id).status",
         "cancel revoke": "outbox.store.batches.cancel(handle.id)",
+    },
+    "the batch": {
+        "add append add_task add_tasks enqueue delay apply_async send extend": _IN_A_BATCH,
+        "get wait join join_native": "batch.result(timeout=…) after the `with` block",
+        "status state ready is_ready successful failed counts size pending completed completed_count waiting cancelled": (
+            "outbox.store.batches.get(batch.id), which has the status and the counts"
+        ),
+        "results children": "the task that follows, passed as then=, which reads the results of its batch",
+        "cancel revoke": "outbox.store.batches.cancel(batch.id)",
+        "using": _IN_A_BATCH,
     },
     "the store": {
         "failed dead": _FAILURES,
@@ -325,3 +336,12 @@ def nearest(name: str, known: Collection[str]) -> str:
 def no_queue(name: str, known: Collection[str]) -> str:
     """Return the sentence about an unknown queue, with the most similar known queue."""
     return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
+
+
+def unused_queue(name: str, known: Collection[str]) -> str:
+    """Return the sentence about a worker's queue that is not in use, with the way to name several queues, or the most
+    similar queue in use.
+    """
+    several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())
+    hint = f"; to serve several queues, repeat the option: {several}" if "," in name else nearest(name, known)
+    return f"no task, setting or declaration uses the queue {name!r}, which this worker serves{hint}"

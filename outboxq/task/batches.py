@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from ..model.batches import (
 )
 from ..model.options import choice
 from ..model.records import Sourced
-from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..model.unknown_options import CURES, OF_A_BATCH, naming_options
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store
@@ -38,6 +39,8 @@ from ..store.failure_log import sentence
 from .registry import TaskRegistry
 from .results import AwaitedResults
 from .task import Origin, TaskCall, batch_in
+
+log = logging.getLogger("outboxq.store")
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -58,7 +61,8 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         self._batch, self._using = batch, using
         self._target: object = None
         self._origin: Origin | None = None
-        self._is_open = False
+        self._is_open = self._was_named = False
+        """`_was_named`: a task has been enqueued, or could have been, with ``using(batch)``."""
 
     def __repr__(self) -> str:
         return f"<OpenBatch {self._batch.id}>"
@@ -78,6 +82,10 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     def __exit__(self, *failure: object) -> bool | None:
         self._is_open = False
         is_handled = self._block.__exit__(*failure)  # type: ignore[arg-type]
+        if failure[0] is None and self._batch.then and not self._was_named:
+            log.warning(
+                "%r is empty, so its then= task runs at once; add tasks with task.using(batch).enqueue(…)", self
+            )
         if failure[0] is None and self._using is self.outbox and self._origin is not None:
             self._origin.settle()
         return is_handled
@@ -93,6 +101,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
             raise InvalidTarget(
                 f"batch {self.id} is closed: its `with` block has ended; only its own tasks can still add tasks, using(ctx.batch)"
             )
+        self._was_named = True
         return self._target
 
     def takes_tasks(self) -> bool:
@@ -119,9 +128,15 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            raise AttributeError(f"the batch has no {name!r} yet: it {_NOT_MADE}", name=name, obj=self)
+            cure = CURES["the batch"].get(name)
+            if name in _OF_OPEN_BATCH:
+                text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
+            else:
+                text = f"a batch has no {name!r}{'' if cure is None else f'; write {cure}'}"
+            raise AttributeError(text, name=name, obj=self)
 
 
+_OF_OPEN_BATCH = frozenset({"id", "then_id"})
 _NOT_MADE = "is made by a `with` block: write `with outbox.batch(…) as batch:`, and in it task.using(batch)"
 
 

@@ -492,9 +492,16 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
     """Raise ConfigurationError for a parameter that is annotated with TaskContext but does not receive a context from
     the worker.
 
-    Without this check, the first call would lack an argument that its caller cannot provide.
+    Without this check, the first call would lack an argument that its caller cannot provide. A first parameter `self`
+    without an annotation, which other libraries fill, would take the caller's first argument.
     """
-    for parameter in list(inspect.signature(function).parameters.values())[int(given) :]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if parameters and parameters[0].name == "self" and parameters[0].annotation is inspect.Parameter.empty:
+        raise ConfigurationError(
+            f"{name}: the first parameter, self, would take the first argument of each call; if it is the task's context, "
+            "write self: TaskContext; otherwise rename it"
+        )
+    for parameter in parameters[int(given) :]:
         annotation = parameter.annotation
         if isinstance(annotation, str) and TaskContext.__name__ in annotation:
             with suppress(NameError):  # a forward reference of another parameter

@@ -175,8 +175,8 @@ class Harness(Answering):
         Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
-        is False, its error is raised after the last run; several errors are raised in an ExceptionGroup. Raises
-        EndlessDrain after `max_runs` runs in a row without a tick of a schedule.
+        is False, the error of its last attempt is raised after the last run. The errors of several tasks are raised in
+        an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a tick of a schedule.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -202,7 +202,7 @@ class Harness(Answering):
             if self.clock() < until:
                 self.clock.set(until)
         if raises:
-            _raise([one.failure() for one in ran if one.is_failure])
+            _raise([one for one in ran if one.is_failure])
         return ran
 
     def advance(
@@ -235,7 +235,7 @@ class Harness(Answering):
         if self._transaction is not None:
             self._transaction.expire()
         if ran.is_failure:
-            _raise([ran.failure()])
+            _raise([ran])
         return ran
 
     @contextmanager
@@ -449,6 +449,7 @@ class Harness(Answering):
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
+        store.declared = self.app.tasks.queues
         store.before_emit, store.written = self._subscribe, self._written
         store.schedules.horizon = timedelta(0)
         with _temporarily(self.app, "_stand_in", StandIn(store=store, making=self._making)):
@@ -518,13 +519,15 @@ def _of_django() -> Outbox:
     return outbox
 
 
-def _raise(failures: list[BaseException]) -> None:
+def _raise(failed: Sequence[TaskRun]) -> None:
+    """Raise the error of the last attempt of the only task that failed, or a group with one error for each task."""
     __tracebackhide__ = True
-    distinct = list({id(one): one for one in failures}.values())
+    last = {one.id: one for one in failed}
+    distinct = list({id(error): error for error in (one.failure() for one in last.values())}.values())
     if len(distinct) == 1:
         raise distinct[0]
     if distinct:
-        raise BaseExceptionGroup(f"{len(distinct)} tasks failed", distinct)
+        raise BaseExceptionGroup(f"{len(last)} tasks failed", distinct)
 
 
 def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:

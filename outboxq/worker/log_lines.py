@@ -44,7 +44,8 @@ def introduce(
     front_end: FrontEnd,
 ) -> None:
     """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
-    nothing deletes old tasks, or no worker runs the task that does, name the command that changes this.
+    nothing deletes old tasks, or no worker runs the task that does, name the command that changes this. Warn about a
+    queue whose name may be mistyped.
 
     The record also has these values as fields, for programs that read the log.
     """
@@ -70,6 +71,8 @@ def introduce(
         "deletes_old_tasks": deletes,
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
+    for sentence in store.queues.strange(queues or ()):
+        log.warning("%s", sentence, extra=fields_of_worker(worker_id, label))
 
 
 def fields_of_worker(worker_id: UUID, label: str) -> dict[str, str]:

@@ -699,6 +699,40 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("add", r"; write task\.using\(batch\)\.enqueue\(…\) in the `with` block"),
+        ("append", r"; write task\.using\(batch\)\.enqueue\(…\) in the `with` block"),
+        ("get", r"; write batch\.result\(timeout=…\) after the `with` block"),
+        ("ready", r"; write outbox\.store\.batches\.get\(batch\.id\), .*"),
+        ("status", r"; write outbox\.store\.batches\.get\(batch\.id\), .*"),
+        ("nonsense", ""),
+    ],
+)
+def test_a_method_that_a_batch_lacks_is_answered_with_the_one_to_write(app: App, name: str, cure: str) -> None:
+    block = app.outbox.batch(using=app.outbox)
+    with block as batch, pytest.raises(AttributeError, match=rf"^a batch has no '{name}'{cure}$"):
+        getattr(batch, name)
+    with pytest.raises(AttributeError, match=rf"^a batch has no '{name}'{cure}$"):
+        getattr(block, name)
+
+
+def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
+        app.fetch.call(1)
+    [warning] = caplog.messages
+    assert warning == (
+        f"<OpenBatch {batch.id}> is empty, so its then= task runs at once; add tasks with task.using(batch).enqueue(…)"
+    )
+    caplog.clear()
+    with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
+        app.fetch.using(batch).enqueue_many([])
+    with app.outbox.batch(using=app.outbox):
+        pass
+    assert caplog.messages == []
+
+
 def test_a_chain_is_enqueued_before_it_is_waited_for(app: App) -> None:
     chain = app.outbox.chain(app.fetch.call(1), app.double.call())
     for name in ("result", "id", "task_ids"):

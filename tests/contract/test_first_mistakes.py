@@ -347,6 +347,17 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
     assert known.call(n=7, ctx=8), "an argument may be named so"
 
 
+def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
+    def hello(self, n: int = 0) -> None: ...
+
+    with pytest.raises(
+        ConfigurationError, match=r"^shop\.hello: the first parameter, self, .* write self: TaskContext"
+    ):
+        outbox.task(name="shop.hello")(hello)
+    hello.__annotations__["self"] = TaskContext
+    assert outbox.task(name="shop.hello")(hello).takes_context
+
+
 def test_a_call_that_is_enqueued(hello) -> None:
     sentence = (
         "a task call has no 'enqueue'; a chain or a batch enqueues it. To enqueue the task itself, "

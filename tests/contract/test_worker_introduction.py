@@ -70,6 +70,31 @@ def test_a_worker_says_where_it_works_on_what_and_how_it_hears_of_it(database, c
     assert record.database in called(database.url)
 
 
+@pytest.mark.parametrize(
+    ("queue", "warned"),
+    [
+        ("mail", []),
+        ("default", []),
+        ("mial", ["uses the queue 'mial', which this worker serves; did you mean 'mail'?"]),
+        (
+            "mail,crm",
+            [
+                "uses the queue 'mail,crm', which this worker serves; to serve several queues, repeat the option: -q mail -q crm"
+            ],
+        ),
+    ],
+)
+def test_a_worker_warns_of_a_queue_that_nothing_uses(database, caplog, queue, warned):
+    outbox = Outbox(database.url)
+    outbox.task(name="shop.mail", queue="mail")(lambda: None)
+    for _ in range(2):  # the second time, the first worker has been live
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "outboxq.worker"):
+            assert outbox.worker(queues=[queue]).run(burst=True) == 0
+        assert [text.removeprefix("no task, setting or declaration ") for text in caplog.messages] == warned
+    outbox.store.bound_engine.dispose()
+
+
 def test_a_worker_says_what_it_is_limited_to(database, caplog):
     options = {"queues": ["mail"], "topics": ["order.*", "user.new"], "concurrency": 1, "poll": 2.5}
     _, said = introduced(database, caplog, tasks=["shop.charge"], notifications=False, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from functools import reduce
 from importlib.util import find_spec
@@ -19,6 +20,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from tests import forked
 from tests.docs.test_guides import ROOT, blocks
 
 
@@ -85,6 +87,31 @@ def test_the_page_for_flask_does_what_it_says(url, module):
         assert app.outbox.store.verify() == []
         app.db.drop_all()
     close(names["app"])
+
+
+OF_FLASK_MIGRATE = ("-W", "ignore:'get_engine' is deprecated")
+"""Its env.py asks for the engine in this way first."""
+
+
+@pytest.mark.current  # as the test above
+def test_flask_migrate_drops_no_table_of_outboxq(database, url, tmp_path):
+    (_, _, source), *rest = blocks(ROOT / "docs" / "flask.md")
+    [filtered] = [source for _, _, source in rest if "not_ours" in source]
+    (tmp_path / "app.py").write_text(source.replace('"sqlite:///shop.db"', repr(url)))
+    (tmp_path / "shop.py").write_text(f"from app import create_app, db\napp = create_app()\n{filtered}")
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{tmp_path}"}
+    for words in (["outboxq", "upgrade"], ["db", "init"], ["db", "migrate", "-m", "orders"]):
+        command = [*forked.PYTHON, *OF_FLASK_MIGRATE, "-m", "flask", "--app", "shop", *words]
+        done = forked.run(
+            command, warm=forked.FRAMEWORKS, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+    [written] = (tmp_path / "migrations" / "versions").glob("*.py")
+    assert "op.create_table('order'" in written.read_text()
+    before_downgrade = written.read_text().partition("def downgrade")[0]
+    assert "op.drop_table" not in before_downgrade
+    if database.name == "postgresql":
+        database.run("DROP TABLE IF EXISTS alembic_version")
 
 
 class Client:

@@ -116,7 +116,36 @@ def test_a_flask_applications_tests(project, plugin):
     """Into a file of SQLite, as it says. Neither the outbox nor the application is named."""
     (project / "conftest.py").unlink()
     (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
-    assert "1 passed" in run(project, *PYTEST, *plugin, "test_web.py")
+    assert "2 passed" in run(project, *PYTEST, *plugin, "test_web.py")
+
+
+SCHEDULED = """
+import pytest
+from app import outbox
+from on_postgresql import app
+
+
+@outbox.periodic(every=30)
+@outbox.task(name="shop.tick")
+def tick() -> None: ...
+
+
+@pytest.mark.parametrize("time", [1, 2])
+def test_ticks(app, harness, time):
+    assert len(harness.advance(95)) == 3
+"""
+
+
+@pytest.mark.current  # as the test above
+def test_each_test_on_postgresql_has_a_database_with_its_own_schedules(project, postgresql):
+    (project / "conftest.py").unlink()
+    (project / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\npythonpath = .\n")
+    fixture, address = (project / "on_postgresql.py").read_text(), '"postgresql+psycopg://user@host/postgres"'
+    assert address in fixture
+    url = make_url(postgresql.url).render_as_string(hide_password=False)
+    (project / "on_postgresql.py").write_text(fixture.replace(address, repr(url)))
+    (project / "test_ticks.py").write_text(SCHEDULED)
+    assert "2 passed" in run(project, *PYTEST, "test_ticks.py")
 
 
 ORDERS = """

@@ -22,7 +22,19 @@ from ...integration import FrontEnd
 from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
-from ..database import APP, DATABASE_URL, Given, address, app_argument, app_option, disposing, load, one_app, shown
+from ..database import (
+    APP,
+    DATABASE_URL,
+    Given,
+    address,
+    app_argument,
+    app_option,
+    disposing,
+    fail_without_database,
+    load,
+    one_app,
+    shown,
+)
 from ..parameters import QUEUE, number_option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, open_closed_streams, show_live_line
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
@@ -297,7 +309,7 @@ def _find(app: str, url: URL | None) -> Outbox:
     if url is None:
         if not outbox.is_bound:
             cure = f"give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url"
-            fail(f"{app} has no database: {cure}", EXIT_USAGE)
+            fail_without_database(app, outbox, cure)
         front_end = FrontEnd(app=None if os.environ.get(APP) == app else app)
     else:
         if not outbox.is_bound or address(outbox.store.bound_engine.url) != address(url):

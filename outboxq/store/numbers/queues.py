@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -20,7 +21,7 @@ from ...database.queue_order import every_queue
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
-from ...model.unknown_options import no_queue
+from ...model.unknown_options import no_queue, unused_queue
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
@@ -197,25 +198,42 @@ class Queues:
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
+    def strange(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
+        """Return a sentence for each of these queues of a worker that no task, setting or declaration uses, because its
+        name may be mistyped.
+        """
+
+        def read(target: Target) -> builtins.list[str]:
+            unused = [one for one in queues if not self._is_used(target, one)]
+            known = self._used_names(target) | {_DEFAULT, *self._store.declared()} if unused else set()
+            return [unused_queue(one, known) for one in unused]
+
+        return self._store.run(read, using=using, begin=Begin.READ)
+
     def _names(self, target: Target) -> set[str]:
+        return self._used_names(target) | self._of_workers(target)
+
+    def _used_names(self, target: Target) -> set[str]:
         values = self._store.values(target, most=_LOOKED_AT)
-        named = (row["queue"] for found in (queue_names, samples.latest) for row in target.run(found, values))
-        return {*named, *self._of_workers(target)}
+        return {row["queue"] for found in (queue_names, samples.latest) for row in target.run(found, values)}
 
     def _of_workers(self, target: Target) -> set[str]:
         present = target.run(tasks.select_now, self._store.values(target))[0]["now"]
         return {name for worker in live_workers(target, present) for name in worker.queues or ()}
 
     def _is_known(self, target: Target, queue: str) -> bool:
+        return self._is_used(target, queue) or queue in self._of_workers(target)
+
+    def _is_used(self, target: Target, queue: str) -> bool:
         if queue == _DEFAULT or queue in self._store.declared():
             return True
-        named = target.run(is_named, {"queue": queue, "most": _LOOKED_AT})
-        return bool(named) or queue in self._of_workers(target)
+        return bool(target.run(is_named, {"queue": queue, "most": _LOOKED_AT}))
 
     def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
         if not self._is_known(target, queue):
-            known = self._names(target) | {_DEFAULT, *self._store.declared()}
-            raise QueueNotFound(no_queue(queue, known), creation="pass create=True" if may_create else None)
+            raise QueueNotFound(
+                no_queue(queue, self._names(target)), creation="pass create=True" if may_create else None
+            )
 
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
         return [settings_of(row) for row in target.run(settings)]

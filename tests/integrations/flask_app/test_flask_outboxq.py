@@ -20,6 +20,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column, scoped_session, sessi
 from werkzeug.test import Client
 
 from outboxq import ConfigurationError, Hook, InvalidTarget, Outbox, RetryPolicy, SchemaOutOfDate, TaskContext
+from outboxq.cli import main
 from outboxq.contrib.flask import Outboxq
 from outboxq.database.revisions import REVISION
 from outboxq.web import application
@@ -745,3 +746,17 @@ def test_the_dashboard_refuses_an_application_without_the_outbox(shop, app):
         application(shop.outbox, flask=Flask("another"))
     with pytest.raises(ConfigurationError, match="leave it out for any other outbox"):
         application(Outbox(), flask=app)
+
+
+@pytest.mark.parametrize("words", [("worker",), ("status",), ("failed", "list")], ids=" ".join)
+def test_the_command_without_flask_names_the_one_to_write(tmp_path, monkeypatch, words):
+    (tmp_path / "of_flask.py").write_text("from outboxq.contrib.flask import Outboxq\noutbox = Outboxq()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    named = ["of_flask:outbox"] if words == ("worker",) else ["-A", "of_flask:outbox"]
+    ended = CliRunner().invoke(main, [*words, *named], env={"OUTBOXQ_DATABASE_URL": ""})
+    sys.modules.pop("of_flask", None)
+    assert (ended.exit_code, " ".join(ended.output.split())) == (
+        2,
+        "outboxq: of_flask:outbox has no database of its own, because it uses that of its application; run: flask outboxq "
+        + " ".join(words),
+    )

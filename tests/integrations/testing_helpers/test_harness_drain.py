@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import event, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, NoResultFound
 from sqlalchemy.orm import Session
 
 from outboxq import (
@@ -19,6 +19,7 @@ from outboxq import (
     InvalidTarget,
     Outbox,
     PayloadError,
+    QueueNotFound,
     Retry,
     RetryPolicy,
     Snooze,
@@ -43,6 +44,14 @@ def names(ran):
 
 def state(session, number):
     return session.get(Order, number, populate_existing=True).state
+
+
+@pytest.mark.parametrize("way", ["outbox", "harness"])
+def test_the_queue_of_a_declared_task_is_known(shop, harness, way):
+    store = shop.outbox.store if way == "outbox" else harness.store
+    assert store.queues.limit("ledger", rate=(3, 60)).rate == (3, timedelta(minutes=1))
+    with pytest.raises(QueueNotFound, match="did you mean 'ledger'"):
+        store.queues.limit("leger", rate=(3, 60))
 
 
 class TestDrain:
@@ -159,6 +168,18 @@ class TestFailures:
             harness.drain()
         assert ["404" in error.__notes__[0] for error in raised.value.exceptions] == [True, False]
         assert state(session, 1) == "shipped"
+
+    def test_several_attempts_of_one_task_are_one_failure(self, shop, harness, session):
+        shop.ship.using(session).enqueue(404)
+        with pytest.raises(NoResultFound) as raised:
+            harness.drain(until=3600)
+        assert raised.value.__notes__ == ["in task shop.ship(order_id=404), attempt 2: task_failed"]
+
+        shop.ship.using(session).enqueue(404)
+        shop.ship.using(session).enqueue(405)
+        with pytest.raises(ExceptionGroup, match=r"^2 tasks failed") as group:
+            harness.drain(until=3600)
+        assert len(group.value.exceptions) == 2
 
     def test_can_be_left_to_the_retries(self, shop, harness, session):
         shop.ship.using(session).enqueue(404)
