@@ -108,6 +108,8 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
         )
     if every is not None:
         return f"{_EVERY} {_seconds(every)}"
+    if isinstance(rule, int | float | timedelta):
+        raise InvalidArgument(f"a rule must be a string, not {rule!r}; for an interval, write every={rule!r}")
     if not is_text(rule) or len(rule) > MAX_NAME:
         raise InvalidArgument(
             f"a rule must be a string of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}"

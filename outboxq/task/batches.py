@@ -30,7 +30,7 @@ from ..model.batches import (
 )
 from ..model.options import choice
 from ..model.records import Sourced
-from ..model.unknown_options import OF_A_BATCH, naming_options
+from ..model.unknown_options import CURES, OF_A_BATCH, naming_options
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store
@@ -175,7 +175,8 @@ class Chain(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
-            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}"
+            cure = CURES["a chain"].get(name, "")
+            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{cure and f'; write {cure}'}"
             raise AttributeError(text, name=name, obj=self)
 
     def enqueue(self) -> ChainHandle[R_co]:
