@@ -118,7 +118,15 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
     if words[:1] == [_EVERY.upper()]:
         return f"{_EVERY} {_seconds_of(rule, words[1:])}"
     text = " ".join(words)
+    if len(words) == 1 and words[0][:-1].isdigit() and (unit := _UNITS.get(words[0][-1])) is not None:
+        raise InvalidArgument(
+            f"{rule!r} is not a cron expression; for an interval, write every=timedelta({unit}={words[0][:-1]}), or on the command "
+            f"line: every {words[0].lower()}"
+        )
     return ALIASES.get(text, text)
+
+
+_UNITS: Final = {"S": "seconds", "M": "minutes", "H": "hours", "D": "days"}
 
 
 def describe(rule: str, tz: str) -> str:

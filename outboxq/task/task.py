@@ -249,7 +249,8 @@ class ContextTask(Task[P, R]):
     """
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
-        if not isinstance(ctx, TaskContext):
+        given: object = ctx
+        if not isinstance(given, TaskContext):
             try:
                 inspect.signature(self.function).bind(ctx, *args, **kwargs)
             except TypeError as misfit:

@@ -5,9 +5,19 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from flask import Flask
 
 import outboxq
-from outboxq import InvalidArgument, InvalidCall, Outbox, PayloadError, Retry, TaskContext, TaskExecution
+from outboxq import (
+    InvalidArgument,
+    InvalidCall,
+    Outbox,
+    PayloadError,
+    Retry,
+    ScheduleNotFound,
+    TaskContext,
+    TaskExecution,
+)
 from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError
 from outboxq.model.unknown_options import CURES
@@ -152,3 +162,34 @@ def test_a_task_execution_knows_other_names_of_its_status():
 def test_a_chain_has_no_cure_for_what_it_has(outbox, send):
     chain = outbox.chain(send.call(1))
     assert [name for name in CURES["a chain"] if hasattr(chain, name)] == []
+
+
+@pytest.mark.parametrize(("rule", "cure"), [("30s", "seconds=30"), ("5m", "minutes=5"), ("1H", "hours=1")])
+def test_a_span_as_a_rule_is_answered_with_every(outbox, rule, cure):
+    with pytest.raises(InvalidArgument, match=rf"^'{rule}' is not a cron expression; .* every=timedelta\({cure}\)"):
+        outbox.periodic(rule)
+
+
+def test_a_misspelt_schedule_is_suggested(tmp_path):
+    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
+
+    @outbox.task(name="shop.heartbeat")
+    def heartbeat() -> None: ...
+
+    outbox.upgrade()
+    outbox.schedules.put("shop.heartbeat", heartbeat, every=30, using=outbox)
+    for call in (outbox.schedules.get, outbox.store.schedules.pause, outbox.store.schedules.remove):
+        with pytest.raises(ScheduleNotFound, match=r"no schedule 'heartbeat'; did you mean 'shop\.heartbeat'\?$"):
+            call("heartbeat")
+    with pytest.raises(ScheduleNotFound, match="`outboxq schedule list` shows the schedules$"):
+        outbox.store.schedules.pause("zzz")
+
+
+def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
+    app = Flask("shop")
+    app.config["OUTBOXQ_DATABASE_URL"] = f"sqlite:///{tmp_path}/shop.db"
+    outbox = Outboxq(app)
+    with app.app_context():
+        outbox.upgrade()
+    result = app.test_cli_runner().invoke(args=["outboxq", "schedule", "pause", "zzz"])
+    assert "`flask outboxq schedule list` shows the schedules" in result.stderr
