@@ -35,7 +35,7 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, Answering, naming_options, without_session
+from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX, Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
@@ -94,7 +94,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
     _noun = "an Outbox"
     _inner = frozenset({"batch_of", "hooks", "making", "previous_of", "task_of", "wait_for_batch", "wait_for_result"})
 
-    @naming_options("Outbox()")
+    @naming_options("Outbox()", OF_AN_OUTBOX)
     def __init__(
         self,
         database: str | URL | Engine | None = None,

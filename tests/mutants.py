@@ -28,6 +28,12 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
+        "a command that deletes is suggested for a word that only resembles its name",
+        "outboxq/cli/guesses.py",
+        (("if one not in _DESTRUCTIVE or", "if True or"),),
+        ("tests/unit/test_guesses.py",),
+    ),
+    Mutant(
         "an event of a relay is published before the answer to an earlier one of its key",
         "outboxq/worker/relays/publishing.py",
         (("if key is None or key not in seen:", "if True:"),),

@@ -83,7 +83,11 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
     except errors.OutboxqError as error:
         shown = error.mended_by("pass --create") if isinstance(error, errors.QueueNotFound) else error
-        fail(str(shown), next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1), error)
+        fail(
+            _as_typed(str(shown)),
+            next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1),
+            error,
+        )
     except DBAPIError as error:
         _fail_if_plain(error)
         raise
@@ -95,6 +99,23 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         if not isinstance(stop, Terminated):
             click.echo(err=True)  # after the ^C that the terminal echoes
         fail("stopped", exit_code(stop))
+
+
+_COMMAND = re.compile(
+    r"(?<![\w/.] )\boutboxq (?=(?:batch show|failed|queue|schedule list|task (?:explain|show)|workers) ?)"
+)
+"""Matches the program before a command in a message."""
+
+
+def _as_typed(sentence: str) -> str:
+    """Return a message with its commands as they are typed in the framework whose command is running."""
+    context = click.get_current_context(silent=True)
+    while context is not None and (context := context.parent) is not None:
+        group = context.command
+        if isinstance(group, Group):
+            program = group.program(context)
+            return sentence if program == context.find_root().command_path else _COMMAND.sub(f"{program} ", sentence)
+    return sentence
 
 
 def _fail_if_plain(error: DBAPIError) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -52,18 +52,23 @@ _options_of_both = stacked(
 )
 
 
+_AS_JSON: Final = """write arguments as JSON: --args '{"order": 7}'"""
+
+
 class OfTask(click.Command):
     """A command whose argument TASK, written module:function, also names the application."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Use TASK as APP if no application is given."""
-        rest = super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if type(error) is not click.UsageError or not ctx.params.get("place"):
+                raise
+            raise click.UsageError(f"{error.message}; {_AS_JSON}", ctx=ctx) from None
         place = str(ctx.params.get("place"))
         if set("={[") & set(ctx.params.get("app_argument") or ""):
-            fail(
-                "the word after TASK names the application; write arguments as JSON: --args '{\"order\": 7}'",
-                EXIT_USAGE,
-            )
+            fail(f"the word after TASK names the application; {_AS_JSON}", EXIT_USAGE)
         if ":" in place and "app_argument" in ctx.params and not (ctx.params["app_argument"] or ctx.params["app"]):
             ctx.params["app_argument"] = place
         return rest

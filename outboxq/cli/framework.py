@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..integration import FrontEnd
-from .groups import DATABASE_PARAMETERS, Group
+from .groups import DATABASE_PARAMETERS, PROGRAM, Group
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -88,6 +88,14 @@ class FramedGroup(Group):
 
     def typed(self, ctx: click.Context) -> str:  # noqa: ARG002
         return self._frame.program()
+
+    def program(self, ctx: click.Context) -> str:  # noqa: ARG002
+        return self._frame.program()
+
+    def written(self, ctx: click.Context, cure: str) -> str:
+        """Return a cure in the framework's words. For an omitted command, it is what to use instead."""
+        elsewhere = self._frame.elsewhere
+        return next((how for name, how in elsewhere.items() if cure == f"{PROGRAM} {name}"), super().written(ctx, cure))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

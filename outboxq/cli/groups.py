@@ -30,6 +30,9 @@ DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "databa
 choice.
 """
 
+PROGRAM: Final = "{program}"
+"""Placeholder in a hint for the words before a command, such as `flask outboxq`."""
+
 EXIT_INTERRUPTED: Final = 130
 """Exit code of a command that was stopped with Ctrl-C, by shell convention."""
 
@@ -160,6 +163,46 @@ class Group(click.Group):
             name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
             message = f"No such option {name!r} before a command; its options come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command. The error for an unknown command says what to write instead."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            name = click.utils.make_str(args[0])
+            if name.startswith("-") or self.get_command(ctx, name) is not None:
+                raise
+        from .guesses import no_command
+
+        names = self.list_commands(ctx)
+        sentence, cure = no_command(name, group="" if "worker" in names else self.name or "", known=names)
+        raise click.UsageError(f"{sentence}; write {self.written(ctx, cure)}" if cure else sentence, ctx=ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. The error for an option of another program says what to write instead."""
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            if error.ctx is None or error.ctx.parent is not ctx:
+                raise
+            from .guesses import cure_of_option
+
+            name = error.option_name
+            if not (cure := cure_of_option(name, command=error.ctx.command.name or "")):
+                raise
+            raise click.NoSuchOption(
+                name, f"No such option {name!r}; write {self.written(ctx, cure)}", ctx=error.ctx
+            ) from None
+
+    def written(self, ctx: click.Context, cure: str) -> str:
+        """Return a cure with the words that a user types before a command of the program."""
+        return cure.replace(PROGRAM, self.program(ctx))
+
+    def program(self, ctx: click.Context) -> str:
+        """Return the words that a user types before a command of the program."""
+        return ctx.find_root().command_path
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command, with an example below its help."""

@@ -33,6 +33,7 @@ from ..errors import ConfigurationError, InvalidTarget, WebhookInvalid
 from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
+from ..model.unknown_options import OF_AN_OUTBOX, naming_options
 from ..outbox import Outbox
 from ..store import Store
 from ..webhooks import WebhookSource
@@ -60,6 +61,7 @@ class Outboxq(Outbox):
     `using(session)`.
     """
 
+    @naming_options("Outboxq()", OF_AN_OUTBOX)
     def __init__(
         self,
         app: Flask | None = None,

@@ -126,7 +126,7 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 def check_options(options: TaskOptions, name: str) -> None:
     """Raise InvalidArgument if an option is out of range. `name` is the owner's name in the error."""
     if not is_name(options.queue):
-        raise bad_name("queue", name)
+        raise bad_name("queue", name, options.queue)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
         raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
     attempts = options.max_attempts
@@ -172,7 +172,9 @@ def is_span(value: object, shortest: timedelta) -> bool:
     return isinstance(value, timedelta) and shortest <= value <= LONGEST
 
 
-def bad_name(key: str, name: str) -> InvalidArgument:
+def bad_name(key: str, name: str, value: object = "") -> InvalidArgument:
+    if not isinstance(value, str):
+        return InvalidArgument(f"{key} of {name} must be a str, not {type(value).__name__}; write str(…)")
     return InvalidArgument(f"{key} of {name} must be 1 to {MAX_NAME} characters, without NUL or lone surrogates")
 
 

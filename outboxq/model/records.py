@@ -11,7 +11,7 @@ from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
 from .options import TaskOptions, duration
-from .unknown_options import Answering
+from .unknown_options import OF_A_RETRY, Answering, naming_options
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation
@@ -391,8 +391,10 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TaskExecution(HasKey):
+class TaskExecution(HasKey, Answering):
     """A row of `task_executions`, joined with its lease while it runs."""
+
+    _noun = "a task execution"
 
     id: UUID
     pipeline_execution_id: UUID
@@ -484,6 +486,7 @@ class Retry(Exception):
     that year. Raises InvalidArgument unless exactly one of the two is given.
     """
 
+    @naming_options("Retry()", OF_A_RETRY)
     def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
         if (delay is None) is (at is None):
             raise InvalidArgument("Retry takes either a delay or at=: write Retry(30) or Retry(at=moment)")

@@ -108,6 +108,8 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
         )
     if every is not None:
         return f"{_EVERY} {_seconds(every)}"
+    if isinstance(rule, int | float | timedelta):
+        raise InvalidArgument(f"a rule must be a string, not {rule!r}; for an interval, write every={rule!r}")
     if not is_text(rule) or len(rule) > MAX_NAME:
         raise InvalidArgument(
             f"a rule must be a string of at most {MAX_NAME} characters, without NUL, not {rule!r:.100}"
@@ -116,7 +118,15 @@ def rule_of(rule: str | None, every: timedelta | None) -> str:
     if words[:1] == [_EVERY.upper()]:
         return f"{_EVERY} {_seconds_of(rule, words[1:])}"
     text = " ".join(words)
+    if len(words) == 1 and words[0][:-1].isdigit() and (unit := _UNITS.get(words[0][-1])) is not None:
+        raise InvalidArgument(
+            f"{rule!r} is not a cron expression; for an interval, write every=timedelta({unit}={words[0][:-1]}), or on the command "
+            f"line: every {words[0].lower()}"
+        )
     return ALIASES.get(text, text)
+
+
+_UNITS: Final = {"S": "seconds", "M": "minutes", "H": "hours", "D": "days"}
 
 
 def describe(rule: str, tz: str) -> str:

@@ -34,12 +34,21 @@ OF_ONE_CALL: Mapping[str, str] = {
     "dedupe_key": "idempotency_key=",
     "eta": "run_after=",
     "execute_after": "delay= or run_after=",
+    "exchange": "queue=",
+    "job_id": "idempotency_key=",
+    "link": "outbox.chain(…), or outbox.batch(then=…)",
+    "link_error": "a Hook: Outbox(…, hooks=[…])",
     "lock": "partition_key=",
     "max_retries": "max_attempts=",
     "queueing_lock": "idempotency_key= with unique_until_finished=True",
     "retry": "retry= of @outbox.task",
+    "retry_policy": "retry= of @outbox.task",
+    "routing_key": "queue=",
     "schedule_at": "run_after=",
     "schedule_in": "delay=",
+    "soft_time_limit": "timeout= of @outbox.task",
+    "task_id": "idempotency_key=",
+    "time_limit": "timeout= of @outbox.task",
 }
 """Replacements for options that other libraries have for one call of a task."""
 _OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
@@ -57,6 +66,11 @@ libraries.
 """
 OF_A_SCHEDULE: Mapping[str, str] = {
     "coalesce": 'catch_up="latest"',
+    **dict.fromkeys(("seconds", "minutes", "hours", "days", "weeks", "run_every"), "every=timedelta(…)"),
+    **dict.fromkeys(
+        ("minute", "hour", "day_of_week", "day_of_month", "month_of_year"),
+        'the rule as the first argument: @outbox.periodic("30 2 * * *")',
+    ),
     "cron": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
     "crontab": 'the rule as the first argument: @outbox.periodic("30 2 * * *")',
     "expires": "grace=",
@@ -89,6 +103,12 @@ OF_A_WORKER: Mapping[str, str] = {
     "processes": 'outboxq worker --processes, or isolation="process"',
     "threads": "concurrency=",
     "workers": "concurrency=",
+    "worker_concurrency": "concurrency=",
+    "worker_max_tasks_per_child": "tasks_per_child=",
+    "worker_pool": 'isolation="thread" or "process"',
+    "worker_prefetch_multiplier": "prefetch=",
+    "hostname": "label=",
+    "loglevel": "outboxq worker --log-level",
 }
 """Replacements for options that other libraries have for a worker."""
 OF_A_POLICY: Mapping[str, str] = {
@@ -104,6 +124,23 @@ OF_A_POLICY: Mapping[str, str] = {
     "throws": "retry=tenacity.retry_if_not_exception_type(…)",
 }
 """Replacements for options that other libraries have for retries."""
+OF_A_RETRY: Mapping[str, str] = {
+    "countdown": "Retry(30), in seconds",
+    "eta": "at=",
+    "exc": "raise Retry(30) from error",
+    "max_retries": "retry=RetryPolicy(max_attempts=…) of @outbox.task",
+}
+"""Replacements for arguments with which other libraries ask for another attempt."""
+OF_AN_OUTBOX: Mapping[str, str] = dict.fromkeys(
+    ("broker", "broker_url", "backend", "result_backend"),
+    "nothing: the database has both the tasks and their results",
+)
+"""Replacements for options that other libraries have for an application."""
+OF_A_LIMIT: Mapping[str, str] = {
+    "per_key": "concurrency_per_key=, or rate_per_key=",
+    "rate_limit": "rate=(100, timedelta(minutes=1))",
+}
+"""Replacements for options of a queue's limits, some of which the command line has."""
 
 _NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=…).enqueue(…)"
 _NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"
@@ -178,6 +215,26 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "children parent then": "outbox.chain(…) or outbox.batch(…)",
         "forget": "nothing: outbox.store.prune(…) or Outbox(retention=…) deletes results with their tasks",
         "collect": "handle.result(timeout=…) for each handle",
+    },
+    "a chain": {
+        "delay apply_async run send apply": "outbox.chain(…).using(session).enqueue()",
+        "get wait": "handle.result(timeout=…) of the handle that enqueue() returns",
+    },
+    "the schedules": {
+        "add create update edit upsert": "outbox.schedules.put(name, task, rule)",
+        "delete": "outbox.schedules.remove(name)",
+        "run run_now": "outbox.schedules.trigger(name)",
+        "disable": "outbox.schedules.pause(name)",
+        "enable": "outbox.schedules.resume(name)",
+    },
+    "a task execution": {
+        "state ready finished successful failed is_finished is_failed is_queued": "status, to compare with TaskStatus.COMPLETED",
+        "traceback exc_info": "outbox.store.attempts(id)",
+        "get wait": "outbox.result(id, timeout=…)",
+        "cancel revoke": "outbox.store.cancel(id)",
+        "retry requeue": "outbox.store.redrive(id)",
+        "retries": "attempt",
+        "func_name name": "task_name",
     },
     "a chain handle": {
         "get wait join get_result": _RESULT,

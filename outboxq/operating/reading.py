@@ -93,12 +93,12 @@ def read_limit(text: str) -> int | None:
 
 
 def read_rate(text: str) -> tuple[int, timedelta] | None:
-    """Return a number of starts and the time span for it: 100/1m, 5/1s. None for `none`, which removes the limit."""
+    """Return a number of starts and the time span for it: 100/1m, 5/1s, 100/m. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     starts, _, time = text.partition("/")
     try:
-        found = read_limit(starts), read_span(time)
+        found = read_limit(starts), read_span(f"1{time}" if time in {"s", "m", "h", "d"} else time)
     except InvalidArgument:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:

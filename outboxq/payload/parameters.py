@@ -9,12 +9,13 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
+from ..model.unknown_options import OF_ONE_CALL
 from .annotations import codec_for
 from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
 
@@ -30,14 +31,22 @@ class Parameters:
     """The parameters of a task's function, which bind, encode and decode its arguments."""
 
     def __init__(
-        self, function: Callable[..., object], *, name: str, context: bool = False, check_types: bool = True
+        self,
+        function: Callable[..., object],
+        *,
+        name: str,
+        context: bool = False,
+        check_types: bool = True,
+        options: Collection[str] = (),
     ) -> None:
         """With `context`, the first parameter is the task's context and not an argument.
 
-        With `check_types`, a value of a plain type (`int`, `list[str]`) must match its annotation.
+        With `check_types`, a value of a plain type (`int`, `list[str]`) must match its annotation. `options` are the
+        names of the options of a call, for the hint about one that is passed as an argument.
         """
         self._name = name
         self._check_types = check_types
+        self._options = options
         self._signature = _storable(function, name, context=context)
         self._known = self._signature.parameters
         self._positional = [p.name for p in self._known.values() if p.kind is _NAMED]
@@ -143,7 +152,9 @@ class Parameters:
             self._signature.bind(*args, **kwargs)
         except TypeError as misfit:
             names = ", ".join(self._known) or "none"
-            raise InvalidCall(f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}") from None
+            raise InvalidCall(
+                f"{self._name}: {misfit}; its parameters are: {names}{self._context_hint()}{self._option_hint(kwargs)}"
+            ) from None
         raise AssertionError("Python takes the call")
 
     def _context_hint(self) -> str:
@@ -154,6 +165,15 @@ class Parameters:
         if meant is None or meant.annotation is not meant.empty:
             return ""
         return "; if ctx is the task's context, annotate the first parameter as ctx: TaskContext"
+
+    def _option_hint(self, given: Mapping[str, object]) -> str:
+        """Return a hint for an option of the call that was passed as an argument of the function."""
+        for name in given:
+            if name not in self._known and (name in self._options or name in OF_ONE_CALL):
+                cure = OF_ONE_CALL.get(name, f"{name}=")
+                place = f"using({cure}…).enqueue(…)" if cure.endswith("=") and " " not in cure else cure
+                return f"; {name} is an option of a call and not an argument: write {place}"
+        return ""
 
     def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
         _forget_cause(error)

@@ -320,6 +320,11 @@ class PlainCodec(Codec):
             return jsonable(value, limits)
         if value is None:
             self.expect(value)
+        if isinstance(value, tuple | set | frozenset) and "array" not in self.json_types:
+            name = type(value).__name__
+            raise CodecError(
+                f"{name} does not fit {self.label}: pass an item of the {name}, or annotate the parameter as {name}[...]"
+            )
         stored = jsonable(value, limits)  # comes first, because it has a better message for a value that is not JSON
         if self.compares and not self.fits(value):
             remedy = "pass a value of that type, or declare the task with check_types=False"

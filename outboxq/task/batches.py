@@ -190,7 +190,8 @@ class Chain(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
-            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}"
+            cure = CURES["a chain"].get(name, "")
+            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{cure and f'; write {cure}'}"
             raise AttributeError(text, name=name, obj=self)
 
     def enqueue(self) -> ChainHandle[R_co]:

@@ -19,7 +19,7 @@ from ..model import Handle, duration
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
-from ..model.unknown_options import OF_A_SCHEDULE, naming_options
+from ..model.unknown_options import OF_A_SCHEDULE, Answering, naming_options
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
 from .registry import TaskRegistry
@@ -64,12 +64,14 @@ class Scheduling(OutboxRef, Protocol):
         """Return the task of this outbox."""
 
 
-class OutboxSchedules:
+class OutboxSchedules(Answering):
     """The schedules of an outbox: `outbox.schedules`.
 
     `using` has the same meaning as in `Outbox.emit`: it is the owner of the transaction, or the outbox itself for a
     separate transaction. Leave it out to use the current transaction. Reading does not need a transaction.
     """
+
+    _noun = "the schedules"
 
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox

@@ -112,7 +112,13 @@ class Task(Answering, Generic[P, R]):
         """The Outbox that it is declared on."""
         self.takes_context = takes_context(function)
         _refuse_other_contexts(function, name, given=self.takes_context)
-        self.parameters = Parameters(function, name=name, context=self.takes_context, check_types=check_types)
+        self.parameters = Parameters(
+            function,
+            name=name,
+            context=self.takes_context,
+            check_types=check_types,
+            options=CallOptions.__annotations__,
+        )
         self.subscriptions: tuple[Subscription, ...] = subscriptions_of(self, subscribe)
         """The subscriptions of the task; see `Outbox.emit`."""
         self.__doc__ = function.__doc__
@@ -243,6 +249,15 @@ class ContextTask(Task[P, R]):
     """
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        given: object = ctx
+        if not isinstance(given, TaskContext):
+            try:
+                inspect.signature(self.function).bind(ctx, *args, **kwargs)
+            except TypeError as misfit:
+                own = self.__name__
+                raise InvalidCall(
+                    f"{self.name}: {misfit}; a direct call passes a context first; in a test, write harness.run({own}, …)"
+                ) from None
         return self.function(ctx, *args, **kwargs)
 
 
@@ -267,7 +282,7 @@ class TaskCall(Generic[R_co]):
             own = "task.using(session).enqueue(…)"
             own = without_session(own) if self.outbox.integration.knows_transaction else own
             hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
-            raise AttributeError(f"a task call has no {name!r}{hint if name == 'enqueue' else ''}", name=name, obj=self)
+            raise AttributeError(f"a task call has no {name!r}{hint if name in _STARTS else ''}", name=name, obj=self)
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a new task for this call, with the headers that hooks add. None: it gets a new id."""
@@ -282,6 +297,10 @@ class TaskCall(Generic[R_co]):
 
         self.outbox.hooks.enqueue([task], send)
         return sent[0]
+
+
+_STARTS = frozenset({"apply", "apply_async", "delay", "enqueue", "run", "send"})
+"""Methods that enqueue a call in other libraries, and our own."""
 
 
 def batch_in(target: object) -> BatchTarget | None:
@@ -345,6 +364,8 @@ class BoundTask(Answering, Generic[P, R]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
         """Return a call with these options, checked but not enqueued; see `Task.call`."""
+        if len(args) + len(kwargs) < len(self._task.parameters.required):
+            self._refuse_short_call(args, kwargs)
         task = self.planned(*args, **kwargs)
         if self._target is not CURRENT or task.pipeline_execution_id is not None:
             raise InvalidCall(
@@ -370,6 +391,16 @@ class BoundTask(Answering, Generic[P, R]):
         check(task)
         return task
 
+    def _refuse_short_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Raise InvalidCall for a call that lacks arguments, which other libraries take from the tasks before it."""
+        try:
+            self._task.parameters.check_call(args, kwargs)
+        except InvalidCall as error:
+            raise InvalidCall(
+                f"{error}; results are not passed as arguments: read ctx.previous in a chain, or ctx.batch.results() in "
+                "the task that follows a batch, where ctx: TaskContext is the first parameter"
+            ) from None
+
     def _cure(self, name: str) -> str:
         return _cure(self._task, name)
 
@@ -391,8 +422,14 @@ class BoundTask(Answering, Generic[P, R]):
 
 def _cure(task: Task[..., Any], name: str) -> str:
     """Return the way to write `name` with this task, in the form of the application's framework."""
+    if task.takes_context and name in _DIRECT:
+        return f"harness.run({task.__name__}, …) in a test, which passes a context"
     cure = CURES["a task"].get(name, "").replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
     return without_session(cure) if task.outbox.integration.knows_transaction else cure
+
+
+_DIRECT = frozenset({"apply", "call_local", "fn", "run"})
+"""Names for a direct call of the function in other libraries."""
 
 
 class Origin:
@@ -495,13 +532,12 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
     Without this check, the first call would lack an argument that its caller cannot provide. A first parameter `self`
     without an annotation, which other libraries fill, would take the caller's first argument.
     """
-    parameters = list(inspect.signature(function).parameters.values())
-    if parameters and parameters[0].name == "self" and parameters[0].annotation is inspect.Parameter.empty:
-        raise ConfigurationError(
-            f"{name}: the first parameter, self, would take the first argument of each call; if it is the task's context, "
-            "write self: TaskContext; otherwise rename it"
-        )
-    for parameter in parameters[int(given) :]:
+    for place, parameter in enumerate(list(inspect.signature(function).parameters.values())[int(given) :]):
+        if (place, given, parameter.name) == (0, False, "self"):
+            raise ConfigurationError(
+                f"{name}: a task is a plain function and has no self; if self is the task's context, annotate the first parameter as "
+                "ctx: TaskContext"
+            )
         annotation = parameter.annotation
         if isinstance(annotation, str) and TaskContext.__name__ in annotation:
             with suppress(NameError):  # a forward reference of another parameter

@@ -351,7 +351,7 @@ def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
     def hello(self, n: int = 0) -> None: ...
 
     with pytest.raises(
-        ConfigurationError, match=r"^shop\.hello: the first parameter, self, .* write self: TaskContext"
+        ConfigurationError, match=r"^shop\.hello: a task is a plain function and has no self"
     ):
         outbox.task(name="shop.hello")(hello)
     hello.__annotations__["self"] = TaskContext
@@ -575,6 +575,6 @@ def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCap
     assert [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING] == [
         (
             "this worker does not know the task 'shop.hello' and released it (1 since the last such warning); import its module where "
-            "the worker starts, or use a separate queue for the task"
+            "the worker starts (in Flask, OUTBOXQ_TASKS lists the modules), or use a separate queue for the task"
         )
     ]

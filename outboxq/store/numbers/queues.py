@@ -21,7 +21,7 @@ from ...database.queue_order import every_queue
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
 from ...model.options import TaskOptions, duration
-from ...model.unknown_options import no_queue, unused_queue
+from ...model.unknown_options import OF_A_LIMIT, naming_options, no_queue, unused_queue
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
@@ -102,6 +102,7 @@ class Queues:
         """End the pause, and wake sleeping workers."""
         return self._say(queue, using, on_change, create=None, paused=False)
 
+    @naming_options("queues.limit()", OF_A_LIMIT)
     def limit(
         self,
         queue: str,

@@ -261,7 +261,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         ("topic", task.topic),
     ):
         if value is not None and not is_name(value):
-            raise bad_name(key, name)
+            raise bad_name(key, name, value)
     _check_own(task, name)
     if type(task.pipeline_execution_id) not in (UUID, NoneType):
         raise InvalidArgument(f"the pipeline_execution_id of {name} must be a uuid.UUID")

@@ -176,7 +176,7 @@ def check_subscription(subscription: Subscription) -> None:
         raise InvalidArgument(f"parameter of {name} must be the name of one of its parameters")
     for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
         if not is_name(value):
-            raise bad_name(key, name)
+            raise bad_name(key, name, value)
     check_options(subscription, name)
 
 

@@ -30,6 +30,7 @@ from ...model.schedules import (
     digest_of,
     is_older,
 )
+from ...model.unknown_options import nearest
 from ..arguments import aware, positive, storable
 from ..failure_log import FailureLog
 from ..task_rows import pack_ids, row
@@ -91,7 +92,7 @@ class Schedules:
         """
 
         def work(target: Target) -> Schedule:
-            old = _found(self._lock(target, [name]), name)
+            old = _found(target, self._lock(target, [name]), name)
             new = NewSchedule(**{**{one.name: getattr(old, one.name) for one in fields(NewSchedule)}, **values})
             check_schedule(new)
             changed = self._change(target, old, new, self._now(target), None)
@@ -151,8 +152,7 @@ class Schedules:
 
     def get(self, name: str, *, using: object = None) -> Schedule:
         """Return one schedule. Raises ScheduleNotFound."""
-        found = self._run(lambda target: self._lock(target, [name], lock=False), using, Begin.READ)
-        return _found(found, name)
+        return self._run(lambda at: _found(at, self._lock(at, [name], lock=False), name), using, Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[Schedule]:
         """Return all schedules, sorted by name."""
@@ -169,7 +169,7 @@ class Schedules:
         storable(reason, "reason")
 
         def work(target: Target) -> Schedule:
-            schedule = _found(self._lock(target, [name]), name)
+            schedule = _found(target, self._lock(target, [name]), name)
             if schedule.paused_at is not None:
                 return schedule
             return self._changed(target, self._pause(target, schedule, self._now(target), reason), on_change)
@@ -182,7 +182,7 @@ class Schedules:
         """
 
         def work(target: Target) -> Schedule:
-            schedule = _found(self._lock(target, [name]), name)
+            schedule = _found(target, self._lock(target, [name]), name)
             if schedule.paused_at is None:
                 return schedule
             return self._changed(target, self._resume(target, schedule, self._now(target)), on_change)
@@ -206,7 +206,7 @@ class Schedules:
                 )
                 target.run(schedules_sql.remove, {"name": name})
             elif not was_there:  # otherwise an earlier attempt, whose COMMIT was not answered, has removed it
-                raise _not_found(name)
+                raise _not_found(target, name)
 
         self._run(work, using)
 
@@ -220,7 +220,7 @@ class Schedules:
         made: builtins.list[NewTask] = []
 
         def work(target: Target) -> Handle:
-            schedule = _found(self._lock(target, [name]), name)
+            schedule = _found(target, self._lock(target, [name]), name)
             now = self._now(target)
             made[:] = [planting.extra_task(schedule, by)]
             with target.atomic():
@@ -251,7 +251,7 @@ class Schedules:
         planted: builtins.list[datetime] = []
 
         def work(target: Target) -> builtins.list[datetime]:
-            schedule, now = _found(self._lock(target, [name], lock=not dry_run), name), self._now(target)
+            schedule, now = _found(target, self._lock(target, [name], lock=not dry_run), name), self._now(target)
             if last > now:
                 raise InvalidArgument(
                     f"a backfill must end in the past, not at {end}: future ticks are planted automatically"
@@ -477,8 +477,7 @@ class Schedules:
         def whole(target: Target) -> T:
             if begin is Begin.READ:
                 return work(target)
-            # A change takes several statements, and planting may fail. The savepoint keeps the caller's transaction
-            # usable.
+            # Planting may fail after some statements. The savepoint keeps the caller's transaction usable.
             with target.atomic(savepoint=not target.own):
                 return work(target)
 
@@ -502,14 +501,15 @@ def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
     return target.dialect.pack("names", schedules_sql.NAMES, [(name,) for name in sorted(names)])
 
 
-def _found(schedules: list[Schedule], name: str) -> Schedule:
+def _found(target: Target, schedules: list[Schedule], name: str) -> Schedule:
     if not schedules:
-        raise _not_found(name)
+        raise _not_found(target, name)
     return schedules[0]
 
 
-def _not_found(name: str) -> ScheduleNotFound:
-    return ScheduleNotFound(f"there is no schedule {name!r}; `outboxq schedule list` shows the schedules")
+def _not_found(target: Target, name: str) -> ScheduleNotFound:
+    hint = nearest(name, [one.name for one in _schedules(target, schedules_sql.schedules)])
+    return ScheduleNotFound(f"there is no schedule {name!r}{hint or '; `outboxq schedule list` shows the schedules'}")
 
 
 LONGEST_NAME = MAX_NAME - len(planting.KEY_PREFIX)

@@ -1,0 +1,169 @@
+"""Hints for commands and options that outboxq does not have, especially misspelt ones and those of Celery, RQ and
+Dramatiq.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from .groups import PROGRAM
+
+_CLOSE, _VERY_CLOSE = 0.6, 0.8
+_DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "prune", "remove", "stop"})
+"""Commands that delete, end or change something for good. They are suggested only for a word that differs by about one
+character.
+"""
+_PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
+_TICKS = f"nothing: every worker enqueues the tasks of schedules, which `{PROGRAM} schedule list` shows"
+_ROWS_OF_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "": {
+        "beat cron scheduler rqscheduler rqcron": _TICKS,
+        "flower monitor dashboard ui": f"{PROGRAM} web",
+        "inspect active reserved scheduled": f"{PROGRAM} workers list, {PROGRAM} task list or {PROGRAM} queue list",
+        "control": f"{PROGRAM} workers, {PROGRAM} queue or {PROGRAM} task cancel",
+        "ping": f"{PROGRAM} workers list",
+        "events": f"{PROGRAM} log --follow",
+        "history": f"{PROGRAM} task history ID",
+        "purge empty clear flush": _PURGE,
+        "revoke cancel abort": f"{PROGRAM} task cancel ID",
+        "result show fetch": f"{PROGRAM} task show ID",
+        "explain": f"{PROGRAM} task explain ID",
+        "call apply delay run-task": f"{PROGRAM} enqueue TASK --args JSON",
+        "send publish": f"{PROGRAM} enqueue TASK --args JSON, or {PROGRAM} emit TOPIC",
+        "list tasks jobs": f"{PROGRAM} task list",
+        "multi worker-pool workerpool": f"{PROGRAM} worker --processes N",
+        "run start work serve consume": f"{PROGRAM} worker",
+        "info stats report": f"{PROGRAM} status",
+        "queues": f"{PROGRAM} queue list",
+        "migrate init initdb createdb create-all": f"{PROGRAM} upgrade",
+        "requeue retry redrive": f"{PROGRAM} failed redrive ID",
+        "dead dlq dead-letters": f"{PROGRAM} failed list",
+        "suspend pause": f"{PROGRAM} queue pause QUEUE",
+        "resume": f"{PROGRAM} queue resume QUEUE",
+        "limit rate-limit rate_limit": f"{PROGRAM} queue limit QUEUE",
+        "shutdown": f"{PROGRAM} workers stop ID",
+        "periodic schedules crontab": f"{PROGRAM} schedule list",
+        "group chord chain": f"{PROGRAM} batch list",
+        "amqp broker": f"nothing: tasks are in your database; `{PROGRAM} relay list` lists the brokers of events",
+    },
+    "task": {
+        "revoke abort delete kill terminate stop": f"{PROGRAM} task cancel ID",
+        "purge empty clear": _PURGE,
+        "result get info status inspect query query_task": f"{PROGRAM} task show ID",
+        "retry requeue": f"{PROGRAM} task redrive ID",
+        "call send run delay apply enqueue": f"{PROGRAM} enqueue TASK --args JSON",
+        "active reserved scheduled registered": f"{PROGRAM} task list",
+        "events log": f"{PROGRAM} task history ID",
+    },
+    "failed": {
+        "retry requeue rerun run replay": f"{PROGRAM} failed redrive",
+        "delete purge empty clear remove": f"{PROGRAM} failed discard",
+        "show get info inspect": f"{PROGRAM} task show ID",
+        "groups": f"{PROGRAM} failed summary",
+    },
+    "schedule": {
+        "run run-now fire call": f"{PROGRAM} schedule trigger NAME",
+        "create put": f"{PROGRAM} schedule add",
+        "update change": f"{PROGRAM} schedule edit NAME",
+        "delete": f"{PROGRAM} schedule remove NAME",
+        "disable stop suspend": f"{PROGRAM} schedule pause NAME",
+        "enable start": f"{PROGRAM} schedule resume NAME",
+    },
+    "queue": {
+        "purge empty clear flush": _PURGE,
+        "delete remove": f"{PROGRAM} queue forget NAME",
+        "info status get stats": f"{PROGRAM} queue show NAME",
+        "rate-limit rate_limit rate": f"{PROGRAM} queue limit NAME --rate 100/1m",
+        "suspend stop": f"{PROGRAM} queue pause NAME",
+        "start": f"{PROGRAM} queue resume NAME",
+    },
+    "workers": {
+        "ping info status stats inspect": f"{PROGRAM} workers list",
+        "active": f"{PROGRAM} workers show ID",
+        "shutdown kill terminate": f"{PROGRAM} workers stop ID",
+        "pause suspend cancel_consumer": f"{PROGRAM} workers quiet ID",
+        "start run": f"{PROGRAM} worker",
+    },
+    "batch": {
+        "revoke abort delete stop": f"{PROGRAM} batch cancel ID",
+        "get info status result": f"{PROGRAM} batch show ID",
+    },
+    "relay": {"start publish": f"{PROGRAM} relay run", "delete forget": f"{PROGRAM} relay remove NAME"},
+    "db": {"upgrade migrate init create": f"{PROGRAM} upgrade"},
+}
+"""Replacements for commands that other programs have, by group; "" is the program itself. A key may list several
+names.
+"""
+COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
+    group: {name: cure for names, cure in rows.items() for name in names.split()}
+    for group, rows in _ROWS_OF_COMMANDS.items()
+}
+"""The same table with a key for each name."""
+
+_CODE = "in the code: timeout= of @outbox.task"
+_QUEUES, _PROCESSES = "-q, once for each queue: -q mail -q crm", "--processes"
+_ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "worker": {
+        "-Q --queues": _QUEUES,
+        "-X --exclude-queues": _QUEUES,
+        "-P --pool -w --worker-class": "--isolation thread or --isolation process",
+        "-B --beat -s --schedule --scheduler --with-scheduler -S": _TICKS,
+        "-l --loglevel --logging_level --logging-level": "--log-level",
+        "-v --verbose": "--log-level debug",
+        "-n --hostname --name": "nothing: a worker's name is made from its host and its process id",
+        "--autoscale": "-c for the number of threads, which is fixed, and --processes",
+        "-t --threads": "-c",
+        "-p --workers --num-workers": _PROCESSES,
+        "-E --task-events --events": f"nothing: every event is stored; `{PROGRAM} log --follow` prints them",
+        "-O --optimization --prefetch-multiplier --prefetch-count": "--prefetch",
+        "--max-tasks-per-child": "--isolation process --tasks-per-child",
+        "--max-jobs": "--max-tasks",
+        "--time-limit --soft-time-limit": _CODE,
+        "--without-gossip --without-mingle --without-heartbeat": "nothing: workers do not talk to each other",
+        "--purge --discard": _PURGE,
+        "-f --logfile --log-file": "nothing: the log goes to stderr, which you can redirect",
+        "-D --detach --pidfile --pid-file": "nothing: start the worker from a service manager, such as systemd",
+        "-I --include -i --import": "the imports in the module of APP, so that it declares all tasks",
+        "-b --broker --url -u": "--database-url",
+        "--watch": "--reload",
+        "--worker-shutdown-timeout": "--drain-timeout",
+    },
+    "enqueue": {
+        "-a --kwargs -k --arguments": "--args, with one JSON object",
+        "--countdown --schedule-in --in": "--delay",
+        "--eta --schedule-at --run-after": "--at",
+        "-Q": "-q",
+        "--expiry --ttl": "--expires",
+        "--retry --max-retries --retry-max": "--max-attempts",
+    },
+}
+"""Replacements for options that other programs have, by command. A key may list several names."""
+OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    command: {name: cure for names, cure in rows.items() for name in names.split()}
+    for command, rows in _ROWS_OF_OPTIONS.items()
+}
+"""The same table with a key for each name."""
+
+
+def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
+    """Return the sentence about an unknown command of a group, and its cure, in which PROGRAM still stands. The cure is
+    "" if the name is not in the table; the sentence then asks about the most similar commands.
+    """
+    if cure := COMMANDS.get(group, {}).get(name, ""):
+        return f"No such command {name!r}", cure
+    likely = [
+        one
+        for one in get_close_matches(name, known, n=3, cutoff=_CLOSE)
+        if one not in _DESTRUCTIVE or get_close_matches(name, [one], cutoff=_VERY_CLOSE)
+    ]
+    question = f" Did you mean {' or '.join(map(repr, likely))}?" if likely else ""
+    return f"No such command {name!r}.{question}", ""
+
+
+def cure_of_option(name: str, *, command: str) -> str:
+    """Return the replacement for an option that the command does not have, in which PROGRAM still stands; "" if it is
+    not known.
+    """
+    return OPTIONS.get(command, {}).get(name, "")

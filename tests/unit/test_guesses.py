@@ -1,0 +1,107 @@
+"""The hints of the command line for commands and options of other programs."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+from outboxq.cli.groups import PROGRAM
+from outboxq.cli.guesses import COMMANDS, OPTIONS
+from outboxq.contrib.flask import commands as flask_commands
+
+
+def said(words: str, program: click.Group = main, name: str = "outboxq") -> str:
+    result = CliRunner().invoke(program, words.split(), prog_name=name)
+    assert result.exit_code == 2, result.output
+    return result.stderr.splitlines()[-1].removeprefix("Error: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "cure"),
+    [
+        ("purge", "; write outboxq task cancel -q QUEUE --status ready"),
+        ("beat", "; write nothing: every worker enqueues the tasks of schedules"),
+        ("migrate", "; write outboxq upgrade"),
+        ("flower", "; write outboxq web"),
+        ("inspect active", "; write outboxq workers list, outboxq task list"),
+        ("events", "; write outboxq log --follow"),
+        ("failed retry", "; write outboxq failed redrive"),
+        ("failed requeue 0198", "; write outboxq failed redrive"),
+        ("schedule run nightly", "; write outboxq schedule trigger NAME"),
+        ("task revoke 0198", "; write outboxq task cancel ID"),
+        ("workers ping", "; write outboxq workers list"),
+        ("worker -Q mail,crm", "No such option '-Q'; write -q, once for each queue"),
+        ("worker -lINFO", "No such option '-l'; write --log-level"),
+        ("worker --pool=prefork", "No such option '--pool'; write --isolation thread"),
+        ("worker --beat", "No such option '--beat'; write nothing: every worker"),
+        ("worker --autoscale 10,3", "; write -c for the number of threads"),
+        ("enqueue shop.crm --kwargs {}", "; write --args"),
+    ],
+)
+def test_words_of_other_programs_are_answered_with_the_way_here(words, cure):
+    assert cure in said(words)
+    assert "Did you mean" not in said(words)
+
+
+def test_a_framework_is_answered_in_its_own_words():
+    flask = flask_commands()
+    assert said("failed retry", flask, "flask outboxq").endswith("; write flask outboxq failed redrive")
+    assert said("worker -B", flask, "flask outboxq").endswith("which `flask outboxq schedule list` shows")
+    assert "write mount outboxq.web.application()" in said("flower", flask, "flask outboxq")
+
+
+@pytest.mark.parametrize("words", ["prunes", "failed discrad", "batch cancle", "wroker"])
+def test_a_misspelt_command_is_suggested(words):
+    assert "Did you mean" in said(words)
+
+
+@pytest.mark.parametrize("words", ["prime", "failed discount", "schedule renew", "task candle", "queue format"])
+def test_a_destructive_command_is_not_suggested_for_a_word_that_only_resembles_it(words):
+    assert said(words) == f"No such command {words.split()[-1]!r}."
+
+
+def test_a_misspelt_option_is_suggested_as_before():
+    assert "Did you mean" in said("worker --concurency 3")
+
+
+def find(words: list[str]) -> click.Command:
+    command: click.Command = main
+    for word in words:
+        if not isinstance(command, click.Group) or (found := command.get_command(click.Context(main), word)) is None:
+            break
+        command = found
+    return command
+
+
+def test_every_cure_names_a_command_and_options_that_exist():
+    cures = {cure for table in (COMMANDS, OPTIONS) for rows in table.values() for cure in rows.values()}
+    written = [
+        words for cure in cures for words in re.findall(rf"{PROGRAM} ([a-z -]+[a-z])", cure.replace(" or ", ", "))
+    ]
+    assert len(written) > 40
+    for line in written:
+        words = line.split()
+        path = [word for word in words if not word.startswith("-")]
+        command = find(path)
+        assert command is not main, line
+        assert not isinstance(command, click.Group) or path[-1] == command.name, line
+        options = {name for one in command.params for name in one.opts}
+        assert {word for word in words if word.startswith("-")} <= options, line
+    for command, rows in OPTIONS.items():
+        known = {name for one in find([command]).params for name in (*one.opts, *one.secondary_opts)}
+        assert not known & rows.keys()
+        named = {
+            name for cure in rows.values() if PROGRAM not in cure for name in re.findall(r"(?<![\w-])--?[a-z-]+", cure)
+        }
+        assert named <= known
+
+
+def test_no_existing_command_has_a_cure():
+    for group, rows in COMMANDS.items():
+        found = find([group] if group else [])
+        assert isinstance(found, click.Group)
+        assert not set(found.list_commands(click.Context(found))) & rows.keys()

@@ -1,0 +1,195 @@
+"""The hints in Python for what newcomers write with other libraries."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from flask import Flask
+
+import outboxq
+from outboxq import (
+    InvalidArgument,
+    InvalidCall,
+    Outbox,
+    PayloadError,
+    Retry,
+    ScheduleNotFound,
+    TaskContext,
+    TaskExecution,
+)
+from outboxq.contrib.flask import Outboxq
+from outboxq.errors import ConfigurationError
+from outboxq.model.unknown_options import CURES
+from outboxq.operating.reading import read_rate
+
+
+@pytest.fixture
+def outbox() -> Outbox:
+    return Outbox("sqlite:////nowhere/shop.db")
+
+
+@pytest.fixture
+def send(outbox):
+    @outbox.task(name="shop.send")
+    def send(order_id: int) -> None: ...
+
+    return send
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("delay", "write using(delay=…).enqueue(…)"),
+        ("countdown", "write using(delay=…).enqueue(…)"),
+        ("eta", "write using(run_after=…).enqueue(…)"),
+        ("queue", "write using(queue=…).enqueue(…)"),
+        ("max_retries", "write using(max_attempts=…).enqueue(…)"),
+        ("link", "write outbox.chain(…), or outbox.batch(then=…)"),
+    ],
+)
+def test_an_option_among_the_arguments_is_answered_with_using(send, name, cure):
+    with pytest.raises(InvalidCall, match=rf"{name} is an option of a call and not an argument: ") as raised:
+        send.enqueue(1, **{name: 5})
+    assert str(raised.value).endswith(cure)
+    with pytest.raises(InvalidCall, match="its parameters are: order_id$"):
+        send.enqueue(1, banana=5)
+
+
+@pytest.mark.parametrize(
+    ("made", "cure"),
+    [
+        (lambda outbox, send: send.using(outbox, link=1), "outbox.chain"),
+        (lambda outbox, send: send.using(outbox, link_error=1), "a Hook"),
+        (lambda outbox, send: send.using(outbox, task_id="a"), "idempotency_key="),
+        (lambda _outbox, _send: Retry(countdown=30), r"Retry\(30\), in seconds"),
+        (lambda _outbox, _send: Outboxq(broker="redis://"), "the database has both"),
+        (lambda _outbox, _send: Outbox(broker="redis://"), "the database has both"),
+        (lambda outbox, _send: outbox.periodic(seconds=30), r"every=timedelta\(…\)"),
+        (lambda outbox, _send: outbox.worker(worker_prefetch_multiplier=1), "prefetch="),
+        (lambda outbox, _send: outbox.store.queues.limit("mail", per_key=1), "concurrency_per_key="),
+    ],
+)
+def test_an_option_of_another_library_is_answered_with_the_way_here(outbox, send, made, cure):
+    with pytest.raises(InvalidCall, match=rf"has no option '.*'; write .*{cure}"):
+        made(outbox, send)
+
+
+def test_a_number_as_a_rule_is_answered_with_every(outbox):
+    with pytest.raises(InvalidArgument, match="for an interval, write every=30$"):
+        outbox.periodic(30)
+
+
+@pytest.mark.parametrize("name", ["delay", "apply_async"])
+def test_a_chain_and_a_call_are_enqueued_by_enqueue(outbox, send, name):
+    with pytest.raises(AttributeError, match=r"; write outbox\.chain\(…\)\.using\(session\)\.enqueue\(\)$"):
+        getattr(outbox.chain(send.call(1)), name)
+    with pytest.raises(AttributeError, match=r"write task\.using\(session\)\.enqueue\(…\)"):
+        getattr(send.call(1), name)
+
+
+def test_the_schedules_know_other_names_of_put(outbox):
+    with pytest.raises(AttributeError, match=r"^the schedules has no|; write outbox\.schedules\.put\("):
+        _ = outbox.schedules.add
+
+
+@pytest.mark.parametrize("name", ["chain", "group", "chord", "shared_task", "Celery"])
+def test_the_module_knows_names_of_celery(name):
+    with pytest.raises(
+        AttributeError, match=rf"^module 'outboxq' has no attribute '{name}'; write outbox|; write Outbox"
+    ):
+        getattr(outboxq, name)
+
+
+def test_a_call_without_the_result_before_it_names_where_results_are(send):
+    with pytest.raises(
+        InvalidCall, match=r"missing a required argument: 'order_id'.*ctx\.previous.*ctx\.batch\.results\(\)"
+    ):
+        send.call()
+    with pytest.raises(InvalidCall) as raised:
+        send.enqueue()
+    assert "ctx.previous" not in str(raised.value)
+
+
+@pytest.mark.parametrize("option", ["concurrency_key", "partition_key", "idempotency_key", "queue"])
+def test_a_number_as_a_key_is_answered_with_its_type(outbox, send, option):
+    with pytest.raises(InvalidArgument, match=rf"{option} of .* must be a str, not int; write str\(…\)"):
+        send.using(outbox, **{option: 7}).planned(1)
+
+
+def test_a_first_parameter_self_is_refused_when_it_is_declared(outbox):
+    def send(self, order_id: int = 0) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="annotate the first parameter as ctx: TaskContext"):
+        outbox.task(name="shop.bound")(send)
+
+
+def test_apply_of_a_task_with_a_context_is_answered_with_the_harness(outbox):
+    @outbox.task(name="shop.counted")
+    def counted(ctx: TaskContext, order_id: int) -> None: ...
+
+    with pytest.raises(AttributeError, match=r"; write harness\.run\(counted, …\) in a test"):
+        _ = counted.apply
+    with pytest.raises(InvalidCall, match=r"harness\.run\(counted, …\)"):
+        counted(1)
+
+
+def test_a_tuple_for_a_plain_type_is_answered_with_its_item(send):
+    with pytest.raises(PayloadError, match="tuple does not fit int: pass an item of the tuple"):
+        send.enqueue((1,))
+
+
+@pytest.mark.parametrize(
+    ("text", "span"), [("10/m", timedelta(minutes=1)), ("10/s", timedelta(seconds=1)), ("10/2h", timedelta(hours=2))]
+)
+def test_a_rate_may_leave_out_the_number_of_its_span(text, span):
+    assert read_rate(text) == (10, span)
+
+
+@pytest.mark.parametrize("text", ["10/", "10/mm", "10/x", "/m"])
+def test_a_rate_without_a_unit_is_refused(text):
+    with pytest.raises(InvalidArgument, match="write a number of starts"):
+        read_rate(text)
+
+
+def test_a_task_execution_knows_other_names_of_its_status():
+    found = object.__new__(TaskExecution)
+    for name in ("state", "ready"):
+        with pytest.raises(AttributeError, match=r"^a task execution has no '.*'; write status"):
+            getattr(found, name)
+
+
+def test_a_chain_has_no_cure_for_what_it_has(outbox, send):
+    chain = outbox.chain(send.call(1))
+    assert [name for name in CURES["a chain"] if hasattr(chain, name)] == []
+
+
+@pytest.mark.parametrize(("rule", "cure"), [("30s", "seconds=30"), ("5m", "minutes=5"), ("1H", "hours=1")])
+def test_a_span_as_a_rule_is_answered_with_every(outbox, rule, cure):
+    with pytest.raises(InvalidArgument, match=rf"^'{rule}' is not a cron expression; .* every=timedelta\({cure}\)"):
+        outbox.periodic(rule)
+
+
+def test_a_misspelt_schedule_is_suggested(tmp_path):
+    outbox = Outbox(f"sqlite:///{tmp_path}/shop.db")
+
+    @outbox.task(name="shop.heartbeat")
+    def heartbeat() -> None: ...
+
+    outbox.upgrade()
+    outbox.schedules.put("shop.heartbeat", heartbeat, every=30, using=outbox)
+    for call in (outbox.schedules.get, outbox.store.schedules.pause, outbox.store.schedules.remove):
+        with pytest.raises(ScheduleNotFound, match=r"no schedule 'heartbeat'; did you mean 'shop\.heartbeat'\?$"):
+            call("heartbeat")
+    with pytest.raises(ScheduleNotFound, match="`outboxq schedule list` shows the schedules$"):
+        outbox.store.schedules.pause("zzz")
+
+
+def test_a_message_names_commands_as_the_framework_types_them(tmp_path):
+    app = Flask("shop")
+    app.config["OUTBOXQ_DATABASE_URL"] = f"sqlite:///{tmp_path}/shop.db"
+    outbox = Outboxq(app)
+    with app.app_context():
+        outbox.upgrade()
+    result = app.test_cli_runner().invoke(args=["outboxq", "schedule", "pause", "zzz"])
+    assert "`flask outboxq schedule list` shows the schedules" in result.stderr
