@@ -350,9 +350,7 @@ def test_a_context_without_its_annotation(outbox, shape: Callable[..., None]) ->
 def test_a_self_without_the_annotation_of_a_context(outbox) -> None:
     def hello(self, n: int = 0) -> None: ...
 
-    with pytest.raises(
-        ConfigurationError, match=r"^shop\.hello: a task is a plain function and has no self"
-    ):
+    with pytest.raises(ConfigurationError, match=r"^shop\.hello: a task is a plain function and has no self"):
         outbox.task(name="shop.hello")(hello)
     hello.__annotations__["self"] = TaskContext
     assert outbox.task(name="shop.hello")(hello).takes_context
