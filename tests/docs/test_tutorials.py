@@ -188,6 +188,7 @@ def test_the_first_task_in_asynchronous_fastapi(database, url, directory):
 @pytest.mark.parametrize("folder", WORDS)
 def test_no_page_is_too_long(folder):
     path = ROOT / folder
-    words = {page.name: len(page.read_text().split()) for page in (path.glob("*.md") if path.is_dir() else [path])}
+    pages = path.glob("*.md") if path.is_dir() else [path]
+    words = {page.name: len(re.findall(r"\S*\w\S*", page.read_text())) for page in pages}  # the bars of tables are none
     assert words
     assert {name: count for name, count in words.items() if count > WORDS[folder]} == {}
