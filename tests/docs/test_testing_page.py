@@ -17,6 +17,7 @@ pytestmark = pytest.mark.in_turn
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(?:python|ini)\n# (\S+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 EMBEDDED = '"sqlite:///kiosk.db"'
+ASYNCHRONOUS = '"postgresql+psycopg://user@host/database"'
 
 PYTEST = ("pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 
@@ -88,8 +89,14 @@ def test_an_applications_tests(project, database):
     assert "9 passed" in told, told
     again = run(project, *PYTEST, "-W", "error", "test_commits.py", "test_async.py")  # in the same database
     assert "2 passed" in again, again
-    if database.name == "postgresql":  # what the committing tests have left
-        assert database.counts()[0] == 8
+    if database.name == "postgresql":
+        assert database.counts()[0] == 8  # what the committing tests have left
+        asynchronous = project / "test_async_session.py"
+        text = asynchronous.read_text()
+        assert ASYNCHRONOUS in text
+        asynchronous.write_text(text.replace(ASYNCHRONOUS, repr(url)))
+        told = run(project, *PYTEST, "-W", "error", "test_async_session.py")
+        assert "2 passed" in told, told
         database.run("DROP TABLE orders")
 
 

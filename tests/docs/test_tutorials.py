@@ -52,16 +52,16 @@ ASGI = """
 import asyncio, sys
 import httpx
 import app
-async def post():
+async def send():
     transport = httpx.ASGITransport(app.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
-        print((await client.post(sys.argv[1])).text)
+        print((await client.request(sys.argv[3], sys.argv[1])).text)
     if hasattr(app, "sessions") and hasattr(app.sessions.kw["bind"], "sync_engine"):
         await app.sessions.kw["bind"].dispose()
     app.engine.dispose()
-asyncio.run(post())
+asyncio.run(send())
 """
-"""Programs that send what curl would send: path and form are their arguments."""
+"""Programs that send what curl would send: path, form and method are their arguments."""
 
 ADMITTED = ("-W", "ignore:Using `httpx` with")
 """Starlette's TestClient prefers httpx2, which the page installs and this environment lacks."""
@@ -72,6 +72,7 @@ class Reader:
 
     def __init__(self, directory: Path, client: str, **replaced: str) -> None:
         self.directory, self._client, self._replaced = directory, client, replaced
+        self._ids: list[str] = []  # those that have been printed as a part of an address
         environment = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
         self._environment = {**environment, "PYTHONPATH": f"{ROOT}:{directory}", "NO_COLOR": "1", "PYTEST_ADDOPTS": ""}
 
@@ -97,7 +98,9 @@ class Reader:
         program, *words = shlex.split(told)
         if program == "curl":
             form = "&".join(words[at + 1] for at, word in enumerate(words) if word == "-d")
-            self._run(["-c", self._client, re.sub(r"^https?://[^/]+", "", words[-1]), form], line, prints)
+            method = "POST" if {"-X", "-d"} & {*words} else "GET"
+            path = re.sub(r"^https?://[^/]+", "", words[-1]).replace("/ID", f"/{self._ids[0]}" if self._ids else "/ID")
+            self._run(["-c", self._client, path, form, method], line, prints)
         elif program == "python":
             self._run(words, line, prints)
         else:
@@ -111,6 +114,7 @@ class Reader:
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}"
         assert prints in done.stdout, f"{line}\n{done.stdout}"
+        self._ids += re.findall(r"/([0-9a-f]{8}-[0-9a-f-]{27})", done.stdout)
 
 
 @pytest.fixture
