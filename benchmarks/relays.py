@@ -65,8 +65,8 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.relays", description=__doc__)
     parser.add_argument("--broker", choices=list(_BROKERS), nargs="+", default=list(_BROKERS))
-    parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--events", type=int, default=60_000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--single", type=int, default=200, help="the events that are published one at a time")
     return parser.parse_args()
 
