@@ -71,7 +71,7 @@ def introduce(
         "deletes_old_tasks": deletes,
     }
     log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
-    for sentence in store.queues.strange(queues or ()):
+    for sentence in store.queues.unused(queues or ()):
         log.warning("%s", sentence, extra=fields_of_worker(worker_id, label))
 
 

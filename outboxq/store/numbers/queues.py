@@ -199,15 +199,15 @@ class Queues:
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
-    def strange(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
+    def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
         """Return a sentence for each of these queues of a worker that no task, setting or declaration uses, because its
         name may be mistyped.
         """
 
         def read(target: Target) -> builtins.list[str]:
-            unused = [one for one in queues if not self._is_used(target, one)]
-            known = self._used_names(target) | {_DEFAULT, *self._store.declared()} if unused else set()
-            return [unused_queue(one, known) for one in unused]
+            found = [one for one in queues if not self._is_used(target, one)]
+            known = self._used_names(target) | {_DEFAULT, *self._store.declared()} if found else set()
+            return [unused_queue(one, known) for one in found]
 
         return self._store.run(read, using=using, begin=Begin.READ)
 
