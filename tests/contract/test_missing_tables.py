@@ -56,7 +56,7 @@ READS_NO_TABLE = {
     "emits_to_relays", "enqueue_timeout", "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "values", "wake",
-    "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
+    "end_session", "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "actions.adding", "actions.adding_to", "batches.forbid_commit",
 }  # fmt: skip
 """What a store has besides: what its verbs go by; `unit` is the user's own transaction, `time_partitions` has none to make, and `table_sizes` none to measure."""
@@ -145,6 +145,12 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "queues.pause": (("mail",), {}),
     "queues.resume": (("mail",), {}),
     "queues.settings": ((), {}),
+    "queues.unused": ((["mail"],), {}),
+    "recover_lost": ((TASK,), {}),
+    "batches.named": (([TASK],), {}),
+    "schedules.runs": ((["nightly"],), {}),
+    "schedules.edit": (("nightly",), {"rule": "@daily"}),
+    "workers.silence": ((WORKER,), {}),
     "recent_history": ((TASK, 10), {}),
     "recover": ((), {}),
     "redrive": ((TASK,), {}),
