@@ -533,7 +533,8 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
     without an annotation, which other libraries fill, would take the caller's first argument.
     """
     for place, parameter in enumerate(list(inspect.signature(function).parameters.values())[int(given) :]):
-        if (place, given, parameter.name) == (0, False, "self"):
+        is_bare = parameter.annotation is inspect.Parameter.empty
+        if is_bare and (place, given, parameter.name) == (0, False, "self"):
             raise ConfigurationError(
                 f"{name}: a task is a plain function and has no self; if self is the task's context, annotate the first parameter as "
                 "ctx: TaskContext"

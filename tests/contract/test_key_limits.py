@@ -20,6 +20,7 @@ from outboxq.store import Reason
 from outboxq.store.claims.due import Look
 from outboxq.store.claims.limits import Bucket
 from outboxq.store.claims.limits_sql import HORIZON
+from outboxq.store.explain.reasons import written
 from tests.contract import helpers
 
 MINUTE = timedelta(minutes=1)
@@ -291,7 +292,10 @@ def test_explain_names_the_limit_of_the_key(database):
     why = explained(database, last)
     assert (why.reason, why.sentence) == (
         Reason.KEY_LIMIT,
-        "its concurrency key 'ada' may run at most 1 at a time; running now: 1",
+        (
+            "its concurrency key 'ada' may run at most 1 at a time; running now: 1; the longest running is task "
+            f"{claim.id}, which worker {claim.worker_id} has run since {written(claim.started_at)}"
+        ),
     )
     assert why.cures[0].command == ("queue", "limit", "default", "--concurrency-per-key", "2")
     database.frozen.complete(claim)
@@ -314,7 +318,10 @@ def test_explain_names_the_limit_of_a_queue_that_limits_its_keys(database):
     why = explained(database, other)
     assert (why.reason, why.sentence) == (
         Reason.CONCURRENCY_LIMIT,
-        "its queue may run at most 1 at a time; running now: 1",
+        (
+            "its queue may run at most 1 at a time; running now: 1; the longest running is task "
+            f"{claim.id}, which worker {claim.worker_id} has run since {written(claim.started_at)}"
+        ),
     )
 
 

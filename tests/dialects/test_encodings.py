@@ -47,9 +47,9 @@ def elsewhere(cluster: postgres.Cluster, encoding: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("upgrade",), 1),
-        (("status",), 1),
-        (("verify",), 1),
+        (("upgrade",), 2),
+        (("status",), 2),
+        (("verify",), 2),
     ],
     ids=["upgrade", "status", "verify"],
 )

@@ -17,7 +17,6 @@ from ...errors import (
     DuplicateTask,
     InvalidArgument,
     InvalidTransition,
-    NotPermitted,
     RelayNotFound,
     ScheduleNotFound,
     TaskNotFound,
@@ -124,7 +123,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
     except (BatchNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
-    except (InvalidArgument, InvalidTransition, NotPermitted, TaskNotFound) as error:
+    except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.
         notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
     url = _page_of(request, verb.noun, target)
