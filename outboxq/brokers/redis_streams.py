@@ -1,4 +1,4 @@
-"""Redis Streams: publish in transactions of XADD, and receive through a consumer group."""
+"""Redis Streams: publish with XADD, and receive through a consumer group."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class RedisStreams:
         return f"the stream {name} of Redis at {parts.hostname or parts.path}"
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Add the events to their streams in one transaction of the server.
+        """Add the events to their streams.
 
         An event whose stream is a key of another type is refused, and so is one that is too large for the server.
         """
@@ -170,33 +170,21 @@ class _Publisher:
                 client.close()
 
     def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
-        """Add the letters in one transaction, so that an error between them leaves no gap in the order."""
-        import redis
-
+        """Add the letters, which are sent at once. One that fails stops no other: no two of them have the same key."""
         connection: Any = self._connected(deadline).connection
         small = [letter for letter in letters if len(letter.body) <= self._most]
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
                 reason = f"it has {len(letter.body)} bytes, and the server accepts {self._most} (proto-max-bulk-len)"
                 outcomes[letter.number] = Refused(reason)
-        if not small:
-            return
-        commands = [_MULTI, *map(self._command, small), _EXEC]
         _limit(connection, deadline)
-        connection.send_packed_command(_parts(commands))
-        answers = _answers(connection, len(commands), deadline)
-        added = answers[-1]
-        if not isinstance(added, list):  # the first error has aborted the transaction
-            fault = next(one for one in answers if isinstance(one, redis.ResponseError))
-            for letter in small:
-                outcomes[letter.number] = Unsure(reason_of(fault))
-            return
-        for letter, answer in zip(small, added, strict=True):
-            if isinstance(answer, redis.ResponseError):
-                wrong = "WRONGTYPE" in str(answer)
-                outcomes[letter.number] = Refused(reason_of(answer)) if wrong else Unsure(reason_of(answer))
-            else:
-                outcomes[letter.number] = Confirmed()
+        connection.send_packed_command(_parts(map(self._command, small)))
+        limited_at = time.monotonic()
+        for letter in small:
+            if (now := time.monotonic()) >= limited_at + _LIMIT_EVERY:
+                limited_at = now
+                _limit(connection, deadline)
+            outcomes[letter.number] = _answer(connection)
 
     def _command(self, letter: Letter) -> bytes:
         """Return XADD in the protocol of Redis. redis-py takes three times as long to encode it."""
@@ -228,9 +216,6 @@ def _command(*words: bytes) -> bytes:
     return b"*%d\r\n%b" % (len(words), b"".join([b"$%d\r\n%b\r\n" % (len(word), word) for word in words]))
 
 
-_MULTI, _EXEC = _command(b"MULTI"), _command(b"EXEC")
-
-
 def _parts(commands: Iterable[bytes]) -> list[bytes]:
     """Return the commands in parts that are written at once."""
     parts: list[bytes] = []
@@ -245,22 +230,15 @@ def _parts(commands: Iterable[bytes]) -> list[bytes]:
     return [*parts, b"".join(some)] if some else parts
 
 
-def _answers(connection: Any, number: int, deadline: float) -> list[Any]:
-    """Return the next answers of the server, errors among them."""
+def _answer(connection: Any) -> Outcome:
+    """Return the outcome of the next answer of the server."""
     import redis
 
-    answers: list[Any] = []
-    limited_at: float | None = None
-    for _ in range(number):
-        now = time.monotonic()
-        if limited_at is None or now >= limited_at + _LIMIT_EVERY:
-            limited_at = now
-            _limit(connection, deadline)
-        try:
-            answers.append(connection.read_response())
-        except redis.ResponseError as error:
-            answers.append(error)
-    return answers
+    try:
+        connection.read_response()
+    except redis.ResponseError as error:
+        return Refused(reason_of(error)) if "WRONGTYPE" in str(error) else Unsure(reason_of(error))
+    return Confirmed()
 
 
 def _limit(connection: Any, deadline: float) -> None:
