@@ -140,7 +140,7 @@ OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",
 }
-"""Replacements for options of a queue's limits, some of which the command line has."""
+"""Replacements for options of a queue's limits, under the names of the command line and of other libraries."""
 
 _NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=…).enqueue(…)"
 _NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"

@@ -530,7 +530,7 @@ def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome
     """End a session that holds a snapshot.
 
     SESSION is a process of PostgreSQL and its start, as `check` prints them. The transaction is rolled back, and the program gets an
-    error. The role needs the rights of the session's role or pg_signal_backend.
+    error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})

@@ -6,7 +6,7 @@ The geometry is in attributes and the colours are in the style sheet, because pa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
@@ -82,15 +82,7 @@ def drawing_of(batch: Batch, known: Mapping[UUID, Member], url: Callable[[UUID],
     boxes += [_task(batch, place, name, known.get(task_id), url(task_id)) for place, task_id, name in drawn]
     boxes += [_others(right)] if right else []
     placed = tuple(
-        Box(
-            x=place * (WIDTH + GAP),
-            title=_cut(one.title),
-            note=_cut(one.note),
-            kind=one.kind,
-            words=one.words,
-            url=one.url,
-            shares=one.shares,
-        )
+        replace(one, x=place * (WIDTH + GAP), title=_cut(one.title), note=_cut(one.note))
         for place, one in enumerate(boxes)
     )
     return Drawing(

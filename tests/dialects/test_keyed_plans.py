@@ -189,7 +189,7 @@ def _next(store: Store, _: Big, using: Connection) -> None:
 
 
 def _settle(store: Store, _: Big, using: Connection) -> None:
-    """Of keys that were won, half are released and half go to another."""
+    """Release half of the keys that were won, and let the other half go to another task."""
     target = target_of(using, schema=None)
     changed = [(held(n), UUID(int=n) if n % 2 else None) for n in range(1, LIMIT + 1)]
     target.run(partition_keys.release_unused, store.values(target), changed)

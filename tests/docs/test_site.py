@@ -102,7 +102,7 @@ def test_links_follow_their_pages_and_code_is_left_alone():
 
 @pytest.mark.parametrize("name", ["django_shop", "fastapi_shop", "flask_shop", "two_services"])
 def test_the_page_of_an_example_has_all_of_its_files(name, tmp_path):
-    """What a run of the example has left there is not among them."""
+    """Files that a run of the example has left there are not listed."""
     folder = tmp_path / name
     shutil.copytree(stage.ROOT / "examples" / name, folder, ignore=shutil.ignore_patterns("__pycache__"))
     known = {path: path.read_text() for path in folder.rglob("*") if path.is_file() and path.name != "README.md"}

@@ -50,7 +50,7 @@ class Family:
         until(lambda: "passing on" in self.supervisor.text())
 
     def ends_in_time(self):
-        """Nobody has released what ran."""
+        """The tasks that ran were not released."""
         assert self.statuses() == {(TaskStatus.RUNNING, 1)}, self.supervisor.text()
         self.may_end()
         assert self.supervisor.wait() == 0, self.supervisor.text()

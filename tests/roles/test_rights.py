@@ -162,7 +162,7 @@ def refused(stage, act):
 
 
 def test_a_right_is_asked_for_again_once_the_tables_are_there(cluster, role):
-    """Of tables that are not there, no privilege is lacking; an error of the database would abort the caller's transaction."""
+    """Missing tables need no privilege: an error of the database would abort the caller's transaction."""
     url = cluster.create_database()
     engine = create_engine(make_url(url).set(username=role))
     task, store = NewTask(id=uuid7(), task_name="work", args="{}"), Store(engine)

@@ -354,9 +354,7 @@ class WorkersColumns(TypedColumns):
     stacks_asked_at = Column(BoundedInstant)  # a person waits for its stacks; NULL: it has answered
     stacks = Column(Text)  # of its threads, at `stacks_at`
     stacks_at = Column(BoundedInstant)
-    failure = Column(
-        Text
-    )  # the error that keeps it from claiming or ending tasks; NULL: it works, as far as it can tell
+    failure = Column(Text)  # the error that keeps it from claiming or ending tasks; NULL: it works
     failing_since = Column(BoundedInstant)
 
 

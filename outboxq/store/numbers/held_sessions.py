@@ -35,7 +35,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
             if not store.dialect.is_denied(error):
                 raise
             raise NotPermitted(
-                f"this role may not end process {pid}: it needs the rights of the session's role, or GRANT "
+                f"this role may not end process {pid}: it needs the privileges of the session's role, or GRANT "
                 f"pg_signal_backend; the session of a superuser can be ended by a superuser only, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error

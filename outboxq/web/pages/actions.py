@@ -148,9 +148,8 @@ def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:
     """Return the URL of the page to show next: the target's page, or the list if the target is gone."""
     match noun:
         case Noun.TASK:
-            with suppress(
-                ValueError
-            ):  # the form may be on the page of another task, or a batch, that waits for this one
+            # The form may be on the page of another task, or of a batch, that waits for this one.
+            with suppress(ValueError):
                 target = UUID(request.form.get("back", ""))
             if is_batch(UUID(str(target))):
                 return request.url("batch", batch_id=target)
