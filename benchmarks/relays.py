@@ -5,7 +5,8 @@ Events with 200 partition keys wait in PostgreSQL. They are published to a real 
 * by the bare client, which gets the events from memory: redis-py's pipeline, or pika without confirms;
 * by the transport of outboxq, which also gets them from memory, and waits for the confirms;
 * by a relay written by hand: `SELECT … FOR UPDATE SKIP LOCKED`, the same transport, `DELETE`, and a commit for each 500 events;
-* by outboxq's relay with one shard, and with four.
+* by outboxq's relay with one shard, and with four;
+* by outboxq's relay in two processes, which have one shard each. They have it when the events are committed.
 
 The last row is the time from a commit to the broker's confirmation while nothing else is published.
 """
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import multiprocessing.connection
 import statistics
 import sys
 import threading
@@ -27,7 +30,7 @@ from uuid import uuid4
 
 import pika
 import redis
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Connection, Engine, create_engine, text
 
 from benchmarks.bench import SERVER
 from outboxq import Outbox, migrations
@@ -42,7 +45,13 @@ from tests.brokers.servers import RabbitMQServer, RedisServer
 _AT_ONCE = 500
 _KEYS = 200
 _TOPIC = "orders"
+_RELAY = "bench"
+_PROCESSES = 2
 _DATA = '{"order_id": 17, "customer": "ada", "lines": [{"sku": "A-1", "quantity": 2}]}'
+
+
+Run = Callable[[], Callable[[], None] | None]
+"""Publishes the events. May return a function that ends the processes afterwards."""
 
 
 def main() -> int:
@@ -80,30 +89,31 @@ def _print(broker: str, found: dict[str, list[float]]) -> None:
 
 def _measure(
     engine: Engine,
-    transport: Transport,
+    transport: RabbitMQ | RedisStreams,
     bare: Callable[[Sequence[CloudEvent]], None],
     empty: Callable[[], object],
     number: int,
     rounds: int,
 ) -> dict[str, list[float]]:
-    ways: dict[str, Callable[[int], Callable[[], None]]] = {
+    ways: dict[str, Callable[[int], Run]] = {
         "bare client": lambda many: partial(bare, _events(many)),
         "transport": lambda many: partial(_publish_all, transport, _events(many)),
         "relay by hand": lambda many: _by_hand(engine, transport, many),
         "relay, one shard": lambda many: _by_relay(engine, transport, many, shards=1),
         "relay, four shards": lambda many: _by_relay(engine, transport, many, shards=4),
+        "relay, two processes": lambda many: _by_processes(engine, transport, many),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
-    for prepare in ways.values():
-        prepare(_AT_ONCE)()
-    for _ in range(rounds):
+    for number_of_events in (_AT_ONCE, *[number] * rounds):
         for name, prepare in ways.items():
-            run = prepare(number)
+            run = prepare(number_of_events)
             empty()
             began = time.perf_counter()
-            run()
-            found[name].append(number / (time.perf_counter() - began))
-    return found
+            end = run()
+            found[name].append(number_of_events / (time.perf_counter() - began))
+            if end is not None:
+                end()
+    return {name: rates[1:] for name, rates in found.items()}  # the first ones connect and compile
 
 
 def _events(number: int) -> list[CloudEvent]:
@@ -165,31 +175,89 @@ def _by_hand(engine: Engine, transport: Transport, number: int) -> Callable[[], 
 
 def _by_relay(engine: Engine, transport: Transport, number: int, *, shards: int) -> Callable[[], None]:
     outbox = _outbox(engine, transport, shards)
-    names = ", ".join(column.name for column in relay_messages.c if column.name not in {"id", "event_id"})
     with engine.begin() as connection:
-        for one in range(_KEYS):
-            outbox.emit(_TOPIC, json.loads(_DATA), using=connection, partition_key=f"key-{one}")
-        copies = (
-            f"SELECT gen_random_uuid(), {names} FROM relay_messages, generate_series(2, :times) AS n ORDER BY n, id"
-        )
-        connection.execute(text(f"INSERT INTO relay_messages (event_id, {names}) {copies}"), {"times": number // _KEYS})
-    relays = list(outbox.tasks.relays.values())
+        _emit(outbox, connection, number)
 
     def run() -> None:
-        senders = Senders(outbox.store, relays, on_thread_failure=print, burst=True)
+        senders = _senders(outbox, burst=True)
         senders.start()
         while not senders.have_ended:
             time.sleep(0.001)
         senders.stop(timedelta(seconds=5))
-        with engine.connect() as connection:
-            assert connection.execute(text("SELECT count(*) FROM relay_messages")).scalar() == 0
+        assert _is_empty(engine)
 
     return run
 
 
+def _emit(outbox: Outbox, connection: Connection, number: int) -> None:
+    """Write one event for each key with `emit`, and the others as copies of them."""
+    names = ", ".join(column.name for column in relay_messages.c if column.name not in {"id", "event_id"})
+    for one in range(_KEYS):
+        outbox.emit(_TOPIC, json.loads(_DATA), using=connection, partition_key=f"key-{one}")
+    copies = f"SELECT gen_random_uuid(), {names} FROM relay_messages, generate_series(2, :times) AS n ORDER BY n, id"
+    connection.execute(text(f"INSERT INTO relay_messages (event_id, {names}) {copies}"), {"times": number // _KEYS})
+
+
+def _senders(outbox: Outbox, *, burst: bool = False) -> Senders:
+    return Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=print, burst=burst)
+
+
+def _is_empty(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        return not connection.execute(text("SELECT EXISTS (SELECT FROM relay_messages)")).scalar()
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for this, with a query every 10 ms."""
+    while not condition():
+        time.sleep(0.01)
+
+
+def _by_processes(engine: Engine, transport: RabbitMQ | RedisStreams, number: int) -> Run:
+    outbox = _outbox(engine, transport, _PROCESSES)
+    context = multiprocessing.get_context("spawn")
+    stops, processes = [], []
+    for _ in range(_PROCESSES):
+        told, stop = context.Pipe(duplex=False)
+        url = engine.url.render_as_string(hide_password=False)
+        process = context.Process(target=_send, args=(url, type(transport), transport.url, told), daemon=True)
+        process.start()
+        stops.append(stop)
+        processes.append(process)
+    _until(lambda: outbox.store.relays.show(_RELAY).relay.is_sent)
+    with engine.begin() as connection:
+        _emit(outbox, connection, _AT_ONCE)
+    _until(partial(_is_empty, engine))
+    connection = engine.connect()
+    _emit(outbox, connection, number)
+
+    def end() -> None:
+        for stop, process in zip(stops, processes, strict=True):
+            stop.send(None)
+            process.join()
+
+    def run() -> Callable[[], None]:
+        connection.commit()
+        connection.close()
+        _until(partial(_is_empty, engine))
+        return end
+
+    return run
+
+
+def _send(
+    url: str, kind: type[RabbitMQ | RedisStreams], broker: str, told: multiprocessing.connection.Connection
+) -> None:
+    """Publish in a process of its own until it is told to stop."""
+    senders = _senders(_outbox(create_engine(url), kind(url=broker), _PROCESSES))
+    senders.start()
+    told.recv()
+    senders.stop(timedelta(seconds=5))
+
+
 def _outbox(engine: Engine, transport: Transport, shards: int = 1) -> Outbox:
     outbox = Outbox(engine, source="shop")
-    outbox.relay(_TOPIC, to=transport, name="bench", shards=shards)
+    outbox.relay(_TOPIC, to=transport, name=_RELAY, shards=shards)
     outbox.sync_subscriptions()
     return outbox
 
@@ -215,7 +283,7 @@ class _Timed:
 def _delays(engine: Engine, transport: Transport, number: int) -> list[float]:
     timed = _Timed(transport)
     outbox = _outbox(engine, timed)
-    senders = Senders(outbox.store, list(outbox.tasks.relays.values()), on_thread_failure=print)
+    senders = _senders(outbox)
     senders.start()
     delays = []
     for one in range(number + 10):
@@ -230,7 +298,7 @@ def _delays(engine: Engine, transport: Transport, number: int) -> list[float]:
     return delays[10:]  # the first ones connect
 
 
-Broker = tuple[Transport, Callable[[Sequence[CloudEvent]], None], Callable[[], object]]
+Broker = tuple[RabbitMQ | RedisStreams, Callable[[Sequence[CloudEvent]], None], Callable[[], object]]
 """A transport, the bare client, and a function that empties the place that both publish to."""
 
 
