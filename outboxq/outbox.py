@@ -45,8 +45,7 @@ from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
-from .task.inbox import Inbox
-from .task.receivers import Receivers
+from .task.receivers import Inbox, Receivers
 from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
 from .task.task import Origin

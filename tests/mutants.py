@@ -2198,19 +2198,19 @@ MUTANTS = (
     ),
     Mutant(
         "an answer is taken for later calls too",
-        "outboxq/worker/distributor/calls.py",
+        "outboxq/worker/distributor/postgresql.py",
         (("if place > last or call.queue != queue", "if call.queue != queue"),),
         ("tests/dialects/test_calls.py",),
     ),
     Mutant(
         "an answer is taken for other queues too",
-        "outboxq/worker/distributor/calls.py",
+        "outboxq/worker/distributor/postgresql.py",
         ((" or call.queue != queue]", "]"),),
         ("tests/unit/test_calls.py",),
     ),
     Mutant(
         "an answer is taken for calls that were not kept",
-        "outboxq/worker/distributor/calls.py",
+        "outboxq/worker/distributor/postgresql.py",
         (("if places and len(self._calls) < _MOST:", "if places:"),),
         ("tests/unit/test_calls.py",),
     ),

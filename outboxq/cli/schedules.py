@@ -18,8 +18,7 @@ from ..model.actions import CommandAction
 from ..model.rules import describe, parse_rule, sentence_of, stands_ahead, zone_of
 from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
-from ..operating.arguments import checked
-from ..operating.fields import REASON
+from ..operating.fields import REASON, checked
 from ..operating.reading import read_rule, read_span, read_zone
 from ..operating.verb import Noun, Outcome, ValueMissing
 from ..operating.verbs import EDIT, REMOVE

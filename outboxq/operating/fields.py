@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, InvalidCall, PayloadError
 from .reading import (
     NONE,
     read_arguments,
@@ -22,6 +23,9 @@ from .reading import (
     read_span,
     read_zone,
 )
+
+if TYPE_CHECKING:
+    from ..outbox import Outbox
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,3 +147,17 @@ OF_SCHEDULE = (
         empty=NONE,
     ),
 )
+
+
+def checked(outbox: Outbox, task_name: str, arguments: str) -> str:
+    """Return arguments as they are stored for the task with this name. A task that this process does not know takes any.
+    Raises InvalidArgument.
+    """
+    if task_name not in outbox.tasks:
+        return arguments
+    task = outbox.tasks.get(task_name)
+    try:
+        task.parameters.check_call((), json.loads(arguments))  # names what is missing or unknown
+        return task.call_as_json((), task.parameters.load(arguments))
+    except (InvalidCall, PayloadError) as error:
+        raise InvalidArgument(str(error)) from None

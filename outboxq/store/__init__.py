@@ -36,7 +36,7 @@ from .messages.inbox import InboxMessages
 from .messages.relays import RelayFailure as RelayFailure
 from .messages.relays import RelayLook as RelayLook
 from .messages.relays import Relays
-from .numbers import dead_rows, held_sessions, statistics
+from .numbers import dead_rows, statistics
 from .numbers import overview as overviews
 from .numbers import system as systems
 from .numbers.maintenance_jobs import MaintenanceJobs
@@ -231,7 +231,7 @@ class Store(Answering, Claiming):
     overview = overviews.overview
     deletes_old_tasks = overviews.deletes_old_tasks
     held_snapshots = dead_rows.held_snapshots_now
-    end_session = held_sessions.end_session
+    end_session = systems.end_session
     table_sizes = systems.table_sizes
     why_locked = systems.why_locked
     tables_are_locked = systems.tables_are_locked

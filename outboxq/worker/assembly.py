@@ -23,7 +23,7 @@ from ..task.receivers import Reader
 from ..task.registry import TaskRegistry
 from ..task.schedules import declare_schedules
 from ..webhooks import WebhookSource
-from .claim_loop import ClaimLoop
+from .claim_loop import ClaimLoop, ObeyedOrders
 from .completer import Completer, Handback
 from .distributor import create_work_distributor
 from .handler_log import KeeperPlace
@@ -31,7 +31,6 @@ from .leases import ActiveClaim, Leases
 from .log_lines import EndLog
 from .meter import Meter
 from .options import Isolation, WorkerSettings
-from .orders import ObeyedOrders
 from .receiver import Receiver
 from .relays import Senders
 from .stacks import describe

@@ -21,7 +21,7 @@ from outboxq.integration import Integration
 from outboxq.model.batches import BatchFailure, BatchResult
 from outboxq.model.transports import Confirmed, Message, Refused, Unsure
 from outboxq.task.batches import Chain, RunningBatch
-from outboxq.task.inbox import Inbox
+from outboxq.task.receivers import Inbox
 from outboxq.task.schedules import OutboxSchedules
 from outboxq.task.task import BoundTask
 from outboxq.worker.options import WorkerSettings

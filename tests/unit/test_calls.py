@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from outboxq.worker.distributor import calls
-from outboxq.worker.distributor.calls import Call, Calls
+from outboxq.worker.distributor import postgresql
+from outboxq.worker.distributor.postgresql import Call, Calls
 
 
 def heard(*several):
@@ -46,7 +46,7 @@ def test_the_answer_to_a_call_that_was_not_heard_answers_nothing():
 
 def test_a_worker_that_cannot_keep_all_calls_looks_itself(monkeypatch):
     """The answer to the last call that it kept says nothing about those that came after it."""
-    monkeypatch.setattr(calls, "_MOST", 2)
+    monkeypatch.setattr(postgresql, "_MOST", 2)
     found = heard(("mail", 1, 1.0), ("mail", 2, 2.0), ("mail", 3, 3.0))
     found.answered("mail", 2)
     assert found.look_at == 11

@@ -8,10 +8,10 @@ from .messages import inbox_messages as inbox_messages
 from .messages import relay_messages as relay_messages
 from .messages import relay_shards as relay_shards
 from .messages import relays as relays
-from .operators import operator_actions as operator_actions
-from .statistics import maintenance_jobs as maintenance_jobs
-from .statistics import queue_samples as queue_samples
-from .statistics import task_metrics as task_metrics
+from .operations import maintenance_jobs as maintenance_jobs
+from .operations import operator_actions as operator_actions
+from .operations import queue_samples as queue_samples
+from .operations import task_metrics as task_metrics
 from .tasks import VERSION_TABLE as VERSION_TABLE
 from .tasks import dead_letters as dead_letters
 from .tasks import execution_events as execution_events

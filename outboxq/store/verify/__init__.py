@@ -19,9 +19,8 @@ from .batches import batch_checks
 from .check import Check
 from .events import log_checks, task_event_checks
 from .keys import idempotency_key_checks, partition_key_checks
-from .relays import relay_checks
 from .repairs import LOCKS, REPAIRS
-from .rows import part_checks, row_checks, step_checks, tick_checks, value_checks
+from .rows import part_checks, relay_checks, row_checks, step_checks, tick_checks, value_checks
 
 log = logging.getLogger("outboxq.store")
 _EXAMPLES = 5

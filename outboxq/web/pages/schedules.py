@@ -15,7 +15,7 @@ from ...model.display import redacted
 from ...model.rules import next_tick, parse_rule, sentence_of, stands_ahead, zone_of
 from ...model.schedules import CatchUp, Schedule, digest_of
 from ...model.wording import plain_text, sentence
-from ...operating.arguments import checked
+from ...operating.fields import checked
 from ...operating.verb import Noun, State
 from ...operating.verbs import EDIT
 from ..charts import tick_bars
