@@ -1,4 +1,4 @@
-"""Django's command line: `python manage.py migrate`, `python manage.py outboxq_worker`."""
+"""Django's command line: `python manage.py migrate`, `python manage.py outboxq worker`."""
 
 import os
 import sys

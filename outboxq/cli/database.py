@@ -358,7 +358,7 @@ def front_end(own: str) -> FrontEnd:
     finds_app = "url" not in typed and ctx.get_parameter_source("app") is ParameterSource.ENVIRONMENT
     return FrontEnd(
         program=program,
-        worker=f"{program} worker" if finds_app and "app_argument" not in typed else None,
+        finds_app=finds_app and "app_argument" not in typed,
         app=typed.get("app") or typed.get("app_argument"),
         options=" ".join(options),
     )

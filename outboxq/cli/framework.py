@@ -120,7 +120,7 @@ def framed(command: click.Command, frame: Frame) -> click.Command:
     def callback(**given: Any) -> None:
         chosen = {str(one.name): given.pop(str(one.name)) for one in frame.options if one.expose_value}
         program, again = frame.program(), shlex.join(frame.again(**chosen))
-        front_end = FrontEnd(program=program, worker=f"{program} worker", options=again)
+        front_end = FrontEnd(program=program, finds_app=True, options=again)
         meta = click.get_current_context().meta
         meta[FRONT_END] = front_end
         meta[ATTENDED] = frame.attended

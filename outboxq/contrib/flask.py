@@ -243,7 +243,7 @@ class FlaskIntegration(Integration):
     """
 
     def __init__(self, outbox: Outboxq, app: Flask | None = None) -> None:
-        self.front_end = FrontEnd(program=program(), worker=f"{program()} worker")
+        self.front_end = FrontEnd(program=program(), finds_app=True)
         self._outbox = outbox
         self._app = app
 

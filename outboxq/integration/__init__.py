@@ -25,8 +25,8 @@ class FrontEnd:
     """The form in which commands are written, so that a command in a message or in a log can be copied and run."""
 
     program: str = "outboxq"
-    worker: str | None = None
-    """The command that starts a worker. None means `program`, followed by `worker` and the application."""
+    finds_app: bool = False
+    """True if the program starts a worker of the right application without being told its name."""
     app: str | None = None
     """The application (``module:outbox``) that a command needs. None if the program knows its database without it."""
     options: str = ""
@@ -42,10 +42,9 @@ class FrontEnd:
         app = [shlex.quote(self.app)] if self.app else []
         if command[0] != "worker":
             words = [self.program, shlex.join(command), *(["-A", *app] if app else []), *options]
-        elif self.worker is not None:
-            words = [self.worker, *options, *map(shlex.quote, command[1:])]
         else:
-            words = [self.program, "worker", *(app or ["APP"]), *map(shlex.quote, command[1:])]
+            own = options if self.finds_app else app or ["APP"]
+            words = [self.program, "worker", *own, *map(shlex.quote, command[1:])]
         return " ".join(words)
 
 

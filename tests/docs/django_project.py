@@ -28,7 +28,7 @@ VARIABLES = {
     "HOST": "HOST",
     "PORT": "PORT",
 }
-SHORT = {"migrate": ["--run-syncdb", "--verbosity=0"], "outboxq_worker": ["--burst"]}
+SHORT = {"migrate": ["--run-syncdb", "--verbosity=0"], "outboxq": ["--burst"]}
 """For a project whose app has no migrations, and a worker that is not stopped by anybody."""
 
 

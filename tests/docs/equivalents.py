@@ -75,11 +75,11 @@ def check(code: str, roots: Mapping[str, Any] = ROOTS) -> None:
             _Reader(roots).meaning(statement.exc if isinstance(statement, ast.Raise) else statement.value)
 
 
-def _check_command(words: list[str]) -> None:
-    command: click.Command = main
+def _check_command(words: typing.Sequence[str], command: click.Command = main) -> None:
     while isinstance(command, click.Group):
-        assert words[0] in command.commands, f"{command.name} has no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"{command.name} has no command {words[0]}"
+        command, words = found, words[1:]
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     _check_options(words, known)
 
@@ -89,8 +89,11 @@ def _check_management(name: str, *words: str) -> None:
     from django.core.management import get_commands, load_command_class
 
     assert name in get_commands(), f"manage.py has no command {name}"
-    parser = load_command_class(get_commands()[name], name).create_parser("manage.py", name)
-    _check_options(words, set(parser._option_string_actions))
+    command = load_command_class(get_commands()[name], name)
+    if name == "outboxq":
+        _check_command(words, command._group("default"))
+    else:
+        _check_options(words, set(command.create_parser("manage.py", name)._option_string_actions))
 
 
 def _check_options(words: typing.Sequence[str], known: set[str]) -> None:

@@ -123,7 +123,7 @@ def test_the_commands_of_a_container_are_the_same_in_each_framework():
     assert (worker, migrate) == (services["worker"]["command"], services["migrate"]["command"])
     options = [word for word in worker if word != "shop:outbox"][2:]
     assert found["Flask"] == (["flask", "outboxq", "worker", *options], ["flask", "outboxq", "upgrade"])
-    assert found["Django"][0] == ["python", "manage.py", "outboxq_worker", *options]
+    assert found["Django"][0] == ["python", "manage.py", "outboxq", "worker", *options]
 
 
 def test_kubernetes_waits_longer_than_the_worker_drains():

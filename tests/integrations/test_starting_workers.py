@@ -42,7 +42,6 @@ outbox = Outbox("sqlite:///shop.db")
 WORKERS = {
     "flask": ["flask", "--app", "shop", "outboxq", "worker"],
     "django": ["django", "outboxq", "worker"],
-    "django's own": ["django", "outboxq_worker"],
     "none": ["outboxq", "worker", "shop:outbox"],
 }
 

@@ -124,7 +124,7 @@ def test_a_worker_is_started_as_its_program_starts_one():
     worker = ("worker", "-q", "my mail")
     assert FrontEnd().typed(worker) == "outboxq worker APP -q 'my mail'"
     assert FrontEnd(app="shop:outbox").typed(worker) == "outboxq worker shop:outbox -q 'my mail'"
-    assert FrontEnd(worker="manage.py outboxq_worker").typed(("worker",)) == "manage.py outboxq_worker"
+    assert FrontEnd(program="manage.py outboxq", finds_app=True).typed(("worker",)) == "manage.py outboxq worker"
 
 
 def test_a_long_message_is_cut_and_an_empty_one_is_none(told):

@@ -1,4 +1,4 @@
-"""The tasks that follow an order: `manage.py outboxq_worker` runs them."""
+"""The tasks that follow an order: `manage.py outboxq worker` runs them."""
 
 from __future__ import annotations
 

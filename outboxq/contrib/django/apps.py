@@ -37,7 +37,7 @@ class OutboxqConfig(AppConfig):
                 f"outboxq needs Django {'.'.join(map(str, OLDEST))} or later, but this is Django {django.get_version()}; "
                 "upgrade Django, or take outboxq.contrib.django out of INSTALLED_APPS and use outboxq.Outbox beside Django"
             )
-        if sys.argv[1:2] == ["outboxq_worker"] or (sys.argv[1:2] == ["outboxq"] and starts_worker(sys.argv[2:])):
+        if sys.argv[1:2] == ["outboxq"] and starts_worker(sys.argv[2:]):
             leave_on_signals()  # the models of all applications are still to be imported
         super().__init__(app_name, app_module)
 

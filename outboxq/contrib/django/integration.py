@@ -42,7 +42,7 @@ _owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
 class DjangoIntegration(Integration):
     """The integration with one of DATABASES. Enqueues and transactional tasks join the transaction of its connection."""
 
-    front_end = FrontEnd(program="manage.py outboxq", worker="manage.py outboxq_worker")
+    front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
     needs_front_end = True
 
     def __init__(self, alias: str) -> None:

@@ -135,7 +135,7 @@ def test_the_title_of_the_first_page_counts_the_problems(database, reader):
 
 def test_a_command_to_start_a_worker_is_that_of_the_framework(database):
     class InFlask(Integration):
-        front_end = FrontEnd(program="flask outboxq", worker="flask outboxq worker")
+        front_end = FrontEnd(program="flask outboxq", finds_app=True)
 
     reader = Reader(application(Outbox(database.engine, integration=InFlask())))
     for path in ("/", "/workers"):

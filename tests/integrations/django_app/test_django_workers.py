@@ -1,4 +1,4 @@
-"""Real `manage.py outboxq_worker` processes that die while they commit, and orders beside a worker."""
+"""Real `manage.py outboxq worker` processes that die while they commit, and orders beside a worker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shop(database):
 
 @contextmanager
 def workers(project, log: Path, *options: str) -> Iterator[Popen]:
-    with log.open("a") as output, project.start("manage.py", "outboxq_worker", *options, stdout=output) as process:
+    with log.open("a") as output, project.start("manage.py", "outboxq", "worker", *options, stdout=output) as process:
         yield process
         process.kill()
 

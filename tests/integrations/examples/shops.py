@@ -71,7 +71,7 @@ SHOPS = {
             name="django_shop",
             prepare=("manage.py", "migrate"),
             serve=("-m", "gunicorn", "--bind", "127.0.0.1:{port}", "--workers", "2", "--threads", "4", "shop.wsgi"),
-            work=("manage.py", "outboxq_worker"),
+            work=("manage.py", "outboxq", "worker"),
             test=("manage.py", "test"),
         ),
     )

@@ -66,14 +66,14 @@ def migrate(*arguments, **options):
     call_command("migrate", *arguments, verbosity=0, **options)
 
 
-def refuses(command, sentence, **options):
+def refuses(sentence, *words):
     with redirect_stderr(io.StringIO()):
         try:
-            call_command(command, **options)
+            call_command(*words)
         except CommandError as error:
             assert sentence in str(error), error  # noqa: PT017
         else:
-            raise AssertionError((command, options))
+            raise AssertionError(words)
 
 
 ALL = {*metadata.tables, VERSION_TABLE}
@@ -112,7 +112,7 @@ outbox.store.ensure_current()
 with connection.cursor() as cursor:
     cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
-refuses("outboxq_worker", "exit code 4", burst=True)
+refuses("exit code 4", "outboxq", "worker", "--burst")
 
 
 # tables of an unreleased version
@@ -123,8 +123,8 @@ def pretend_text(fingerprint):
 
 pretend_text("another")
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
-refuses("outboxq_worker", "exit code 4", burst=True)
-refuses("migrate", "unreleased version", app_label="outboxq", migration_name="zero")
+refuses("exit code 4", "outboxq", "worker", "--burst")
+refuses("unreleased version", "migrate", "outboxq", "zero")
 pretend_text(FINGERPRINT)
 
 
@@ -139,7 +139,7 @@ assert said("--database", "default") == ["outboxq.W003"]
 migrate()
 migrate("outboxq", "zero", fake=True)
 migrate("outboxq")  # Django believes that there are none, as where the later release's `outboxq upgrade` made them
-refuses("migrate", f"which this release ({REVISION}) does not know", app_label="outboxq", migration_name="zero")
+refuses(f"which this release ({REVISION}) does not know", "migrate", "outboxq", "zero")
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
     admitted = tasks.send.enqueue(2)
 with connection.cursor() as cursor:
@@ -148,12 +148,12 @@ with connection.cursor() as cursor:
         "SELECT pipeline_execution_id, task_execution_id, 'task_exploded', created_at FROM execution_events "
         "WHERE event_type = 'task_created'"
     )
-call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
+call_command("outboxq", "worker", "-q", "mail", "--burst", "--concurrency", "1", "--log-level", "ERROR")
 assert TaskExecution.objects.get(pk=admitted.id).status == "Completed"
 assert "task_exploded" in {event.event_type for event in outbox.store.history(admitted.id)}
 pretend(LATER, LATER)  # they admit it no more
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
-refuses("outboxq_worker", "exit code 4", burst=True)
+refuses("exit code 4", "outboxq", "worker", "--burst")
 with transaction.atomic(), mock.patch.object(outbox.store, "_current", new=False):
     try:
         tasks.send.enqueue(1)
@@ -193,23 +193,23 @@ assert TaskSubscription.objects.using("other").count() == 0  # its last task of 
 
 # commands
 printed = io.StringIO()
-call_command("outboxq_status", by="task", stdout=printed)
+call_command("outboxq", "status", "--by", "task", stdout=printed)
 assert printed.getvalue().startswith("queue\ttask\tready")
 printed = io.StringIO()
-call_command("outboxq_prune", older_than="0s", dry_run=True, stdout=printed)
+call_command("outboxq", "prune", "--older-than", "0s", "--dry-run", stdout=printed)
 assert ": 0 would be deleted\n" in printed.getvalue()
-refuses("outboxq_prune", "exit code 2", older_than="0s")  # a program is never asked
+refuses("exit code 2", "outboxq", "prune", "--older-than", "0s")  # a program is never asked
 printed = io.StringIO()
-call_command("outboxq_prune", older_than="0s", yes=True, stdout=printed)
+call_command("outboxq", "prune", "--older-than", "0s", "--yes", stdout=printed)
 assert printed.getvalue() == "0 tasks were deleted with their events\n"
 tasks.send.enqueue(7)
-call_command("outboxq_worker", queues=["mail"], burst=True, concurrency=1, log_level="ERROR")
+call_command("outboxq", "worker", "-q", "mail", "--burst", "--concurrency", "1", "--log-level", "ERROR")
 assert tasks.seen[-1:] == [7]
-refuses("outboxq_worker", "is not in the range", concurrency=0)
-refuses("outboxq_worker", "from the command line", processes=2)
-refuses("outboxq_worker", "exit code 2", database="nowhere", burst=True)
-refuses("outboxq_worker", "exit code 2", database="other", burst=True)  # in memory
-refuses("outboxq_prune", "Missing option '--older-than'")
+refuses("is not in the range", "outboxq", "worker", "--concurrency", "0")
+refuses("from the command line", "outboxq", "worker", "--processes", "2")
+refuses("exit code 2", "outboxq", "worker", "--database", "nowhere", "--burst")
+refuses("exit code 2", "outboxq", "worker", "--database", "other", "--burst")  # in memory
+refuses("Missing option '--older-than'", "outboxq", "prune")
 
 # settings: USE_TZ is False here, and the clock on the wall in India
 moment = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A request and a worker as the processes that they are: this one enqueues, `manage.py outboxq_worker` runs."""
+"""A request and a worker as the processes that they are: this one enqueues, `manage.py outboxq worker` runs."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ enqueued = [
     tasks.book.enqueue(2),
     jobs.listed.enqueue(),
 ]
-subprocess.run([sys.executable, "-m", "django", "outboxq_worker", "--burst"], check=True, timeout=240)
+subprocess.run([sys.executable, "-m", "django", "outboxq", "worker", "--burst"], check=True, timeout=240)
 for result in enqueued:
     result.refresh()
 print(json.dumps([result.return_value for result in enqueued]))

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from functools import partial
+from typing import Any, ClassVar, TextIO
 
 import click
-from django.core.management.base import BaseCommand
-from django.db import DEFAULT_DB_ALIAS
+from django.core.management.base import BaseCommand, CommandError
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.autoreload import get_child_arguments
 from django.utils.module_loading import autodiscover_modules
 
 from .....cli import framework, main
 from .....cli.framework import Frame, FramedGroup
+from .....cli.serving.worker import serve
+from .....outbox import Outbox
 from ...django_outbox import outboxes
-from . import ending_as_django_does
 
 PROGRAM = "manage.py outboxq"
 
@@ -54,7 +58,7 @@ class Command(BaseCommand):
             self.print_help("manage.py", "outboxq")
             return
         autodiscover_modules("tasks")  # a queue that only a task names is known
-        with ending_as_django_does(options.get("stdout"), from_command_line=self._called_from_command_line):
+        with _ending_as_django_does(options.get("stdout"), from_command_line=self._called_from_command_line):
             try:
                 self._group(options["database"]).main(words, prog_name=PROGRAM, standalone_mode=False)
             except click.UsageError as error:
@@ -78,19 +82,30 @@ class Command(BaseCommand):
         return FramedGroup(lambda: main, frame, name="outboxq", context_settings=dict(main.context_settings))
 
     def _worker(self, options: list[click.Option]) -> click.Command:
-        """Return the command `outboxq_worker` under the name `worker`. Unlike the other commands, it runs Django's
-        system checks.
-        """
-        from .outboxq_worker import Command as Worker
-        from .outboxq_worker import work
+        """Return the command `worker`. Unlike the other commands, it runs Django's system checks."""
 
         def run(*, database: str, skip_checks: bool, **given: Any) -> None:
             if not skip_checks:
                 self.check()
-            work(database, from_command_line=self._called_from_command_line, **given)
+            if (given["processes"] > 1 or given["reload"]) and not self._called_from_command_line:
+                raise CommandError("--processes and --reload run this command again, so start it from the command line")
+            serve(partial(_find, database), _again, **given)
 
         skip = click.Option(["--skip-checks"], is_flag=True, help="Skip Django's system checks.")
-        return framework.worker_command(run, skip, *options, help=Worker.help)
+        text = "Run the tasks in the tasks.py of the installed apps until SIGTERM, SIGINT or SIGHUP."
+        return framework.worker_command(run, skip, *options, help=text)
+
+
+def _find(alias: str) -> Outbox:
+    for connection in connections.all(initialized_only=True):  # opened by the checks; handler threads have their own
+        if not connection.in_atomic_block:
+            connection.close()
+    return outboxes[alias]
+
+
+def _again(lifeline: int) -> list[str]:
+    """Return the command line of another process of this worker."""
+    return [*get_child_arguments(), "--lifeline", str(lifeline)]
 
 
 def _options(alias: str) -> list[click.Option]:
@@ -110,3 +125,19 @@ def _commands(group: FramedGroup) -> str:
     formatter = click.HelpFormatter(width=100)
     group.format_commands(context, formatter)
     return formatter.getvalue()
+
+
+@contextmanager
+def _ending_as_django_does(out: TextIO | None, *, from_command_line: bool) -> Iterator[None]:
+    """Turn click's errors into CommandError. In `call_command`, do the same for an exit code other than 0."""
+    try:
+        with nullcontext() if out is None else redirect_stdout(out):
+            yield
+    except click.ClickException as error:
+        raise CommandError(error.format_message(), returncode=error.exit_code) from None
+    except SystemExit as ended:
+        if ended.code and from_command_line:
+            raise
+        if ended.code:
+            text = f"the command ended with exit code {ended.code}; its message is on stderr"
+            raise CommandError(text, returncode=ended.code) from None
