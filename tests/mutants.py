@@ -1970,7 +1970,7 @@ MUTANTS = (
         "outboxq/database/target.py",
         (
             (
-                "return nullcontext() if needs_none else self._savepoint()",
+                "return nullcontext() if needs_none else self._savepoint(then)",
                 "return nullcontext()",
             ),
         ),
@@ -3017,8 +3017,31 @@ MUTANTS = (
     ),
     Mutant(
         "a test's clock moves on although a tick's task has made another task due",
+        "outboxq/testing/claims.py",
+        (("self.moment = now if ahead.due else now +", "self.moment = now +"),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "a test's clock moves over ticks that are not planted yet",
         "outboxq/testing/harness.py",
-        (("            is_drained = len(ran) == before\n", "            is_drained = True\n"),),
+        (("if moment is not None and moment <= planted:", "if moment is not None and moment <= until:"),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "a harness claims the next task before the end of a batch's last one is counted",
+        "outboxq/testing/claims.py",
+        ((" and not is_batch(outcome.claim.pipeline_execution_id)", ""),),
+        ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "a harness loses the end of a task if the next one cannot be claimed",
+        "outboxq/testing/claims.py",
+        (
+            (
+                "            return store.finish([outcome])\n\n    def _next(",
+                "            return frozenset()\n\n    def _next(",
+            ),
+        ),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 Rows = list[tuple[Any, ...]]
 
 _DATABASE = "outboxq.database"
+_SAVEPOINT = "SAVEPOINT outboxq"
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
 _OUR_WRITE = task_executions.update()
 
@@ -79,6 +80,10 @@ class Target(ABC):
         """
         self.dialect.ensure_readable(self._raw())
 
+    def is_aborted(self) -> bool:
+        """Return True if the transaction refuses further statements because of an error. It does not need a round trip."""
+        return self.dialect.is_aborted(self._raw())
+
     def explain(self, error: Exception) -> None:
         """Add a remedy to an error of `execute`, or raise a better error. An unknown error is not changed."""
         self.dialect.explain(error, self._raw)
@@ -93,19 +98,24 @@ class Target(ABC):
     def _raw(self) -> object:
         """Return the driver's connection."""
 
-    def atomic(self, *, savepoint: bool = False) -> AbstractContextManager[None]:
+    def atomic(self, *, savepoint: bool = False, then: str | None = None) -> AbstractContextManager[None]:
         """Run either all of the statements inside the block or none of them, without affecting the transaction around
         them.
 
         Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
-        around several statements that may raise an error of outboxq.
+        around several statements that may raise an error of outboxq. The command `then` is sent with the savepoint, in
+        the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
-        return nullcontext() if needs_none else self._savepoint()
+        return nullcontext() if needs_none else self._savepoint(then)
 
     @contextmanager
-    def _savepoint(self) -> Iterator[None]:
-        self.execute("SAVEPOINT outboxq", {})
+    def _savepoint(self, then: str | None) -> Iterator[None]:
+        if then is None:
+            self.execute(_SAVEPOINT, {})
+        else:
+            message = f"{_SAVEPOINT}; {then}"
+            self.dialect.execute_begin(self._raw(), message, lambda text: self.execute(text, {}))
         try:
             yield
         except BaseException as error:
@@ -355,6 +365,10 @@ class DjangoTarget(Target):
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # which Django raises from, at the next query
             self.connection.set_rollback(True)
+
+    def is_aborted(self) -> bool:
+        # Django refuses statements by itself in a block whose error it has seen.
+        return self.connection.needs_rollback or self._raw() is None or super().is_aborted()
 
     def database(self) -> str | None:
         # Ask the connection instead of the settings, which may contain a service in place of a name.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
 from ..errors import InvalidArgument
@@ -14,6 +16,8 @@ class Clock:
 
     It moves on its own only when a drain begins, and never past the due time of a retry or a delayed task.
     """
+
+    _now: datetime
 
     def __init__(self) -> None:
         self._later: list[datetime] = []
@@ -47,6 +51,15 @@ class Clock:
         moment = min([self._running(real), *(one - _INSTANT for one in self._later)])
         if moment > self._now:
             self._move(moment, real)
+
+    @contextmanager
+    def at(self, moment: datetime) -> Iterator[None]:
+        """Show `moment` until the end of the block."""
+        before, self._now = self._now, moment
+        try:
+            yield
+        finally:
+            self._now = before
 
     def wait_for(self, moment: datetime) -> None:
         """Remember that a task is due at `moment`, so that only the test can move the clock past that time."""

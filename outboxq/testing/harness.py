@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
-from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument
-from ..model import Claim, EventType, TaskStatus, duration
+from ..model import Claim, EventType, Outcome, TaskStatus, duration
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
@@ -27,10 +27,11 @@ from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
-from ..store.claims.claim import ClaimCursor
+from ..store.claims import due
 from ..store.claims.due import Look
 from ..task import Task
 from ..task.batches import StandIn
+from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
 from .running import InlineRunner, TaskRun, claim_without_row
@@ -77,7 +78,6 @@ class Harness(Answering):
         """The number of runs in a row, without a tick of a schedule, after which `drain()` raises EndlessDrain."""
         self._using = using
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
-        self._worker, self._cursor = uuid4(), ClaimCursor()
         self._open = ExitStack()
         self._store: Store | None = None
         self._transaction: TestTransaction | None = None
@@ -101,6 +101,7 @@ class Harness(Answering):
             if self._transaction is not None:
                 self._transaction.check()
             self._store = stack.enter_context(self._replaced_store())
+            self._claimer = Claimer(store=self._store, clock=self.clock)
             self._before = frozenset(task.id for task in self._store.tasks(limit=_KEPT))
             self._subscribe()
             self._open = stack.pop_all()
@@ -232,8 +233,7 @@ class Harness(Answering):
         self._refuse_foreign(task)
         claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
         ran = self._runner(has_row=False).run(claim)
-        if self._transaction is not None:
-            self._transaction.expire()
+        self._expire()
         if ran.is_failure:
             _raise([ran])
         return ran
@@ -299,27 +299,26 @@ class Harness(Answering):
             if recovers:
                 store.recover()
             while limit is None or len(ran) < limit:
-                claims = store.claim_ready_task(1, worker_id=self._worker, queues=queues, cursor=self._cursor)
-                if not claims:
+                claim = self._claimer.claim(queues)
+                if claim is None:
                     break
-                is_tick = TICK_HEADER in (claims[0].headers or "")  # ticks end with the span of time
-                self._since_tick = 0 if is_tick else self._since_tick + 1
-                if self._since_tick > self.max_runs:
-                    store.release(claims[0])
-                    raise EndlessDrain(_endless(ran, claims[0]))
-                ran.append(self._runner().run(claims[0]))
-                if ran[-1].outcome is EventType.FAILED:
-                    store.batches.continue_cancelling()
-        if self._transaction is not None:
-            self._transaction.expire()
+                self._run_claim(claim, ran)
+        self._expire()
+
+    def _run_claim(
+        self, claim: Claim, ran: list[TaskRun], finish: Callable[[Outcome], frozenset[UUID]] | None = None
+    ) -> None:
+        is_tick = TICK_HEADER in (claim.headers or "")  # ticks end with the span of time
+        self._since_tick = 0 if is_tick else self._since_tick + 1
+        if self._since_tick > self.max_runs:
+            self.store.release(claim)
+            raise EndlessDrain(_endless(ran, claim))
+        ran.append(self._runner().run(claim, finish=finish))
+        if ran[-1].outcome is EventType.FAILED:
+            self.store.batches.continue_cancelling()
 
     def _run_until(self, until: datetime, queues: Sequence[str] | None, ran: list[TaskRun], *, recovers: bool) -> None:
-        """Move the clock to `until`, from one due time to the next, and run the tasks that become due.
-
-        At most moments, a single task is due. It is claimed without asking first whether a task is due. After its run,
-        one transaction reads whether another task is due and when the next one becomes due. A tick thus takes three
-        transactions instead of six, which saves a third of its time: `python -m benchmarks.ticks`.
-        """
+        """Move the clock to `until`, from one due time to the next, and run the tasks that become due."""
         planted, is_drained = self.clock(), True
         while True:
             planted, ahead = self._look_ahead(planted, until, queues)
@@ -327,17 +326,50 @@ class Harness(Answering):
                 self._drain(queues, None, ran, recovers=False, plants=False)
                 is_drained = True
                 continue
-            moment = None if ahead.seconds is None else self.clock() + timedelta(seconds=ahead.seconds)
-            if moment is not None and moment <= until:
+            now = self.clock()
+            moment = None if ahead.seconds is None else now + timedelta(seconds=ahead.seconds)
+            if moment is not None and moment <= planted:
                 self.clock.set(moment)
-                self._cursor.may_be_more = True
-            elif planted < until:
-                self.clock.set(planted)
-            else:
+                before = len(ran)
+                self._run_series(planted, queues, ran, recovers=recovers)
+                is_drained = len(ran) == before
+                continue
+            tick = self._next_tick()
+            # A schedule that cannot be planted still has a tick that has passed.
+            stops = [moment, None if tick is None else max(tick, planted)]
+            ahead_of = [one for one in stops if one is not None and now < one <= until]
+            if not ahead_of:
                 return
-            before = len(ran)
-            self._drain(queues, before + 1, ran, recovers=recovers, plants=False)
-            is_drained = len(ran) == before
+            self.clock.set(min(ahead_of))
+            is_drained = False
+
+    def _run_series(
+        self, planted: datetime, queues: Sequence[str] | None, ran: list[TaskRun], *, recovers: bool
+    ) -> None:
+        """Run the task that is due now and, while nothing else has to be done first, those that become due after it."""
+
+        def may_go_on() -> bool:
+            is_flushed = self._transaction is None or self._transaction.is_flushed
+            return is_flushed and not recovers and not self._is_behind()
+
+        series = Series(claimer=self._claimer, queues=queues, planted=planted, may_go_on=may_go_on)
+        if self._transaction is not None:
+            self._transaction.flush()
+        with _temporarily(self, "_is_running", True):
+            self._subscribe()
+            if recovers:
+                self.store.recover()
+            series.begin()
+            while series.claim is not None:
+                if series.moment > self.clock():
+                    self._expire()
+                    self.clock.set(series.moment)
+                self._run_claim(series.take(), ran, series.finish)
+        self._expire()
+
+    def _expire(self) -> None:
+        if self._transaction is not None:
+            self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
         """Plant the ticks of the next hour, at most to `until`, and those of schedules that a handler has changed in the
@@ -345,12 +377,7 @@ class Harness(Answering):
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)
-
-        def look(target: Target) -> Look | None:
-            if self.store.schedules.has_ticks_to_plant(horizon=end - now, using=target):
-                return None
-            return self.store.look_ahead(queues, using=target)
-
+        look = partial(due.look_with_schedules, self.store, queues=queues, until=end)
         ahead = self.store.run(look, begin=Begin.READ)
         if ahead is None:
             self.store.schedules.plant(horizon=end - now)
@@ -385,6 +412,10 @@ class Harness(Answering):
         if (schedules := self.app.tasks.schedules) != self._declared:
             self.app.sync_schedules()
             self._declared = schedules
+
+    def _is_behind(self) -> bool:
+        """Return whether `_subscribe` would store anything."""
+        return self.app.subscriptions != self._subscribed or self.app.tasks.schedules != self._declared
 
     def _begin_schedules(self) -> None:
         """If the test has set the clock to a time before the schedules in the code were stored, make them begin now."""

@@ -113,8 +113,11 @@ class InlineRunner:
         handlers = HandlerRunner(application, store, self._steps, self._leases, self, on_failpoint=ignore_failpoint)
         self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
-    def run(self, claim: Claim) -> TaskRun:
-        """Run the claim and record its outcome. Raises KeyboardInterrupt if the handler did."""
+    def run(self, claim: Claim, *, finish: Callable[[Outcome], frozenset[UUID]] | None = None) -> TaskRun:
+        """Run the claim and record its outcome, by `finish` if it is given. Raises KeyboardInterrupt if the handler did.
+
+        `finish` returns the ids of lost claims, as the store's method does.
+        """
         if claim.task_name not in self._tasks:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
@@ -122,8 +125,10 @@ class InlineRunner:
         with nullcontext() if self._transaction is None else self._transaction.guard(), keeping():
             self._runner.run(held)
         outcome = self._outcome
-        lost = outcome is not None and not self._is_written and self._store.finish([outcome])
-        return self._ran(claim, None if lost else outcome, self._integration.error)
+        if outcome is not None and not self._is_written:
+            lost = self._store.finish([outcome]) if finish is None else finish(outcome)
+            outcome = None if lost else outcome
+        return self._ran(claim, outcome, self._integration.error)
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         if active is not None:

@@ -24,7 +24,6 @@ from ..model.batches import BatchLink
 from ..model.subscriptions import Emitted, NewEvent
 from ..store import BatchStanding, Store
 from ..store.claims.units_of_work import Unit
-from ..store.tasks import tasks
 from .clock import Clock
 
 N = TypeVar("N", NewTask, NewEvent)
@@ -60,8 +59,8 @@ class TestTransaction:
         if begin is Begin.READ:
             yield target
             return
-        with target.atomic(savepoint=True):
-            _count_batches(target)
+        # Tasks in batches are counted at once, because the test's transaction may never be committed.
+        with target.atomic(savepoint=True, then=target.dialect.count_batches_at_once()):
             target.own = True  # an error ends this savepoint, so statements do not need another one
             yield target
 
@@ -80,11 +79,8 @@ class TestTransaction:
         try:
             with suppress(_Aborted), self._savepoint() as target:
                 yield
-                try:
-                    clock = target.dialect.clock
-                    target.run(tasks.select_now, {"now": clock() if clock else None})
-                except Exception as error:
-                    raise _Aborted from error
+                if target.is_aborted():
+                    raise _Aborted
                 is_usable = True
         except Exception as error:
             if is_usable:
@@ -96,6 +92,11 @@ class TestTransaction:
 
     def check(self) -> None:
         """Raise InvalidTarget if the transaction cannot hold the savepoints of handlers."""
+
+    @property
+    def is_flushed(self) -> bool:
+        """True if `flush` would write nothing."""
+        return True
 
     def flush(self) -> None:
         """Flush the test's session, so that a handler sees its rows."""
@@ -136,6 +137,11 @@ class SqlalchemyTransaction(TestTransaction):
             _roll_back_above(nested, target.connection)
             nested.rollback()
             raise
+
+    @property
+    def is_flushed(self) -> bool:
+        session = self._using
+        return not (isinstance(session, Session) and (session.new or session.dirty or session.deleted))
 
     def flush(self) -> None:
         if isinstance(self._using, Session):
@@ -184,7 +190,8 @@ class DjangoTransaction(TestTransaction):
 
         with transaction.atomic(using=self._alias):
             target = self.target()
-            _count_batches(target)
+            if (message := target.dialect.count_batches_at_once()) is not None:
+                target.execute(message, {})
             target.own = True  # an error ends this savepoint or transaction, so statements do not need another one
             yield target
 
@@ -292,13 +299,6 @@ class TransactionBoundStore(ObservingStore):
     def tries(self, gives_up: Callable[[BaseException], bool] | None = None) -> tenacity.Retrying:  # noqa: ARG002
         """Allow only a single attempt, because only the test can run its transaction again."""
         return tenacity.Retrying(stop=tenacity.stop_after_attempt(1), reraise=True)
-
-
-def _count_batches(target: Target) -> None:
-    """Count finished tasks in batches immediately, because this transaction may never be committed."""
-    message = target.dialect.count_batches_at_once()
-    if message is not None:
-        target.execute(message, {})
 
 
 class TransactionEnded(AssertionError):

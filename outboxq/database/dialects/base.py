@@ -210,6 +210,10 @@ class Dialect(ABC):
     def is_spoilt(self, raw: Any) -> bool:
         """Return whether an error has ended the transaction of a driver's connection, or aborted it."""
 
+    def is_aborted(self, raw: Any) -> bool:  # noqa: ARG002
+        """Return whether a driver's connection is lost, or refuses further statements until its transaction is rolled back."""
+        return False
+
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
         """Return whether an external error ended the transaction of a driver's connection: `error`, or an error that
         led to it.

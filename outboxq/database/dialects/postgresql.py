@@ -55,6 +55,7 @@ class PostgresDialect(PsycopgDriver, Dialect):
     execute_begin = staticmethod(postgresql_session.execute_begin)
     is_open = staticmethod(postgresql_session.is_open)
     is_spoilt = staticmethod(postgresql_session.is_spoilt)
+    is_aborted = staticmethod(postgresql_session.is_spoilt)
     set_up = staticmethod(postgresql_session.set_up)
     keep_settings = staticmethod(postgresql_session.keep_settings)
     ensure_readable = staticmethod(postgresql_encoding.ensure_readable)

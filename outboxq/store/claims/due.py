@@ -19,6 +19,7 @@ from ...database.grammar import Builder, Grammar
 from ...database.queue_order import due, every_queue, given_queues, pairs_beyond, queues_beyond
 from ...database.tables import queue_settings, task_outbox
 from ...database.target import Target
+from ..producing import schedules_sql
 from ..tasks import tasks
 from ..transactions import Transactions
 from . import limits_sql, partition_keys
@@ -74,6 +75,18 @@ def look_ahead(
         )
 
     return store.run(work, using=using, begin=Begin.READ)
+
+
+def look_with_schedules(
+    store: Transactions, target: Target, queues: Sequence[str] | None, *, until: datetime
+) -> Look | None:
+    """Return the answer of `look_ahead`, read by one statement; None if ticks must first be planted up to `until`."""
+    values = store.values(target, until=until) | store.scope(target, queues, None)
+    found = answer(target, WITH_SCHEDULES[queues is not None], values)
+    if found["is_unplanted"]:
+        return None
+    moment, now = found["available_at"], tasks.now_of(store, target)
+    return Look(due=bool(found["due"]), seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
 
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
@@ -141,8 +154,17 @@ def _next_available_at(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[An
     return moment if by_key else moment.add_columns(queue_order.any_by_key().label("by_key"))
 
 
+def _with_schedules(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
+    """Select the answers of `_any_due` and `_next_available_at`, and whether a schedule must be planted up to :until."""
+    due, moment = outlook(g, given=given, by_key=by_key)
+    return _answer(due).add_columns(
+        moment.scalar_subquery().label("available_at"), schedules_sql.some_due(g).exists().label("is_unplanted")
+    )
+
+
 ANY_DUE = statements(_any_due)
 NEXT_AVAILABLE_AT = statements(_next_available_at)
+WITH_SCHEDULES = statements(_with_schedules)
 ANY_RECENT: Mapping[bool, Builder] = {given: partial(_any_recent, given=given) for given in (False, True)}
 
 
