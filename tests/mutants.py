@@ -2534,7 +2534,7 @@ MUTANTS = (
     Mutant(
         "a percentile is the next attempt's where it falls on one",
         "outboxq/store/numbers/metrics.py",
-        (("(total * percent + 99) // 100", "total * percent // 100 + 1"),),
+        (("(upto[-1] * percent + 99) // 100", "upto[-1] * percent // 100 + 1"),),
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ..model.schedules import TickRun
@@ -463,16 +464,12 @@ def _chart(
     is_sampled: bool = False,
 ) -> Chart:
     """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
-    # In a chart of more than one day, each step names its day.
-    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
-    width, steps, rows = WIDTH / axis.steps, [], []
-    for index, (values, is_shown) in enumerate(zip(zip(*columns, strict=True), shown, strict=True)):
-        begin = axis.since + index * axis.step
+    steps, rows = [], []
+    for place, values, is_shown in zip(_places(axis), zip(*columns, strict=True), shown, strict=True):
         written = [None if value is None else words(value) for value in values]
         known = ", ".join(f"{one.name} {text}" for one, text in zip(series, written, strict=True) if text is not None)
-        name = form.format(begin)
-        text = f"{name} to {begin + axis.step:%H:%M}: {known or 'unknown'}"
-        steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=text))
+        name, until, x, width = place
+        steps.append(Step(x=x, width=width, title=f"{name} to {until}: {known or 'unknown'}"))
         if is_shown:
             rows.append((name, ["–" if text is None else text for text in written]))
     return Chart(
@@ -490,6 +487,20 @@ def _chart(
         notes=notes,
         is_empty=not rows,
     )
+
+
+@lru_cache(maxsize=2 * len(RANGES))
+def _places(axis: Axis) -> list[tuple[str, str, float, float]]:
+    """Return the beginning, the end, the position and the width of each step. All charts of a page have the same steps,
+    and the next page often has them too.
+    """
+    # In a chart of more than one day, each step names its day.
+    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
+    begins, width = [axis.since + index * axis.step for index in range(axis.steps)], WIDTH / axis.steps
+    return [
+        (form.format(begin), f"{begin + axis.step:%H:%M}", _rounded(index * width), _rounded(width))
+        for index, begin in enumerate(begins)
+    ]
 
 
 def _number(value: float) -> str:
