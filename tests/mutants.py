@@ -3282,6 +3282,12 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_refreshing.py",),
     ),
     Mutant(
+        "charts that have not changed are drawn again",
+        "outboxq/web/rendering.py",
+        (("lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))", "partial(_drawn, found)"),),
+        ("tests/unit/test_charts.py::test_a_chart_is_drawn_again_only_if_it_differs",),
+    ),
+    Mutant(
         "texts of tasks are HTML",
         "outboxq/web/rendering.py",
         (("autoescape=True", "autoescape=False"),),

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -70,6 +71,27 @@ class Axis:
     @property
     def until(self) -> datetime:
         return self.since + self.steps * self.step
+
+
+class PlotKind(StrEnum):
+    """The ways in which the numbers of a plot are drawn."""
+
+    COUNTS = "counts"
+    """Stacked bars."""
+    SAMPLES = "samples"
+    """Lines, with steps without a sample shown as missing."""
+    SPANS = "spans"
+    """Lines of seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """The numbers of a chart, before it is drawn. Charts of equal plots are equal."""
+
+    kind: PlotKind
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
 
 
 class Tick(NamedTuple):
@@ -146,7 +168,15 @@ def trends_of(
         since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
     )
     ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
-    return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
+    return trends, {"plots": plots_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
+
+
+def chart_of(plot: Plot) -> Chart:
+    """Return the chart of a plot."""
+    if plot.kind is PlotKind.COUNTS:
+        return stacked(plot.title, plot.axis, plot.series)
+    of_time, is_sampled = plot.kind is PlotKind.SPANS, plot.kind is PlotKind.SAMPLES
+    return lines(plot.title, plot.axis, plot.series, of_time=of_time, is_sampled=is_sampled)
 
 
 def axis_of(name: str, now: datetime) -> Axis:
@@ -156,21 +186,21 @@ def axis_of(name: str, now: datetime) -> Axis:
     return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
 
 
-def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
-    """Return the charts for ended tasks, waiting tasks, and how long tasks wait and run."""
+def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
+    """Return the plots of ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
-        stacked("Throughput", axis, ended),
-        lines("Depth", axis, waiting, is_sampled=True),
-        lines("Wait before the start", axis, waits, of_time=True),
-        lines("Run", axis, runs, of_time=True),
+        Plot(kind=PlotKind.COUNTS, title="Throughput", axis=axis, series=ended),
+        Plot(kind=PlotKind.SAMPLES, title="Depth", axis=axis, series=waiting),
+        Plot(kind=PlotKind.SPANS, title="Wait before the start", axis=axis, series=waits),
+        Plot(kind=PlotKind.SPANS, title="Run", axis=axis, series=runs),
     ]
 
 
-def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> list[Series]:
+def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> tuple[Series, ...]:
     """Return a series for each of these attributes, with one value for each step. The value is None if a step does not
     have a point. Spans are in seconds.
     """
@@ -181,7 +211,7 @@ def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) 
             for name, values in found.items():
                 value = getattr(point, name)
                 values[index] = value.total_seconds() if isinstance(value, timedelta) else value
-    return [Series(name=name, values=values) for name, values in found.items()]
+    return tuple(Series(name=name, values=tuple(values)) for name, values in found.items())
 
 
 WIDTH: Final = 1000

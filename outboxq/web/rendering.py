@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -19,6 +20,7 @@ from werkzeug.wrappers import Request, Response
 
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
 from .browser import Notice, hidden_field
+from .charts import NOTHING, Plot, chart_of
 from .request import Redact
 
 NAVIGATION: Final = (
@@ -70,7 +72,8 @@ class Templates:
 
 
 def environment(redact: Redact = str) -> Environment:
-    """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "".
+    """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
+    filter `drawn` keeps the last charts, because half of the time for a page with charts is taken by drawing them.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -84,8 +87,26 @@ def environment(redact: Redact = str) -> Environment:
         finalize=_shown,
     )
     found.filters.update(FILTERS)
+    found.filters["drawn"] = lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))
     found.filters["private"] = lambda value: "" if value is None else redact(str(value))
     return found
+
+
+class Drawn(NamedTuple):
+    """A drawn chart."""
+
+    card: Markup
+    is_empty: bool
+
+
+_MOST_DRAWN: Final = 64
+"""The maximum number of charts that are kept. Each takes some 20 kB."""
+
+
+def _drawn(environment: Environment, plot: Plot) -> Drawn:
+    chart = chart_of(plot)
+    card = environment.get_template("charts.html").module.card(chart, NOTHING)  # type: ignore[attr-defined]
+    return Drawn(card=card, is_empty=chart.is_empty)
 
 
 def _shown(value: Any) -> Any:
