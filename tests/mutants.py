@@ -2534,7 +2534,7 @@ MUTANTS = (
     Mutant(
         "a percentile is the next attempt's where it falls on one",
         "outboxq/store/numbers/metrics.py",
-        (("(total * percent + 99) // 100", "total * percent // 100 + 1"),),
+        (("(upto[-1] * percent + 99) // 100", "upto[-1] * percent // 100 + 1"),),
         ("tests/contract/test_metrics.py",),
     ),
     Mutant(
@@ -3303,6 +3303,12 @@ MUTANTS = (
         "outboxq/web/static/outboxq.js",
         (("if (document.hidden || isBusy()) return;", "if (document.hidden) return;"),),
         ("tests/integrations/dashboard/test_refreshing.py",),
+    ),
+    Mutant(
+        "charts that have not changed are drawn again",
+        "outboxq/web/rendering.py",
+        (("lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))", "partial(_drawn, found)"),),
+        ("tests/unit/test_charts.py::test_a_chart_is_drawn_again_only_if_it_differs",),
     ),
     Mutant(
         "texts of tasks are HTML",

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from ..model.schedules import TickRun
@@ -69,6 +71,27 @@ class Axis:
     @property
     def until(self) -> datetime:
         return self.since + self.steps * self.step
+
+
+class PlotKind(StrEnum):
+    """The ways in which the numbers of a plot are drawn."""
+
+    COUNTS = "counts"
+    """Stacked bars."""
+    SAMPLES = "samples"
+    """Lines, with steps without a sample shown as missing."""
+    SPANS = "spans"
+    """Lines of seconds."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """The numbers of a chart, before it is drawn. Charts of equal plots are equal."""
+
+    kind: PlotKind
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
 
 
 class Tick(NamedTuple):
@@ -145,7 +168,15 @@ def trends_of(
         since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
     )
     ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
-    return trends, {"charts": charts_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
+    return trends, {"plots": plots_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
+
+
+def chart_of(plot: Plot) -> Chart:
+    """Return the chart of a plot."""
+    if plot.kind is PlotKind.COUNTS:
+        return stacked(plot.title, plot.axis, plot.series)
+    of_time, is_sampled = plot.kind is PlotKind.SPANS, plot.kind is PlotKind.SAMPLES
+    return lines(plot.title, plot.axis, plot.series, of_time=of_time, is_sampled=is_sampled)
 
 
 def axis_of(name: str, now: datetime) -> Axis:
@@ -155,21 +186,21 @@ def axis_of(name: str, now: datetime) -> Axis:
     return Axis(since=last - (one.steps - 1) * one.step, step=one.step, steps=one.steps, tick=one.tick)
 
 
-def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
-    """Return the charts for ended tasks, waiting tasks, and how long tasks wait and run."""
+def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
+    """Return the plots of ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
-        stacked("Throughput", axis, ended),
-        lines("Depth", axis, waiting, is_sampled=True),
-        lines("Wait before the start", axis, waits, of_time=True),
-        lines("Run", axis, runs, of_time=True),
+        Plot(kind=PlotKind.COUNTS, title="Throughput", axis=axis, series=ended),
+        Plot(kind=PlotKind.SAMPLES, title="Depth", axis=axis, series=waiting),
+        Plot(kind=PlotKind.SPANS, title="Wait before the start", axis=axis, series=waits),
+        Plot(kind=PlotKind.SPANS, title="Run", axis=axis, series=runs),
     ]
 
 
-def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> list[Series]:
+def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) -> tuple[Series, ...]:
     """Return a series for each of these attributes, with one value for each step. The value is None if a step does not
     have a point. Spans are in seconds.
     """
@@ -180,7 +211,7 @@ def _series(axis: Axis, points: Iterable[tuple[datetime, object]], *names: str) 
             for name, values in found.items():
                 value = getattr(point, name)
                 values[index] = value.total_seconds() if isinstance(value, timedelta) else value
-    return [Series(name=name, values=values) for name, values in found.items()]
+    return tuple(Series(name=name, values=tuple(values)) for name, values in found.items())
 
 
 WIDTH: Final = 1000
@@ -463,16 +494,12 @@ def _chart(
     is_sampled: bool = False,
 ) -> Chart:
     """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
-    # In a chart of more than one day, each step names its day.
-    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
-    width, steps, rows = WIDTH / axis.steps, [], []
-    for index, (values, is_shown) in enumerate(zip(zip(*columns, strict=True), shown, strict=True)):
-        begin = axis.since + index * axis.step
+    steps, rows = [], []
+    for place, values, is_shown in zip(_places(axis), zip(*columns, strict=True), shown, strict=True):
         written = [None if value is None else words(value) for value in values]
         known = ", ".join(f"{one.name} {text}" for one, text in zip(series, written, strict=True) if text is not None)
-        name = form.format(begin)
-        text = f"{name} to {begin + axis.step:%H:%M}: {known or 'unknown'}"
-        steps.append(Step(x=_rounded(index * width), width=_rounded(width), title=text))
+        name, until, x, width = place
+        steps.append(Step(x=x, width=width, title=f"{name} to {until}: {known or 'unknown'}"))
         if is_shown:
             rows.append((name, ["–" if text is None else text for text in written]))
     return Chart(
@@ -490,6 +517,20 @@ def _chart(
         notes=notes,
         is_empty=not rows,
     )
+
+
+@lru_cache(maxsize=2 * len(RANGES))
+def _places(axis: Axis) -> list[tuple[str, str, float, float]]:
+    """Return the beginning, the end, the position and the width of each step. All charts of a page have the same steps,
+    and the next page often has them too.
+    """
+    # In a chart of more than one day, each step names its day.
+    form = "{0:%H:%M}" if axis.until - axis.since <= timedelta(days=1) else "{0.day} {0:%b %H:%M}"
+    begins, width = [axis.since + index * axis.step for index in range(axis.steps)], WIDTH / axis.steps
+    return [
+        (form.format(begin), f"{begin + axis.step:%H:%M}", _rounded(index * width), _rounded(width))
+        for index, begin in enumerate(begins)
+    ]
 
 
 def _number(value: float) -> str:

@@ -9,8 +9,9 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache, partial
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -19,6 +20,7 @@ from werkzeug.wrappers import Request, Response
 
 from ..model.wording import grouped, plain_text, plural, sentence, size, span
 from .browser import Notice, hidden_field
+from .charts import NOTHING, Plot, chart_of
 from .request import Redact
 
 NAVIGATION: Final = (
@@ -70,7 +72,8 @@ class Templates:
 
 
 def environment(redact: Redact = str) -> Environment:
-    """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "".
+    """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
+    filter `drawn` keeps the last charts, because half of the time for a page with charts is taken by drawing them.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -84,12 +87,33 @@ def environment(redact: Redact = str) -> Environment:
         finalize=_shown,
     )
     found.filters.update(FILTERS)
+    found.filters["drawn"] = lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))
     found.filters["private"] = lambda value: "" if value is None else redact(str(value))
     return found
 
 
+class Drawn(NamedTuple):
+    """A drawn chart."""
+
+    card: Markup
+    is_empty: bool
+
+
+_MOST_DRAWN: Final = 64
+"""The maximum number of charts that are kept. Each takes some 20 kB."""
+
+
+def _drawn(environment: Environment, plot: Plot) -> Drawn:
+    chart = chart_of(plot)
+    card = environment.get_template("charts.html").module.card(chart, NOTHING)  # type: ignore[attr-defined]
+    return Drawn(card=card, is_empty=chart.is_empty)
+
+
 def _shown(value: Any) -> Any:
     """Return what a template outputs for a value: an empty string for None, otherwise `plain_text`."""
+    kind = type(value)  # a page outputs up to 2,000 values, so the usual ones are recognized first
+    if kind is int or kind is float or kind is Markup:
+        return value
     if value is None:
         return ""
     return value if hasattr(value, "__html__") else plain_text(value)
@@ -119,9 +143,9 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
         return ""
     at, today = value.astimezone(UTC), now.astimezone(UTC)
     day = "" if at.date() == today.date() else f"{at.day} {at:%b} " if at.year == today.year else f"{at:%Y-%m-%d} "
-    return Markup('<time datetime="{}" title="{} UTC">{}{}</time>').format(
-        at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}", day, f"{at:%H:%M:%S}"
-    )
+    exact, full = at.isoformat(), f"{at:%Y-%m-%d %H:%M:%S}"
+    # Markup.format would take several times as long.
+    return Markup(f'<time datetime="{exact}" title="{full} UTC">{day}{full[-8:]}</time>')  # noqa: S704
 
 
 def age(value: datetime | None, now: datetime) -> str:
@@ -139,7 +163,7 @@ def lately(value: datetime | None, now: datetime) -> Markup | str:
         return ""
     seconds = (now - value).total_seconds()
     rough = timedelta(minutes=int(seconds / 60)) if abs(seconds) >= 600 else now - value
-    return Markup('{} <span class="soft nowrap">{}</span>').format(clock(value, now), age(now - rough, now))
+    return Markup(f'{clock(value, now)} <span class="soft nowrap">{age(now - rough, now)}</span>')  # noqa: S704
 
 
 def number(value: int | None) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from werkzeug.datastructures import MultiDict
 
 from ..errors import InvalidArgument
-from ..model.display import as_json
 from ..operating.verbs import RECORDED
 from ..store import Store
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
     from ..outbox import Outbox
 
 
@@ -133,6 +134,6 @@ PRIVATE: Final = frozenset(
 """The other fields that can contain what a handler or an operator wrote."""
 
 
-def without(record: object, *names: str) -> dict[str, Any]:
-    """Return the fields of a record in JSON form, without the named ones."""
-    return {name: value for name, value in as_json(record).items() if name not in names}
+def without(record: DataclassInstance, *names: str) -> dict[str, Any]:
+    """Return the fields of a record that its JSON form has, without the named ones."""
+    return {one.name: getattr(record, one.name) for one in fields(record) if one.compare and one.name not in names}

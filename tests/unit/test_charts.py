@@ -12,7 +12,19 @@ import pytest
 
 from outboxq.model import TaskStatus
 from outboxq.model.schedules import TickRun
-from outboxq.web.charts import HEIGHT, WIDTH, Axis, Series, lines, sparkline, stacked, tick_bars, time_ticks
+from outboxq.web.charts import (
+    HEIGHT,
+    WIDTH,
+    Axis,
+    Plot,
+    PlotKind,
+    Series,
+    lines,
+    sparkline,
+    stacked,
+    tick_bars,
+    time_ticks,
+)
 from outboxq.web.rendering import environment
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -238,3 +250,39 @@ def test_the_bars_of_ticks_are_as_high_as_their_tasks_ran_long():
     assert many is not None
     assert (min(one.x for one in many.bars), len(many.bars)) == (0, 20)
     assert tick_bars([]) is None
+
+
+def plot(*numbers, kind=PlotKind.SAMPLES, title="Depth", steps=3):
+    return Plot(kind=kind, title=title, axis=axis(steps), series=(Series(name="ready", values=numbers),))
+
+
+def test_a_chart_is_drawn_again_only_if_it_differs():
+    drawn = environment().filters["drawn"]
+    first = drawn(plot(1, None, 7))
+    assert drawn(plot(1, None, 7)) is first
+    others = [
+        plot(1, None, 8),
+        plot(1, 0, 7),
+        plot(1, None, 7, title="Other"),
+        plot(1, None, 7, 1, steps=4),
+        plot(1, None, 7, kind=PlotKind.SPANS),
+        plot(1, None, 7, kind=PlotKind.COUNTS),
+    ]
+    assert len({drawn(one).card for one in (plot(1, None, 7), *others)}) == 7
+    assert "ready <b>8</b>" in drawn(others[0]).card
+
+
+def test_an_empty_plot_is_drawn_as_an_empty_chart():
+    drawn = environment().filters["drawn"]
+    assert drawn(plot(None, None, None)).is_empty
+    assert not drawn(plot(0, None, None)).is_empty
+    assert drawn(plot(0, 0, 0, kind=PlotKind.COUNTS)).is_empty
+
+
+def test_dashboards_do_not_share_their_charts_and_keep_a_bounded_number():
+    drawn, other = environment().filters["drawn"], environment().filters["drawn"]
+    first = drawn(plot(1, 2, 3))
+    assert other(plot(1, 2, 3)) is not first
+    for number in range(100):
+        drawn(plot(number, 2, 3))
+    assert drawn.cache_info().currsize <= 64

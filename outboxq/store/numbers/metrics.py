@@ -7,10 +7,12 @@ sums in one transition, so each row is rolled up once, even if two workers attem
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
 
@@ -252,21 +254,20 @@ def percentile(histogram: Sequence[int], percent: int) -> timedelta | None:
     The bounds of the buckets double, so the error is less than a factor of two. None for an empty histogram. A duration
     above one hour counts as one hour.
     """
-    total = sum(histogram)
-    rank, before = (total * percent + 99) // 100, 0
-    for bucket, number in enumerate(histogram):
-        if number and before + number >= rank:
-            low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
-            return timedelta(seconds=low + (high - low) * (rank - before) / number)
-        before += number
-    return None
+    upto = [*accumulate(histogram)]
+    if not upto or not upto[-1]:
+        return None
+    rank = (upto[-1] * percent + 99) // 100
+    bucket = bisect_left(upto, rank)
+    number, before = histogram[bucket], upto[bucket] - histogram[bucket]
+    low, high = (BOUNDS[bucket - 1] if bucket else 0.0), BOUNDS[min(bucket, len(BOUNDS) - 1)]
+    return timedelta(seconds=low + (high - low) * (rank - before) / number)
 
 
 def percentiles(histogram: Sequence[int]) -> Percentiles | None:
     """Return the percentiles of a histogram; None for an empty one."""
-    found = {f"p{each}": percentile(histogram, each) for each in (50, 95, 99)}
-    known = {name: taken for name, taken in found.items() if taken is not None}
-    return Percentiles(**known) if known else None
+    p50, p95, p99 = (percentile(histogram, each) for each in (50, 95, 99))
+    return None if p50 is None or p95 is None or p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
 
 
 def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str | None = None) -> list[MetricPoint]:

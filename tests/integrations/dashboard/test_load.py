@@ -1,4 +1,4 @@
-"""What open tabs cost the server: ten of them under 2 % of a core, while nothing happens and while tasks flow.
+"""The cost of open tabs to the server: ten of them take under 1 % of a core while nothing happens, and 4 % while tasks flow.
 
 `-s` prints the figures. The server is a process of its own, so its processor time is all theirs.
 """
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 SECONDS, TABS, EVERY = 60, 10, 5.0
-MOST = 0.02
+MOST = {"idle": 0.01, "flowing": 0.04}
 """The share of a core that so many tabs may cost."""
 RATE = 20
 """Tasks a second, where tasks flow."""
@@ -71,30 +71,27 @@ def every(seconds, call):
         thread.join()
 
 
-def tab(address, path, answers, delay, until):
-    """Ask as a tab does: for the same page again and again, and whether it has changed."""
+def tab(address, path, opened, answers, delay, until):
+    """Ask as a tab does: whether the page that it has opened has changed, again and again."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
-    tag, cookies, due = None, SimpleCookie(), time.monotonic() + delay
+    (tag, cookies), due = opened, time.monotonic() + delay
     while due < until:
         time.sleep(max(0.0, due - time.monotonic()))
-        kept = "; ".join(f"{name}={one.value}" for name, one in cookies.items())
-        headers = {"HX-Request": "true", **({"If-None-Match": tag, "Cookie": kept} if tag else {})}
+        headers = {"HX-Request": "true", "If-None-Match": tag, "Cookie": cookies}
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         answer.read()
-        for one in answer.headers.get_all("Set-Cookie", []):
-            cookies.load(one)
         answers[answer.status] += 1
         tag, due = answer.headers.get("ETag"), due + EVERY
     connection.close()
 
 
-def tabs(address, paths):
-    """Keep a tab open at each path; returns the number of answers by their status."""
+def tabs(address, opened):
+    """Keep these tabs open; returns the number of answers by their status."""
     answers, until = Counter(), time.monotonic() + SECONDS
     threads = [
-        threading.Thread(target=tab, args=(address, path, answers, number * EVERY / len(paths), until))
-        for number, path in enumerate(paths)
+        threading.Thread(target=tab, args=(address, path, found, answers, number * EVERY / len(opened), until))
+        for number, (path, found) in enumerate(opened.items())
     ]
     for thread in threads:
         thread.start()
@@ -123,34 +120,38 @@ def cost(pid, run):
     return (processor_seconds(pid) - before) / (time.monotonic() - began), found
 
 
-@pytest.mark.parametrize("flows", [False, True], ids=["idle", "flowing"])
-def test_ten_tabs_cost_less_than_2_percent_of_a_core(database, flows):
+@pytest.mark.parametrize("state", MOST)
+def test_ten_tabs_cost_little(database, state):
     filling = fill(database.engine)
     paths = [address(page, filling) for page in PAGES][:TABS]
     with server(database.url) as (pid, at), every(15, filling.beat):
-        tabs_once(at, paths)
-        if flows:
+        opened = {path: opened_tab(at, path) for path in paths}
+        if state == "flowing":
             with every(1 / RATE, flow(database.store, filling.workers["new"])):
-                share, answers = cost(pid, lambda: tabs(at, paths))
+                share, answers = cost(pid, lambda: tabs(at, opened))
         else:
-            share, answers = cost(pid, lambda: tabs(at, paths))
-    print(f"{database.name}, {'flowing' if flows else 'idle'}: {share:.2%} of a core, {answers}")
+            share, answers = cost(pid, lambda: tabs(at, opened))
+    print(f"{database.name}, {state}: {share:.2%} of a core, {answers}")
     assert set(answers) <= {200, 304}
-    assert flows or answers[304] > answers[200]
-    assert share < MOST
+    assert state == "flowing" or answers[304] > answers[200]
+    assert share < MOST[state]
 
 
-def tabs_once(address, paths):
-    """Ask for each page once, so that everything is imported, compiled and looked up."""
-    for path in paths:
-        connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30)
-        connection.request("GET", path)
-        connection.getresponse().read()
-        connection.close()
+def opened_tab(address, path):
+    """Open a page, so that all that it needs is imported and compiled; returns its ETag, and the cookies that came with it."""
+    connection, cookies = http.client.HTTPConnection(urlsplit(address).netloc, timeout=30), SimpleCookie()
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    for one in answer.headers.get_all("Set-Cookie", []):
+        cookies.load(one)
+    kept = "; ".join(f"{name}={one.value}" for name, one in cookies.items())
+    return answer.headers["ETag"], kept
 
 
-@pytest.mark.parametrize("flows", [False, True], ids=["idle", "flowing"])
-def test_ten_real_tabs_cost_less_than_2_percent_of_a_core(open_tab, postgresql, flows):
+@pytest.mark.parametrize("state", MOST)
+def test_ten_real_tabs_cost_little(open_tab, postgresql, state):
     filling = fill(postgresql.engine)
     paths = [address(page, filling) for page in PAGES][:TABS]
     with server(postgresql.url) as (pid, at), every(15, filling.beat):
@@ -163,14 +164,14 @@ def test_ten_real_tabs_cost_less_than_2_percent_of_a_core(open_tab, postgresql, 
             for _ in range(SECONDS):
                 opened[0].page.wait_for_timeout(1000)
 
-        if flows:
+        if state == "flowing":
             with every(1 / RATE, flow(postgresql.store, filling.workers["new"])):
                 share, _ = cost(pid, wait)
         else:
             share, _ = cost(pid, wait)
         asked = sum(len(one.requests) for one in opened) - asked
         wrong = [problem for one in opened for problem in one.problems]
-    print(f"real tabs, {'flowing' if flows else 'idle'}: {share:.2%} of a core, {asked} requests")
+    print(f"real tabs, {state}: {share:.2%} of a core, {asked} requests")
     assert not wrong
     assert asked >= len(paths) * (SECONDS / EVERY - 2)
-    assert share < MOST
+    assert share < MOST[state]
