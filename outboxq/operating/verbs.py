@@ -21,7 +21,7 @@ from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
-from .verb import Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
+from .verb import FORMER_REASON, Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
 
 if TYPE_CHECKING:
     from ..model.schedules import Schedule
@@ -235,8 +235,9 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
     seen = Seen()
+    former = next((one.pause_reason for one in store.queues.settings(using=using) if one.queue == queue), None)
     settings = store.queues.resume(queue, on_change=seen, using=using)
-    return _said("is resumed" if seen.changes else "was not paused", settings, seen)
+    return _resumed("is resumed", settings, seen, former)
 
 
 @declare(
@@ -279,6 +280,8 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     label="Forget its settings",
     offered=lambda state: state.is_unused,
     fields=(REASON,),
+    is_final=True,
+    hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Delete the settings of a queue without tasks, and print them.
@@ -291,6 +294,12 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
 
 def _said(words: str, record: object, seen: Seen) -> Outcome:
     return Outcome(predicate=words, record=record, changes=seen.changes)
+
+
+def _resumed(words: str, record: object, seen: Seen, former: str | None) -> Outcome:
+    """Return the outcome of a resume, whose record keeps the reason of the pause."""
+    said = _said(words if seen.changes else "was not paused", record, seen)
+    return said if former is None else replace(said, replaced={FORMER_REASON: former})
 
 
 def _already_paused(settings: QueueSettings | Schedule) -> str:
@@ -323,9 +332,9 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Its catch-up policy decides which missed ticks still run.
     """
     seen = Seen()
+    former = store.schedules.get(schedule, using=using).pause_reason
     found = store.schedules.resume(schedule, on_change=seen, using=using)
-    words = "is resumed; its catch-up policy decides which missed ticks still run"
-    return _said(words if seen.changes else "was not paused", found, seen)
+    return _resumed("is resumed; its catch-up policy decides which missed ticks still run", found, seen, former)
 
 
 @declare(
@@ -429,8 +438,9 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     A relay that waits after failures tries again at once.
     """
     seen = Seen()
+    former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
     store.relays.resume(relay, on_change=seen, using=using)
-    return _said("is resumed" if seen.changes else "was not paused", {"name": relay, "paused": False}, seen)
+    return _resumed("is resumed", {"name": relay, "paused": False}, seen, former)
 
 
 @declare(

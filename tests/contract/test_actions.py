@@ -367,7 +367,10 @@ def test_a_command_is_recorded_under_the_operators_name_or_the_login(database, m
     rows = [line.split("\t") for line in outboxq(database, "actions").stdout.splitlines()]
     assert rows[0] == ["at", "who", "with", "action", "on", "changes", "reason", "details"]
     assert [row[1:] for row in rows[1:]] == [
-        ["ann", "command line", "queue resume", "default", "1", "", ""],
+        [
+            *("ann", "command line", "queue resume", "default", "1", ""),
+            "pause_reason=provider down (by root on the command line)",
+        ],
         ["root", "command line", "queue pause", "default", "1", "provider down", ""],
     ]
     found = json.loads(outboxq(database, "actions", "--operator", "ann", "--since", "1h", "--json").stdout)

@@ -291,6 +291,17 @@ def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fie
     assert limits(database) == [(2, None, True)]
 
 
+def test_the_settings_of_a_queue_are_forgotten_after_a_question(database, reader):
+    """They cannot be restored, so the form opens first, says so, and asks for a reason."""
+    database.store.queues.limit("typo", concurrency=1, create=True)
+    assert "Its limits, its order and its pause are deleted. This cannot be undone." in reader.words(
+        "/queue", name="typo"
+    )
+    reader.press("/queue/forget", reason="a mistyped name")
+    assert database.store.queues.settings() == []
+    assert [(one.action, one.reason) for one in database.store.actions.list()] == [("queue forget", "a mistyped name")]
+
+
 @pytest.mark.in_turn
 def test_a_form_without_its_name_changes_nothing(database, reader):
     database.add(database.store, queue="mail")
