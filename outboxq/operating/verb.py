@@ -76,6 +76,8 @@ class State:
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
     """True if all tasks in the batch, or the worker, have ended."""
+    holds_lost_tasks: bool = False
+    """True if the worker was not seen lately, and still holds running tasks."""
     asked_to: WorkerOrder | None = None
     """The order of a worker."""
 

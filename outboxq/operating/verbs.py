@@ -16,7 +16,7 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import plural, short, span
+from ..model.wording import grouped, plural, short, span
 from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
@@ -35,9 +35,7 @@ def verbs_of(noun: Noun) -> tuple[Verb, ...]:
 
 
 def verb_of(command: Sequence[str]) -> Verb | None:
-    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"). None means the command
-    is not a verb.
-    """
+    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"), or None."""
     words = (*command[:2], *command[3:])
     return next((one for one in VERBS if one.words == words), None)
 
@@ -99,8 +97,7 @@ def RESCHEDULE(
     """Give a waiting task or a dead letter another due time.
 
     A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is
-    left
-    alone.
+    left alone.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
@@ -524,6 +521,30 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     store.worker_orders.ask_for_stacks(worker, using=using)
     words = f"is asked for the stacks of its threads, and answers {_soon(store, worker, using)}"
     return Outcome(predicate=words, record={"id": worker})
+
+
+@declare(
+    Noun.WORKER,
+    "recover",
+    Right.CHANGE,
+    label="Recover its tasks",
+    offered=lambda state: state.holds_lost_tasks,
+    fields=(REASON,),
+    is_final=True,
+    is_long=True,
+    hint="If the worker is only frozen, its outcomes are refused when it wakes up, and the tasks may have run twice.",
+)
+def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
+    """Recover the running tasks of a worker that is gone.
+
+    The worker must not have been seen for 90 seconds. Other workers run the tasks at once, and not only when the leases
+    expire. After three recoveries in a row, a task becomes a dead letter.
+    """
+    now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
+    number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}
+    parts = ", ".join(f"{grouped(now[status])} {status}" for status in TaskStatus if now[status])
+    words = f"has lost {grouped(number)} {plural(number, 'task')} ({parts})"
+    return Outcome(predicate=words if number else "holds no running tasks", record=record, changes=number)
 
 
 @declare(

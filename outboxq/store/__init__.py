@@ -198,6 +198,8 @@ class Store(Answering, Claiming):
     redrive = operations.redrive
     discard = operations.discard
     recover_lost = lost_workers.recover_lost
+    recover_all_lost = lost_workers.recover_all_lost
+    lost_tasks = lost_workers.lost_tasks
     run_now = operations.run_now
     set_priority = operations.set_priority
 

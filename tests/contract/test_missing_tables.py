@@ -147,6 +147,8 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "queues.settings": ((), {}),
     "queues.unused": ((["mail"],), {}),
     "recover_lost": ((TASK,), {}),
+    "recover_all_lost": ((WORKER,), {}),
+    "lost_tasks": ((WORKER,), {}),
     "batches.named": (([TASK],), {}),
     "schedules.runs": ((["nightly"],), {}),
     "schedules.edit": (("nightly",), {"rule": "@daily"}),
