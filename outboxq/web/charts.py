@@ -159,6 +159,7 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
     """Return the charts for ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
+    waiting[0] = Series("due", waiting[0].values)  # the word for tasks that are Ready and not delayed
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
