@@ -1369,8 +1369,20 @@ MUTANTS = (
         ("tests/contract/test_cli_questions.py", "tests/unit/test_confirmation.py"),
     ),
     Mutant(
+        "a worker that shows a sign of life loses its tasks to a person",
+        "outboxq/store/claims/lost_workers.py",
+        (("    if signs and not is_lost(last := max(signs), now):", "    if (last := now) and not signs:"),),
+        ("tests/contract/test_lost_workers.py",),
+    ),
+    Mutant(
+        "what is enqueued while the question is read is run now with the others",
+        "outboxq/store/tasks/running_now.py",
+        (("bound = bound_to(snapshot or ", "bound = bound_to("),),
+        ("tests/contract/test_cli_cancel.py", "tests/integrations/dashboard/test_bulk.py"),
+    ),
+    Mutant(
         "what fails while the question is read is discarded with the others",
-        "outboxq/cli/tasks.py",
+        "outboxq/cli/bulk.py",
         (("snapshot=counted().snapshot, on_progress", "on_progress"),),
         ("tests/contract/test_cli_questions.py",),
     ),

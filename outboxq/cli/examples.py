@@ -81,6 +81,7 @@ EXAMPLES: Final[dict[str, str]] = {
     "workers quiet": 'web-1:4711 --reason "new release"',
     "workers resume": "web-1:4711",
     "workers stacks": "web-1:4711",
+    "workers recover": 'web-1:4711 --reason "the machine is gone"',
     "workers stop": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
     "workers show": "0198c1d2-7f3a-7b4c-9d5e-0123456789ab",
 }

@@ -17,7 +17,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..errors import InvalidArgument
-from ..model import TaskStatus
+from ..model import TaskStatus, Waiting
 from ..model.wording import short
 from ..operating.reading import read_instant, read_span
 
@@ -209,6 +209,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "group": "of the group",
     "worker": "of the worker",
     "status": "in the status",
+    "waiting": "in the state",
     "since": "since",
     "until": "before",
 }
@@ -221,6 +222,8 @@ def in_words(noun: str, wanted: Mapping[str, object], *, limit: int | None = Non
         if isinstance(value, datetime):
             parts.append(f"{verb} {_WORDS[name]} {short(value)} UTC".strip())
         else:
-            parts.append(f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, UUID)) else repr(value)}")
+            parts.append(
+                f"{_WORDS[name]} {str(value) if isinstance(value, (TaskStatus, Waiting, UUID)) else repr(value)}"
+            )
     found = f"{noun} {', '.join(parts)}" if parts else f"all {noun}"
     return found if limit is None else f"{found}, the oldest {limit} at most"

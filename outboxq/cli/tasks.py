@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -23,18 +23,16 @@ from ..operating.reading import read_argument
 from ..operating.states import STATES, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
+from .bulk import change_all, recorded_change
 from .changes import (
-    FEW,
     Exactly,
     add_verbs,
     changed,
     confirmation_options,
     confirmed,
-    outcome,
     present_operator,
     progress,
     say,
-    up_to,
     with_fields,
 )
 from .console import in_utc, merged, show, table, tell, wants_json, write_json
@@ -52,11 +50,12 @@ from .parameters import (
     number_option,
     stacked,
 )
+from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
     from ..model.batches import Batch
-    from ..store import Count, DeadLetter, Store, TaskPage
+    from ..store import DeadLetter, Store, TaskPage
 
 
 SORTS: Final = {"duration": "ran", "wait": "waited"}
@@ -279,10 +278,14 @@ def _cancel_all(
         oldest = sorted((one for page in pages for one in page), key=lambda one: one.id)
         return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:number]]
 
-    _change_all(
+    change_all(
         in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued"),
         partial(
-            store.cancel_all, force=force, limit=limit, **wanted, **_recorded(store, CANCEL, wanted, limit, reason)
+            store.cancel_all,
+            force=force,
+            limit=limit,
+            **wanted,
+            **recorded_change(store, CANCEL, wanted, limit, reason),
         ),
         partial(store.count_tasks, force=force, **wanted),
         first,
@@ -294,40 +297,7 @@ def _cancel_all(
     )
 
 
-def _recorded(store: Store, verb: Verb, wanted: Mapping[str, Any], limit: int | None, reason: str) -> dict[str, Any]:
-    """Return the arguments with which a bulk change is recorded, in the histories of its tasks and as an action."""
-    operator = present_operator()
-    details = {**wanted, **({} if limit is None else {"limit": limit})}
-    action = verb.action(operator, details=details, reason=reason)
-    return {"reason": operator.because(reason), "on_change": store.actions.adding(action)}
-
-
-def _change_all(
-    what: str,
-    act: Callable[..., int],
-    count: Callable[[], Count],
-    first: Callable[[int], list[str]],
-    *,
-    limit: int | None,
-    done: str,
-    sentence: str = "",
-    others: str,
-    **answers: bool,
-) -> None:
-    """Act on the tasks that match and were counted. `sentence` describes the result; by default it is `done`."""
-    counted = cache(count)
-
-    def to_change() -> Exactly | Count:
-        return up_to(limit, counted())
-
-    if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
-        return
-    with progress(done, to_change(), stoppable=True) as on_progress:
-        moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)
-    tell(outcome(sentence or done, moved, to_change(), others), changed(done, moved, to_change()))
-
-
-for _command in (history, state_at, steps, rerun):
+for _command in (history, state_at, steps, rerun, run_now):
     task.add_command(_command)
 add_verbs(task, Noun.TASK)
 
@@ -413,13 +383,13 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         def first(number: int) -> list[str]:
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
 
-        _change_all(
+        change_all(
             in_words(_NOUN, wanted, limit=limit, verb="that failed"),
             partial(
                 getattr(store.dead_letters, f"{verb.key}_all"),
                 limit=limit,
                 **wanted,
-                **_recorded(store, verb, wanted, limit, reason),
+                **recorded_change(store, verb, wanted, limit, reason),
             ),
             partial(store.dead_letters.count, **wanted),
             first,

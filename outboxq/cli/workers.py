@@ -17,8 +17,17 @@ from ..model.wording import brief, plain, plural, short
 from ..model.worker_orders import WorkerOrder, WorkerState
 from ..operating.fields import REASON
 from ..operating.verb import Noun
-from ..operating.verbs import STACKS
-from .changes import add_verbs, present_operator, with_fields
+from ..operating.verbs import RECOVER_WORKER, STACKS
+from .changes import (
+    FEW,
+    Exactly,
+    add_verbs,
+    confirmation_options,
+    confirmed,
+    present_operator,
+    say,
+    with_fields,
+)
 from .console import EXIT_NOT_FOUND, fail, merged, show, table, tell, wants_json, write_json
 from .database import database_options
 from .groups import Group
@@ -31,6 +40,7 @@ if TYPE_CHECKING:
 
 _MOST_QUEUES = 3
 _MOST_TASKS = 100
+_MOST_RECOVERED = 1_000
 _LOOK_EVERY = 0.2
 """Seconds between two checks for the stacks of a worker."""
 
@@ -166,6 +176,25 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
             fail(f"worker {worker_id} has not answered for {brief(wait)}; it may be dead, or frozen", 1)
         time.sleep(_LOOK_EVERY)
     tell(plain(found.text, kept="\n"), {"id": worker_id, "at": found.at, "stacks": found.text})
+
+
+@workers.command("recover", help=RECOVER_WORKER.help)
+@click.argument("worker", metavar="WORKER")
+@with_fields(*RECOVER_WORKER.fields)
+@confirmation_options
+@database_options
+def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool) -> None:
+    worker_id = store.worker_orders.find(worker)
+    held = store.lost_tasks(worker_id, limit=_MOST_RECOVERED)
+    count = Exactly(number=len(held), at_least=len(held) == _MOST_RECOVERED)
+
+    def first() -> list[str]:
+        return [f"{one.id}  {one.task_name}  {one.then}" for one in held[:FEW]]
+
+    what = f"running tasks of the worker {worker}"
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done="recovered", first=first):
+        return
+    say(store, RECOVER_WORKER.do(store, worker_id, operator=present_operator(), reason=reason))
 
 
 def order_of(worker: LiveWorker) -> str | None:

@@ -92,7 +92,7 @@ class OperatorAction:
     target: str | None
     """The id or the name of what was changed; None for everything that matched the filters in `details`."""
     details: Mapping[str, Any]
-    """The values or the filters that the person gave."""
+    """The values or the filters that the person gave. A resume keeps the reason of the pause as `pause_reason`."""
     reason: str | None
     changed: int
     """The number of changes. While a bulk change is running, it is the number that is committed so far."""

@@ -32,8 +32,12 @@ def rate_of(limit: tuple[int, timedelta]) -> str:
 def span(value: timedelta | float) -> str:
     """Return a span of time, given as a timedelta or in seconds, in one or two units: 12 ms, 1.5 s,
     3 min 5 s, 4 d 1 h.
+
+    A negative span is 0 s: it is the difference between the clocks of two machines.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds <= 0:
+        return "0 s"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
@@ -47,8 +51,10 @@ def span(value: timedelta | float) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d."""
+    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one is 0 s."""
     seconds = value.total_seconds()
+    if seconds <= 0:
+        return "0 s"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:

@@ -88,6 +88,8 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
     return made(read=read, default=..., empty=NONE)
 
 
+LONGEST_REASON: Final = 500
+"""The maximum number of characters in a reason that a person types into a form."""
 REASON = Field(name="reason", option="--reason", help="Reason for the records.", label="Reason", read=str, default="")
 PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())

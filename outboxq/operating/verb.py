@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Any, Final
@@ -76,6 +76,8 @@ class State:
     """True if the queue has settings but no tasks."""
     has_ended: bool = False
     """True if all tasks in the batch, or the worker, have ended."""
+    holds_lost_tasks: bool = False
+    """True if the worker was not seen lately, and still holds running tasks."""
     asked_to: WorkerOrder | None = None
     """The order of a worker."""
 
@@ -94,6 +96,10 @@ class Outcome:
     """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
     changes: int = 1
     """The number of changes; 0 if everything already was as the person wanted it."""
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """The values that the change has replaced, and that its record keeps for an undo."""
+    action: UUID | None = None
+    """The id of the record of the action. `Verb.do` fills it in."""
 
     @property
     def sentence(self) -> str:
@@ -107,6 +113,8 @@ class Outcome:
         return f"{_PLURALS.get(first, first)} {rest}"
 
 
+FORMER_REASON: Final = "pause_reason"
+"""The name under which the record of a resume keeps the reason of the pause."""
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
 
 
@@ -168,15 +176,28 @@ class Verb:
         return self.name.replace("-", "_")
 
     def do(
-        self, store: Store, target: Target, *, operator: Operator, reason: str = "", using: object = None, **values: Any
+        self,
+        store: Store,
+        target: Target,
+        *,
+        operator: Operator,
+        reason: str = "",
+        undoes: UUID | None = None,
+        using: object = None,
+        **values: Any,
     ) -> Outcome:
         """Carry out the verb, and record the action in the same transaction. The history contains the reason and the
         operator too. If nothing changes, nothing is recorded.
 
-        Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
+        With `undoes`, the id of a recorded resume, a pause gets back the reason that the resume has deleted. Raises the errors of the store: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound,
         WorkerNotFound, InvalidTransition, DuplicateTask and InvalidArgument.
         """
-        why, given = operator.because(reason), {one.name: values[one.name] for one in self.fields if one.name in values}
+        former = None if undoes is None else self._former_reason(store, undoes, target, using)
+        reason = former or reason
+        why, given = (
+            former or operator.because(reason),
+            {one.name: values[one.name] for one in self.fields if one.name in values},
+        )
         given |= {one.name: "changed" for one in self.fields if one.is_hidden and given.get(one.name, ...) is not ...}
         action = self.action(operator, target=str(target), details=given, reason=reason)
         if self.is_long:
@@ -186,8 +207,18 @@ class Verb:
             def change(transaction: Transaction) -> Outcome:
                 return self.act(store, target, why, transaction, **values)
 
-            outcome = store.actions.record(action, change, number=lambda made: made.changes, using=using)
-        return replace(outcome, subject=self.noun.of(target))
+            outcome = store.actions.record(
+                action, change, number=lambda made: made.changes, replaced=lambda made: made.replaced, using=using
+            )
+        return replace(outcome, subject=self.noun.of(target), action=action.id)
+
+    def _former_reason(self, store: Store, action_id: UUID, target: Target, using: object) -> str | None:
+        """Return the reason of the pause that this action has ended; None if it has not, or if there was no reason."""
+        found = store.actions.get(action_id, using=using)
+        undone = (self.noun.group, self.undo)
+        if found is None or found.target != str(target) or tuple(found.action.split()) != undone:
+            return None
+        return found.details.get(FORMER_REASON)
 
     def action(
         self, operator: Operator, *, target: str | None = None, details: Mapping[str, Any], reason: str = ""

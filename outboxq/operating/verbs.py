@@ -16,12 +16,12 @@ from uuid import UUID
 
 from ..model import TaskStatus
 from ..model.actions import CommandAction
-from ..model.wording import plural, short, span
+from ..model.wording import grouped, plural, short, span
 from ..model.worker_orders import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
-from .verb import Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
+from .verb import FORMER_REASON, Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
 
 if TYPE_CHECKING:
     from ..model.schedules import Schedule
@@ -35,9 +35,7 @@ def verbs_of(noun: Noun) -> tuple[Verb, ...]:
 
 
 def verb_of(command: Sequence[str]) -> Verb | None:
-    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"). None means the command
-    is not a verb.
-    """
+    """Return the verb for a command with its target, such as ("task", "cancel", ID, "--force"), or None."""
     words = (*command[:2], *command[3:])
     return next((one for one in VERBS if one.words == words), None)
 
@@ -99,8 +97,7 @@ def RESCHEDULE(
     """Give a waiting task or a dead letter another due time.
 
     A waiting task keeps its attempt. A dead letter runs again from its first attempt, at that time. A running task is
-    left
-    alone.
+    left alone.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
@@ -235,8 +232,9 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
     seen = Seen()
+    former = next((one.pause_reason for one in store.queues.settings(using=using) if one.queue == queue), None)
     settings = store.queues.resume(queue, on_change=seen, using=using)
-    return _said("is resumed" if seen.changes else "was not paused", settings, seen)
+    return _resumed("is resumed", settings, seen, former)
 
 
 @declare(
@@ -279,6 +277,8 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     label="Forget its settings",
     offered=lambda state: state.is_unused,
     fields=(REASON,),
+    is_final=True,
+    hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
 def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Delete the settings of a queue without tasks, and print them.
@@ -291,6 +291,12 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
 
 def _said(words: str, record: object, seen: Seen) -> Outcome:
     return Outcome(predicate=words, record=record, changes=seen.changes)
+
+
+def _resumed(words: str, record: object, seen: Seen, former: str | None) -> Outcome:
+    """Return the outcome of a resume, whose record keeps the reason of the pause."""
+    said = _said(words if seen.changes else "was not paused", record, seen)
+    return said if former is None else replace(said, replaced={FORMER_REASON: former})
 
 
 def _already_paused(settings: QueueSettings | Schedule) -> str:
@@ -323,9 +329,9 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Its catch-up policy decides which missed ticks still run.
     """
     seen = Seen()
+    former = store.schedules.get(schedule, using=using).pause_reason
     found = store.schedules.resume(schedule, on_change=seen, using=using)
-    words = "is resumed; its catch-up policy decides which missed ticks still run"
-    return _said(words if seen.changes else "was not paused", found, seen)
+    return _resumed("is resumed; its catch-up policy decides which missed ticks still run", found, seen, former)
 
 
 @declare(
@@ -429,8 +435,9 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     A relay that waits after failures tries again at once.
     """
     seen = Seen()
+    former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
     store.relays.resume(relay, on_change=seen, using=using)
-    return _said("is resumed" if seen.changes else "was not paused", {"name": relay, "paused": False}, seen)
+    return _resumed("is resumed", {"name": relay, "paused": False}, seen, former)
 
 
 @declare(
@@ -514,6 +521,30 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     store.worker_orders.ask_for_stacks(worker, using=using)
     words = f"is asked for the stacks of its threads, and answers {_soon(store, worker, using)}"
     return Outcome(predicate=words, record={"id": worker})
+
+
+@declare(
+    Noun.WORKER,
+    "recover",
+    Right.CHANGE,
+    label="Recover its tasks",
+    offered=lambda state: state.holds_lost_tasks,
+    fields=(REASON,),
+    is_final=True,
+    is_long=True,
+    hint="If the worker is only frozen, its outcomes are refused when it wakes up, and the tasks may have run twice.",
+)
+def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_change: OnChange) -> Outcome:
+    """Recover the running tasks of a worker that is gone.
+
+    The worker must not have been seen for 90 seconds. Other workers run the tasks at once, and not only when the leases
+    expire. After three recoveries in a row, a task becomes a dead letter.
+    """
+    now = store.recover_all_lost(worker, reason=why, on_change=on_change, using=using)
+    number, record = now.total(), {"id": worker, "changed": now.total(), "statuses": now}
+    parts = ", ".join(f"{grouped(now[status])} {status}" for status in TaskStatus if now[status])
+    words = f"has lost {grouped(number)} {plural(number, 'task')} ({parts})"
+    return Outcome(predicate=words if number else "holds no running tasks", record=record, changes=number)
 
 
 @declare(

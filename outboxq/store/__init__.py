@@ -65,7 +65,7 @@ from .producing.fanout import check_subscription as check_subscription
 from .producing.schedules import Schedules
 from .producing.schedules import check_schedule as check_schedule
 from .retention import TimePartitions
-from .tasks import cancelling, operations, results, task_pages
+from .tasks import cancelling, operations, results, running_now, task_pages
 from .tasks import slowest as slow_tasks
 from .tasks import tasks as reading
 from .tasks.cancelling import Part as Part
@@ -102,12 +102,14 @@ FOR_APPLICATIONS = frozenset(
         "task_page",
         "slowest",
         "count_tasks",
+        "count_later",
         "explain",
         "outlooks",
         "progress",
         "now",
         "cancel",
         "cancel_all",
+        "run_all_now",
         "redrive",
         "discard",
         "run_now",
@@ -198,7 +200,10 @@ class Store(Answering, Claiming):
     redrive = operations.redrive
     discard = operations.discard
     recover_lost = lost_workers.recover_lost
+    recover_all_lost = lost_workers.recover_all_lost
+    lost_tasks = lost_workers.lost_tasks
     run_now = operations.run_now
+    run_all_now = running_now.run_all_now
     set_priority = operations.set_priority
 
     # Queries
@@ -211,7 +216,9 @@ class Store(Answering, Claiming):
     look_ahead = due.look_ahead
     attempts = reading.attempts
     find = reading.find
+    count_later = running_now.count_later
     count_tasks = cancelling.count_tasks
+    later_parts = running_now.later_parts
     parts = cancelling.parts
     task_page = task_pages.task_page
     tasks = task_pages.tasks

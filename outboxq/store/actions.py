@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -26,6 +28,7 @@ from .transactions import Transactions
 T = TypeVar("T")
 KEPT = timedelta(days=90)
 """Minimum time for which a record is kept, so that a person cannot delete the records of recent changes."""
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 _AT_ONCE = 1_000
 _LONGEST = 1_000
 """Maximum number of bytes of a name or a reason."""
@@ -43,13 +46,15 @@ class Actions:
         change: Callable[[Target], T],
         *,
         number: Callable[[T], int] = lambda _: 1,
+        replaced: Callable[[T], Mapping[str, Any]] = lambda _: _NOTHING,
         using: object = None,
     ) -> T:
         """Make a change and record it, in one transaction; returns what `change` returns.
 
         `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
-        `number` returns the number of changes that the record states. If it is 0, nothing is recorded. If `change`
-        raises an error, nothing is written.
+        `number` returns the number of changes that the record states. If it is 0, nothing is recorded. `replaced`
+        returns the former values that the record's details contain too. If `change` raises an error, nothing is
+        written.
         """
         made: builtins.list[T] = []
 
@@ -57,7 +62,7 @@ class Actions:
             with target.atomic(savepoint=not target.own):  # a refused change leaves the caller's transaction usable
                 made[:] = [change(target)]
                 if changes := number(made[0]):
-                    self._add(action, target, changes)
+                    self._add(replace(action, details={**action.details, **replaced(made[0])}), target, changes)
             return made[0]
 
         def done(target: Target) -> T | None:

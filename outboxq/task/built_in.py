@@ -16,7 +16,7 @@ import tenacity
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.ambient import OutboxRef
-from ..model import TaskExecution, TaskOptions, TaskStatus, duration
+from ..model import TaskExecution, TaskOptions, TaskStatus, Waiting, duration
 from ..model.options import is_span
 from ..model.schedules import NewSchedule, Overlap
 from ..model.wording import grouped
@@ -40,12 +40,13 @@ class BulkAction(StrEnum):
     REDRIVE = "redrive"
     DISCARD = "discard"
     CANCEL = "cancel"
+    RUN_NOW = "run-now"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """An action, and the filters that select the dead letters that it changes, or with CANCEL the waiting or running
-    tasks. A filter set to None is ignored.
+    """An action, and the filters that select the dead letters that it changes, with CANCEL the waiting or running tasks,
+    or with RUN_NOW the tasks that are not due yet. A filter set to None is ignored.
     """
 
     action: BulkAction
@@ -71,6 +72,8 @@ class Selection:
     """The time before which the task failed or was enqueued."""
     status: TaskStatus | None = None
     """Status of the tasks to cancel: READY or RUNNING."""
+    waiting: Waiting | None = None
+    """State of the tasks to run now: DELAYED or RETRYING."""
     limit: int | None = None
     """Maximum number of tasks to change, oldest first."""
 
@@ -101,6 +104,8 @@ class Selection:
 
     def count(self, store: Store, *, most: int = 100_000) -> Count:
         """Count the matching tasks, up to `most`. With a `snapshot`, count those of its tasks that still match."""
+        if self.action is BulkAction.RUN_NOW:
+            return store.count_later(most=most, snapshot=self.snapshot, **self._of_later())
         if self.action is BulkAction.CANCEL:
             return store.count_tasks(most=most, snapshot=self.snapshot, **self._of_tasks())
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
@@ -110,6 +115,8 @@ class Selection:
         are read.
         """
         assert self.snapshot is not None, "the tasks were counted"
+        if self.action is BulkAction.RUN_NOW:
+            return store.later_parts(snapshot=self.snapshot, limit=self.limit, **self._of_later())
         if self.action is BulkAction.CANCEL:
             return store.parts(snapshot=self.snapshot, limit=self.limit, **self._of_tasks())
         return store.dead_letters.parts(snapshot=self.snapshot, limit=self.limit, **self._of_dead_letters())
@@ -117,6 +124,8 @@ class Selection:
     def oldest(self, store: Store, *, limit: int) -> list[TaskExecution | DeadLetter]:
         """Return the oldest matching tasks. A limit reaches waiting tasks before running ones, so they come first then."""
         limit = limit if self.limit is None else min(limit, self.limit)
+        if self.action is BulkAction.RUN_NOW:
+            return self._oldest_later(store, limit)
         if self.action is not BulkAction.CANCEL:
             return [*store.dead_letters.oldest(limit=limit, **self._of_dead_letters())]
         statuses = (TaskStatus.READY, TaskStatus.RUNNING) if self.status is None else (self.status,)
@@ -144,10 +153,22 @@ class Selection:
         """
         given: dict[str, Any] = {"reason": reason, "snapshot": self.snapshot, "limit": limit}
         given |= {"stop": stop, "on_change": on_change, "on_progress": on_progress}
+        if self.action is BulkAction.RUN_NOW:
+            return store.run_all_now(**given, **self._of_later())
         if self.action is BulkAction.CANCEL:
             return store.cancel_all(**given, **self._of_tasks())
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
         return act(**given, **self._of_dead_letters())
+
+    def _oldest_later(self, store: Store, limit: int) -> list[TaskExecution | DeadLetter]:
+        states = (Waiting.DELAYED, Waiting.RETRYING) if self.waiting is None else (self.waiting,)
+        wanted = {**self._of_later(), "status": TaskStatus.READY, "after": UUID(int=0), "limit": limit}
+        found = [one for state in states for one in store.tasks(**{**wanted, "waiting": state})]
+        return [*sorted(found, key=lambda one: one.id)[:limit]]
+
+    def _of_later(self) -> dict[str, Any]:
+        names = ("queue", "task", "key", "topic", "since", "until", "waiting")
+        return {name: getattr(self, name) for name in names}
 
     def _of_tasks(self) -> dict[str, Any]:
         names = ("queue", "task", "key", "topic", "since", "until", "status")
@@ -163,6 +184,7 @@ _NAMES = frozenset(one.name for one in fields(Selection))
 _READ: Mapping[str, Callable[[str], Any]] = {
     "action": BulkAction,
     "status": TaskStatus,
+    "waiting": Waiting,
     "snapshot": Snapshot.parse,
     "limit": int,
     **dict.fromkeys(("at", "since", "until"), datetime.fromisoformat),
@@ -170,7 +192,7 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int) -> int:
-    """Redrive, discard or cancel the matching tasks, and return how many tasks this run has changed. `counted` is the
+    """Redrive, discard, cancel or run now the matching tasks, and return how many tasks this run has changed. `counted` is the
     number of tasks in the question.
 
     The changes are committed in batches of 500, each together with the number of changes in the record of the action,

@@ -55,9 +55,17 @@ class Visit:
 class Answers:
     """Turns pages into responses."""
 
-    def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness, redact: Redact = str) -> None:
+    def __init__(
+        self,
+        outbox: Outbox,
+        static: StaticFiles,
+        freshness: Freshness,
+        redact: Redact = str,
+        title: str = "",
+    ) -> None:
         self._outbox, self._static, self._freshness, self._redact = outbox, static, freshness, redact
         self._templates = Templates(redact)
+        self._title = title
         self._release = version("outboxq")
         self._navigation = [(name, words) for name, words in NAVIGATION if name in {one.name for one in ROUTES}]
 
@@ -114,6 +122,7 @@ class Answers:
             request.root_path,
             grant.viewer,
             grant.session_id is None,
+            self._title,
             tuple(visit.comforts.chosen.values()),
         )
         mark = self._freshness.mark()
@@ -145,7 +154,7 @@ class Answers:
         self, request: Request, template: str, values: Mapping[str, Any], *, status: int = 200, form_token: str = ""
     ) -> Response:
         """Return a page without the navigation."""
-        text = self._templates.render(template, {"static": self._static_path(request), **values})
+        text = self._templates.render(template, {**self._of_each_page(request), **values})
         return self._html(text, status, form_token=form_token)
 
     def problem(self, request: Request, problem: Problem) -> Response:
@@ -168,16 +177,24 @@ class Answers:
             "viewer": visit.grant.viewer,
             "may_log_out": visit.grant.session_id is not None,
             "url": visit.asked.url,
-            "static": self._static_path(visit.request),
+            **self._of_each_page(visit.request),
             "section": route.section or route.name,
             "navigation": self._navigation,
-            "siblings": visit.request.environ.get(SIBLINGS, ()),
             "here": "" if route.is_action else own_path(visit.request),
             "refresh": visit.comforts.refresh,
             "chosen": visit.comforts.chosen,
             "comforts": visit.comforts.links(visit.request),
         }
         return self._templates.render(view.template, values), view.status
+
+    def _of_each_page(self, request: Request) -> dict[str, Any]:
+        """Return the values that the layout needs. Without a title, a dashboard beside others has the name in its
+        path.
+        """
+        siblings = request.environ.get(SIBLINGS, ())
+        name = self._title or next((one for one, _, is_this in siblings if is_this), "")
+        static = self._static_path(request)
+        return {"static": static, "siblings": siblings, "dashboard_title": self._title, "dashboard_name": name}
 
     def _html(self, text: str, status: int, *, form_token: str, notice: Any = None, tag: str = "") -> Response:
         filled = self._templates.fill(text, form_token=form_token, notice=notice, etag=f'"{tag}"' if tag else "")

@@ -48,6 +48,8 @@ waiting would keep a thread from serving other requests.
 """
 _LONGEST_STATEMENT: Final = timedelta(minutes=1)
 """The maximum time for a statement, as for all statements that read single tasks."""
+_LONGEST_TITLE: Final = 60
+"""The maximum number of characters in the dashboard's title, which the header shows in one line on a phone."""
 _LONGEST_TEXT: Final = 500
 """The maximum number of characters in one part of a log line."""
 _LOG_IN_PATH: Final = "/login"
@@ -68,6 +70,7 @@ def application(
     trusted_proxies: Sequence[str] = (),
     trusted_hosts: Sequence[str] | None = None,
     redact: Callable[[str], str] | None = None,
+    title: str = "",
     flask: object = None,
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
@@ -89,9 +92,11 @@ def application(
         redact: A function that returns a text without what people must not see. Pages and their JSON pass it the
         arguments, results and headers that they show, everything that handlers and brokers wrote (messages, tracebacks,
         logs, notes), and the reasons that people gave.
+        title: A name such as "shop, production", which tells this dashboard from others in the header and the title of each
+        page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
 
-    Raises ConfigurationError if these options contradict each other, the token is too short, or the Flask application
+    Raises ConfigurationError if these options contradict each other, the token is too short, the title is too long, or the Flask application
     does not have this outbox.
     """
     access = Access(
@@ -103,13 +108,17 @@ def application(
         trusted_proxies=trusted_proxies,
         trusted_hosts=trusted_hosts,
     )
-    return Dashboard(outbox, access, redact or str, flask)
+    if len(title) > _LONGEST_TITLE:
+        raise ConfigurationError(f"title= has {len(title)} characters; shorten it to {_LONGEST_TITLE}")
+    return Dashboard(outbox, access, redact or str, flask, title=title)
 
 
 class Dashboard:
     """The WSGI callable."""
 
-    def __init__(self, outbox: Outbox, access: Access, redact: Redact = str, app: object = None) -> None:
+    def __init__(
+        self, outbox: Outbox, access: Access, redact: Redact = str, app: object = None, *, title: str = ""
+    ) -> None:
         if app is not None:
             outbox.integration.around_pages(app)  # raises ConfigurationError
         self._app = app
@@ -119,7 +128,7 @@ class Dashboard:
         self._outbox = outbox
         self._freshness = Freshness(self._mark)
         self._probes = Probes(outbox, self._freshness)
-        self._answers = Answers(outbox, self._static, self._freshness, redact)
+        self._answers = Answers(outbox, self._static, self._freshness, redact, title)
         self._login = None if access.sessions is None else Login(access.sessions, self._answers)
         self._routes = {route.name: route for route in ROUTES}
         self._urls = _urls(tuple(ROUTES), has_login=self._login is not None)

@@ -148,10 +148,18 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
     return Markup(f'<time datetime="{exact}" title="{full} UTC">{day}{full[-8:]}</time>')  # noqa: S704
 
 
+_CLOCKS_DIFFER: Final = timedelta(seconds=1)
+
+
 def age(value: datetime | None, now: datetime) -> str:
-    """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty."""
+    """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
+
+    A time less than a second ahead is "now": the clock of the machine that wrote it may be fast.
+    """
     if value is None:
         return ""
+    if now < value < now + _CLOCKS_DIFFER:
+        return "now"
     return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
 
 

@@ -66,7 +66,7 @@ def target_for(database, verb: Verb):
         case Noun.RELAY:
             return relay_for(store, verb)
         case Noun.WORKER:
-            return worker_for(store, verb)
+            return worker_for(database, verb)
         case Noun.SESSION:
             return session_for(database)
     raise AssertionError(verb)
@@ -90,11 +90,16 @@ def relay_for(store, verb: Verb) -> str:
     return "orders"
 
 
-def worker_for(store, verb: Verb):
+def worker_for(database, verb: Verb):
+    store = database.frozen
     worker = uuid4()
     store.workers.register(worker, label="host:1", concurrency=1, task_names=[])
     if verb.name == "resume":
         store.worker_orders.give(worker, WorkerOrder.QUIET)
+    if verb.name == "recover":
+        database.add(lease=timedelta(hours=1))
+        database.claim(worker_id=worker)
+        database.clock.advance(timedelta(minutes=10))
     return worker
 
 
@@ -157,6 +162,7 @@ ALREADY = {
     "worker-quiet": "the worker {} was already told to be quiet",
     "worker-resume": "the worker {} was not told to be quiet or to stop",
     "worker-stop": "the worker {} was already told to stop",
+    "worker-recover": "the worker {} holds no running tasks",
     "task-cancel": "task {} was already asked to stop, and runs until its handler ends",
     "task-priority": "task {} already had priority 5",
     "task-run-now": "task {} was already due",
@@ -367,7 +373,10 @@ def test_a_command_is_recorded_under_the_operators_name_or_the_login(database, m
     rows = [line.split("\t") for line in outboxq(database, "actions").stdout.splitlines()]
     assert rows[0] == ["at", "who", "with", "action", "on", "changes", "reason", "details"]
     assert [row[1:] for row in rows[1:]] == [
-        ["ann", "command line", "queue resume", "default", "1", "", ""],
+        [
+            *("ann", "command line", "queue resume", "default", "1", ""),
+            "pause_reason=provider down (by root on the command line)",
+        ],
         ["root", "command line", "queue pause", "default", "1", "provider down", ""],
     ]
     found = json.loads(outboxq(database, "actions", "--operator", "ann", "--since", "1h", "--json").stdout)

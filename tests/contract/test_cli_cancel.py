@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from outboxq.cli import main
-from outboxq.model import TaskStatus
+from outboxq.errors import InvalidArgument
+from outboxq.model import TaskStatus, Waiting
 from outboxq.store.tasks import task_pages
 from tests.contract.helpers import everything
 
@@ -176,3 +177,80 @@ def test_tasks_of_a_worker_are_listed(database):
     tasks = some(database)
     worker: Any = database.store.tasks(status=TaskStatus.RUNNING)[0].worker_id
     assert listed(outboxq(database, "task", "list", "--worker", worker)) == tasks[:1]
+
+
+# -- run-now
+
+
+def reasons(database, *ids) -> list[str]:
+    """Why the tasks wait. No worker is there, so that is what a due task waits for."""
+    found = [str(database.store.explain(one).reason) for one in ids]
+    return ["due" if one == "no_worker" else one for one in found]
+
+
+def waiting(database) -> list[str]:
+    """A task that is due, two delayed ones and one that waits for its retry, oldest first."""
+    store = database.store
+    found = [database.add(store, queue="mail").id]
+    found.append(database.add(store, queue="mail", delay=HOUR).id)
+    found.append(database.add(store, queue="sync", delay=HOUR, task_name="tests.send").id)
+    found.append(database.add(store, queue="mail").id)
+    store.schedule_retry(found[-1], store.now() + HOUR, 2)
+    return [str(one) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--queue", "mail"), (1, 3)),
+        (("--task", "tests.send"), (2,)),
+        (("--status", "delayed"), (1, 2)),
+        (("--status", "retrying"), (3,)),
+        (("--queue", "mail", "--limit", "1"), (1,)),
+        (("--until", "1h"), ()),
+        (("--all",), (1, 2, 3)),
+    ],
+    ids=lambda one: " ".join(one) if one and isinstance(one[0], str) else None,
+)
+def test_run_now_makes_exactly_the_tasks_due_that_match(database, options, expected):
+    ids = waiting(database)
+    before = reasons(database, *ids)
+    dry = json.loads(outboxq(database, "task", "run-now", *options, "--dry-run", "--json").stdout)
+    assert (dry["changed"], dry["matched"]) == (0, len(expected))
+    assert [line.split()[0] for line in dry["first"]] == [ids[one] for one in expected]
+    assert reasons(database, *ids) == before == ["due", "delayed", "delayed", "retry_later"]
+    said = outboxq(database, "task", "run-now", *options, "--yes", "--reason", "the provider is back").stdout
+    assert said == f"{len(expected)} made due\n"
+    assert reasons(database, *ids) == ["due" if one in expected else before[one] for one in range(4)]
+    for one in expected:
+        assert database.store.history(ids[one])[-1].event_data["reason"].startswith("the provider is back (by ")
+    recorded = [(one.action, one.changed) for one in database.store.actions.list()]
+    assert recorded == ([("task run-now", len(expected))] if expected else [])
+
+
+@pytest.mark.in_turn
+def test_run_now_asks_before_it_changes_what_matches_and_not_before_a_single_task(database):
+    ids = waiting(database)
+    assert "nothing was changed" in outboxq(database, "task", "run-now", "--queue", "mail", exit_code=2).stderr
+    assert "give ids, or filters, or --all" in outboxq(database, "task", "run-now", exit_code=2).stderr
+    assert outboxq(database, "task", "run-now", ids[1]).stdout == f"task {ids[1]} is due now\n"
+    assert reasons(database, *ids) == ["due", "due", "delayed", "retry_later"]
+
+
+def test_run_now_reads_batch_after_batch_and_stops_between_them(database, monkeypatch):
+    monkeypatch.setattr("outboxq.store.tasks.running_now.BATCH", 2)
+    monkeypatch.setattr("outboxq.store.tasks.running_now.SCAN", 3)
+    store = database.store
+    ids = [database.add(store, delay=timedelta(0) if n % 3 else HOUR).id for n in range(12)]
+    later = ids[::3]
+    count = store.count_later()
+    assert (count.number, count.at_least) == (4, False)
+    new = database.add(store, delay=HOUR).id
+    steps = []
+    stopped = store.run_all_now(snapshot=count.snapshot, on_progress=steps.append, stop=lambda: len(steps) == 1)
+    assert stopped == steps[0] < 4
+    assert stopped + store.run_all_now(snapshot=count.snapshot) == 4
+    assert reasons(database, *later, new) == ["due"] * 4 + ["delayed"]
+    assert store.count_later(snapshot=count.snapshot).number == 0
+    with pytest.raises(InvalidArgument, match="only delayed and retrying tasks"):
+        store.run_all_now(waiting=Waiting.DUE)

@@ -96,6 +96,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "workers quiet": ("{worker}",),
     "workers resume": ("{worker}",),
     "workers stacks": ("{worker}",),
+    "workers recover": ("{silent}", "--yes"),
     "workers stop": ("{worker}",),
     "db current": (),
     "db history": (),
@@ -155,13 +156,15 @@ def failed(database, **fields: Any) -> str:
     return str(handle.id)
 
 
+LONG_AGO = "2020-01-01T00:00:00.000000+00:00"
+
+
 def lost_task(database) -> str:
     """A running task of a worker that has not been seen for years."""
     task_id = database.add(database.store, queue="lost").id
     assert len(database.claim(store=database.store)) == 1
-    long_ago = "2020-01-01T00:00:00.000000+00:00"
-    database.run(f"UPDATE task_executions SET started_at = '{long_ago}' WHERE status = 'Running'")
-    database.run(f"UPDATE task_leases SET lease_expires_at = '{long_ago}'")
+    database.run(f"UPDATE task_executions SET started_at = '{LONG_AGO}' WHERE status = 'Running'")
+    database.run(f"UPDATE task_leases SET lease_expires_at = '{LONG_AGO}'")
     return str(task_id)
 
 
@@ -190,6 +193,9 @@ def tasks_of(database) -> dict[str, str]:
     found["batch"] = str(batch.id)
     found["worker"] = str(uuid4())
     database.store.workers.register(UUID(found["worker"]), label="host:7", concurrency=8, task_names=["tests.work"])
+    found["silent"] = str(uuid4())
+    database.store.workers.register(UUID(found["silent"]), label="gone:7", concurrency=8, task_names=["tests.work"])
+    database.run(f"UPDATE workers SET last_seen_at = '{LONG_AGO}' WHERE label = 'gone:7'")
     return found
 
 

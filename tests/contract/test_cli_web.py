@@ -99,6 +99,12 @@ def test_its_pages_show_commands_for_the_same_application(sqlite, tmp_path):
         assert "schedule add-retention 90d -A shop:outbox</code>" in Visitor(port).get("/system").text
 
 
+def test_its_title_tells_it_from_another_database(sqlite):
+    with serving("--url", sqlite.url, "--title", "shop, staging") as (_, port):
+        assert "<title>Queues – shop, staging – outboxq</title>" in Visitor(port).get("/queues").text
+    assert "title= has 61 characters" in refused("--url", sqlite.url, "--title", "x" * 61)
+
+
 @pytest.mark.slow
 @pytest.mark.in_turn
 def test_a_token_lets_people_in(database, tmp_path):

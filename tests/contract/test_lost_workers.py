@@ -7,11 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from outboxq.errors import InvalidTransition, LeaseLost, TaskNotFound
+from outboxq.errors import InvalidTransition, LeaseLost, TaskNotFound, WorkerNotFound
 from outboxq.model import MAX_RECOVERIES, EventType, TaskStatus
 from outboxq.model.actions import Interface, Operator
-from outboxq.operating.verbs import RECOVER
+from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
 from tests.contract import helpers
+from tests.contract.test_cli_operators import outboxq
 
 HOUR = timedelta(hours=1)
 ANN = Operator(interface=Interface.DASHBOARD, name="ann")
@@ -107,3 +108,91 @@ def test_a_lease_that_another_session_has_locked_is_left_alone(postgresql):
             postgresql.frozen.recover_lost(claim.id)
         worker.commit()
     assert postgresql.frozen.get(claim.id).status is TaskStatus.RUNNING
+
+
+# -- all tasks of a worker
+
+
+@pytest.fixture
+def held(database):
+    """Tasks that a registered worker holds: one to run again, one that was asked to stop, and one recovered too often."""
+    often = helpers.claimed(database, lease=HOUR).id
+    for _ in range(MAX_RECOVERIES):
+        database.clock.advance(2 * HOUR)
+        database.frozen.recover()
+        database.claim()
+    database.frozen.workers.register(database.worker, label="host:7", concurrency=3, task_names=["tests.work"])
+    again, asked = (helpers.claimed(database, lease=HOUR).id for _ in range(2))
+    database.frozen.cancel(asked)
+    return again, asked, often
+
+
+AFTERWARDS = (TaskStatus.READY, TaskStatus.CANCELLED, TaskStatus.FAILED)
+
+
+def test_all_tasks_of_a_lost_worker_become_as_they_were_forecast(database, held):
+    """Those of another worker stay with it."""
+    other = uuid4()
+    database.add(lease=HOUR)
+    [kept] = database.claim(worker_id=other)
+    database.clock.advance(91)
+    forecast = {one.id: one.then for one in database.frozen.lost_tasks(database.worker)}
+    assert forecast == dict(zip(held, AFTERWARDS, strict=True))
+    outcome = RECOVER_WORKER.do(database.frozen, database.worker, operator=ANN, reason="the machine is gone")
+    assert outcome.sentence == (f"the worker {database.worker} has lost 3 tasks (1 Ready, 1 Failed, 1 Cancelled)")
+    assert {one: database.frozen.get(one).status for one in held} == forecast
+    assert database.frozen.history(held[0])[-1].event_data["reason"] == "the machine is gone (by ann in the dashboard)"
+    assert database.frozen.get(kept.id).status is TaskStatus.RUNNING
+    [action] = database.frozen.actions.list()
+    assert (action.action, action.changed, action.reason) == ("workers recover", 3, "the machine is gone")
+    assert RECOVER_WORKER.do(database.frozen, database.worker, operator=ANN).changes == 0
+    assert len(database.frozen.actions.list()) == 1
+
+
+@pytest.mark.parametrize("sign", ["report", "heartbeat", "claim"])
+def test_a_worker_that_shows_a_sign_of_life_keeps_all_its_tasks(database, held, sign):
+    database.clock.advance(HOUR / 4)
+    if sign == "report":
+        database.frozen.workers.seen(database.worker)
+    elif sign == "heartbeat":
+        claim = helpers.claimed(database, lease=HOUR)
+        database.clock.advance(91)
+        database.frozen.heartbeat([claim])
+    else:
+        helpers.claimed(database, lease=HOUR)
+    database.clock.advance(89)
+    assert len(database.frozen.lost_tasks(database.worker)) < 4
+    with pytest.raises(InvalidTransition, match=r"worker host:7 keeps its tasks, because it was seen 1 min 29 s ago"):
+        database.frozen.recover_all_lost(database.worker)
+    assert database.frozen.get(held[0]).status is TaskStatus.RUNNING
+
+
+def test_more_tasks_than_one_transaction_takes_are_all_recovered(database, monkeypatch):
+    monkeypatch.setattr("outboxq.store.claims.lost_workers._AT_ONCE", 2)
+    ids = [helpers.claimed(database, lease=HOUR).id for _ in range(5)]
+    database.clock.advance(91)
+    changes = []
+    recovered = database.frozen.recover_all_lost(database.worker, on_change=lambda _, number: changes.append(number))
+    assert (recovered, changes) == ({TaskStatus.READY: 5}, [2, 2, 1])
+    assert sorted(one.id for one in database.claim(10)) == ids
+
+
+def test_a_worker_that_nobody_knows_is_refused(database):
+    with pytest.raises(WorkerNotFound, match="a worker is forgotten a week after it was last seen"):
+        database.frozen.recover_all_lost(uuid4())
+
+
+def test_the_command_asks_and_shows_what_it_will_change(database, monkeypatch):
+    monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
+    store = database.store
+    store.workers.register(database.worker, label="host:7", concurrency=2, task_names=["tests.work"])
+    again, asked = (database.add(store, lease=HOUR).id for _ in range(2))
+    database.claim(2, store)
+    store.cancel(asked)
+    shown = outboxq(database, "workers", "recover", "host:7", "--dry-run").stdout
+    expected = f"running tasks of the worker host:7: 2 would be recovered\n  {again}  tests.work  Ready\n"
+    assert shown == f"{expected}  {asked}  tests.work  Cancelled\n"
+    assert "nothing was changed" in outboxq(database, "workers", "recover", "host:7", exit_code=2).stderr
+    assert store.get(again).status is TaskStatus.RUNNING
+    said = outboxq(database, "workers", "recover", "host:7", "--yes").stdout
+    assert said == f"the worker {database.worker} has lost 2 tasks (1 Ready, 1 Cancelled)\n"

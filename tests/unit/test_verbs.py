@@ -11,6 +11,7 @@ from outboxq.operating.reading import read_limit, read_order, read_priority, rea
 from outboxq.operating.verb import Noun, Outcome, State, Verb
 from outboxq.operating.verbs import LIMIT, VERBS, verb_of, verbs_of
 from outboxq.web.pages import ROUTES
+from outboxq.web.pages.actions import Action
 
 each_verb = pytest.mark.parametrize("verb", VERBS, ids=lambda one: f"{one.noun}-{one.name}")
 
@@ -54,6 +55,12 @@ def test_each_verb_says_in_words_what_it_is(verb: Verb):
     assert first.endswith(".")
     assert verb.label
     assert all(one.label for one in verb.fields if one.in_form and one.read is not None)
+
+
+def test_one_click_does_nothing_irreversible():
+    """A button without a form is for what can be undone, or what a person can end on the page that follows."""
+    one_click = [one for one in VERBS if not one.undo and not Action(verb=one, url="").fields and not one.is_final]
+    assert [one.recorded_as for one in one_click] == ["task run-now", "schedule trigger", "workers stacks"]
 
 
 def test_a_verb_is_found_by_its_command_and_the_options_of_that():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from outboxq.web.rendering import breakable, lately
+from outboxq.web.rendering import age, breakable, lately
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -33,3 +33,10 @@ def test_a_moment_has_its_age_beside_it():
     assert "15 min ago" in lately(NOON - timedelta(minutes=15, seconds=59), NOON)
     assert "in 1 h 59 min" in lately(NOON + timedelta(hours=2, seconds=-1), NOON)
     assert lately(None, NOON) == ""
+
+
+def test_a_time_just_ahead_of_the_clock_is_now():
+    """A machine whose clock is milliseconds fast wrote it."""
+    assert age(NOON + timedelta(milliseconds=29), NOON) == "now"
+    assert age(NOON + timedelta(seconds=1), NOON) == "in 1.0 s"
+    assert age(NOON, NOON) == "0 s ago"

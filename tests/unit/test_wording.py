@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from outboxq.model.wording import brief, plural, span
+from outboxq.store.explain.reasons import span_of
 
 PACKAGE = Path(__file__).parents[2] / "outboxq"
 BY_HAND = re.compile(r"""["']s["'] if |["']["'] if [^}]* == 1 else ["']s["']|if [^}]*== 1 else ["'][a-z ]*s["']""")
@@ -27,6 +28,14 @@ def test_a_span_in_a_column_is_written_as_in_a_sentence_in_one_unit():
     ]
     assert brief(timedelta(days=5)) == span(timedelta(days=5)) == "5 d"
     assert {len(brief(timedelta(seconds=1.3**n))) <= 6 for n in range(-20, 65)} == {True}
+
+
+def test_a_negative_span_between_two_clocks_is_written_as_no_time():
+    """A database's clock may be milliseconds behind the clock of the machine that wrote the other time."""
+    for one in (timedelta(milliseconds=-29), timedelta(microseconds=-1), timedelta(0), timedelta(hours=-2)):
+        assert {span(one), span(one.total_seconds()), brief(one)} == {"0 s"}
+        assert span_of(one) == "0.0 s"
+    assert (span(0.0006), brief(timedelta(milliseconds=1))) == ("1 ms", "1 ms")
 
 
 def test_no_module_makes_plurals_by_hand():

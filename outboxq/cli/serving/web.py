@@ -43,6 +43,7 @@ _LARGEST_REQUEST = 2**20
     metavar="MODULE:FUNCTION",
     help="Function that returns a text without what people must not see. It gets arguments, messages and tracebacks.",
 )
+@click.option("--title", default="", help='Name in the header and title of each page, such as "shop, production".')
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -101,6 +102,7 @@ def web(context: click.Context, /, **options: Any) -> None:
                 trusted_proxies=options["proxies"],
                 trusted_hosts=[*options["hosts"], *_own_names(host)],
                 redact=redact,
+                title=options["title"],
             )
         except ConfigurationError as error:
             fail(str(error), EXIT_USAGE)

@@ -15,7 +15,9 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ActionForm
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import ValidationError
@@ -31,6 +33,7 @@ from ...model.actions import Interface, Operator
 from ...model.display import HIDDEN, redacted
 from ...model.rules import sentence_of, stands_ahead
 from ...model.wording import plain_text, plural, sentence
+from ...operating.fields import LONGEST_REASON
 from ...operating.verb import Noun, Outcome, State, Verb
 from ...operating.verbs import REMOVE, VERBS
 from .dashboard import VIEW, page_of, permission_of
@@ -56,15 +59,18 @@ _SOURCES: Mapping[str, Any] = {
     TaskStatus.FAILED: DeadLetter,
 }
 """The tables that contain only the tasks of one status."""
-_LEFT_OUT = {"reason", "force", "take_key_back"}
-"""The verb fields that the admin leaves out. It never asks for fields, so it offers only the verbs that have no other
+_ASKED_FOR = {"reason"}
+_LEFT_OUT = {"force", "take_key_back"}
+"""The verb fields that the admin asks for, and those that it leaves out. It offers only the verbs that have no other
 fields.
 """
 
 
 def _verbs(noun: Noun, *states: State) -> tuple[Verb, ...]:
     """Return the verbs that need no values and are offered in at least one of these states."""
-    simple = (one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _LEFT_OUT)
+    simple = (
+        one for one in VERBS if one.noun is noun and {field.name for field in one.fields} <= _ASKED_FOR | _LEFT_OUT
+    )
     return tuple(one for one in simple if any(map(one.offered, states)) and one is not REMOVE)
 
 
@@ -133,6 +139,14 @@ QueueFilter, TaskFilter = _filter("queue", "queue"), _filter("task", "task_name"
 StatusFilter = _filter("status", "status", [(status.value, status.value) for status in TaskStatus])
 
 
+class ReasonedAction(ActionForm):
+    """The form above a list: the action, and the reason for the records."""
+
+    reason = forms.CharField(
+        required=False, label="Reason:", widget=forms.TextInput({"maxlength": LONGEST_REASON, "size": 30})
+    )
+
+
 class OutboxAdmin(admin.ModelAdmin):
     """The admin for one kind of row. Users need the view permission, and for each action a permission of its own.
 
@@ -148,6 +162,7 @@ class OutboxAdmin(admin.ModelAdmin):
     redact: ClassVar[Callable[[str], str] | None] = None
     """A function that returns a text without what users must not see. It is applied to arguments, results and errors."""
 
+    action_form = ReasonedAction
     sortable_by = ()
     list_per_page = 100
     show_full_result_count = False
@@ -220,11 +235,12 @@ class OutboxAdmin(admin.ModelAdmin):
 
     def act_on(self, request: Any, verb: Verb, rows: Any) -> None:
         """Apply the verb to each row of a query, and show the user the results."""
+        reason = request.POST.get("reason", "").strip()[:LONGEST_REASON]
         chosen = list(rows[: AT_ONCE + 1])
         done, refused = list[Outcome](), list[str]()
         for row in chosen[:AT_ONCE]:
             try:
-                done.append(self._act(request, verb, row))
+                done.append(self._act(request, verb, row, reason))
             except (DuplicateTask, InvalidArgument, InvalidTransition, ScheduleNotFound, TaskNotFound) as error:
                 refused.append(str(error))
         for (predicate, is_change), number in Counter((one.of_many, bool(one.changes)) for one in done).items():
@@ -244,12 +260,12 @@ class OutboxAdmin(admin.ModelAdmin):
     def _tell(self, request: Any, words: str, level: int) -> None:
         self.message_user(request, f"{sentence(plain_text(words))}.", level)
 
-    def _act(self, request: Any, verb: Verb, row: Any) -> Outcome:
+    def _act(self, request: Any, verb: Verb, row: Any, reason: str) -> Outcome:
         """Change the row and write to Django's log, in the request's transaction or in a separate one."""
         outbox = outboxes[self.alias]
         operator = Operator(interface=Interface.ADMIN, name=request.user.get_username())
         with outbox.integration.transaction() as transaction:
-            outcome = verb.do(outbox.store, row.pk, operator=operator, using=transaction)
+            outcome = verb.do(outbox.store, row.pk, operator=operator, reason=reason, using=transaction)
             if outcome.changes:
                 self.log_change(request, row, outcome.sentence)
         return outcome

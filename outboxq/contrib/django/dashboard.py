@@ -43,6 +43,7 @@ def dashboard_urls(
     allow_actions: bool = False,
     show_arguments: bool | Callable[[Any], bool] = False,
     redact: Callable[[str], str] | None = None,
+    title: str | None = None,
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
@@ -56,6 +57,7 @@ def dashboard_urls(
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden. A
             function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
         redact: A function that returns a text without what users must not see; see `outboxq.web.application`.
+        title: A name in the header and the title of each page. Default: the alias, unless that is "default".
     """
     from werkzeug.exceptions import Forbidden
 
@@ -77,6 +79,7 @@ def dashboard_urls(
         show_arguments=bool(show_arguments),  # a function decides for each user, below
         authorize=authorize,
         redact=redact,
+        title=title if title is not None else "" if using == DEFAULT_DB_ALIAS else using,
     )
 
     @csrf_exempt  # the dashboard checks a token of its own

@@ -1,4 +1,5 @@
-"""Recover a task from a worker that has not been seen lately, at a person's request, before its lease expires.
+"""Recover one task or all tasks from a worker that has not been seen lately, at a person's request, before the leases
+expire.
 
 Recovery itself does not use the registry of workers, so that a mistake in it never costs a live worker its task. A
 person may know that a worker is dead. The registry then prevents a mistake of the person.
@@ -6,6 +7,7 @@ person may know that a worker is dead. The registry then prevents a mistake of t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
@@ -15,18 +17,19 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Row
-from ...database.grammar import Grammar
+from ...database.dialects import Begin, Row
+from ...database.grammar import Grammar, limit
 from ...database.tables import task_executions, task_leases, workers
 from ...database.target import Target
-from ...errors import InvalidTransition
-from ...model import TaskStatus
+from ...errors import InvalidTransition, WorkerNotFound
+from ...model import MAX_RECOVERIES, TaskStatus
 from ...model.wording import span
-from ..arguments import AnyId, identifier
-from ..tasks.operations import row_of
+from ..arguments import AnyId, identifier, positive
+from ..tasks import tasks
+from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
 from .recovery import READ_LEASE, Lease, Recovered, recover_in
-from .workers import LIVE_WITHIN
+from .workers import LIVE_WITHIN, worker
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +105,80 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     return store.run(work, using=using)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LostTask:
+    """A running task that a person may recover from its worker."""
+
+    id: UUID
+    task_name: str
+    queue: str
+    then: TaskStatus
+    """The status that a recovery gives it: READY, CANCELLED if it was asked to stop, or FAILED after too many."""
+
+
+def lost_tasks(store: Transactions, worker_id: AnyId, *, limit: int = 1000, using: object = None) -> list[LostTask]:
+    """Return up to `limit` running tasks that `recover_all_lost` would recover from this worker now, in the order of
+    their ids.
+    """
+    values = {"worker_id": identifier(worker_id), "after": _FIRST, "limit": positive(limit)}
+
+    def work(target: Target) -> list[LostTask]:
+        rows = target.run(running_of_worker, store.values(target, **values))
+        return [_lost_task(row) for row in rows if _task_of(row).is_lost]
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def recover_all_lost(
+    store: Transactions,
+    worker_id: AnyId,
+    *,
+    reason: str = "",
+    on_change: OnChange | None = None,
+    using: object = None,
+) -> Counter[TaskStatus]:
+    """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does with one;
+    returns how many tasks have which status now.
+
+    Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's), in which `on_change`
+    is called with the number of tasks. Tasks that another session has locked are left out. Raises WorkerNotFound;
+    InvalidTransition if the worker was seen lately.
+    """
+    worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
+
+    def work(target: Target) -> tuple[list[Row], list[Recovered]]:
+        values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
+        rows = target.run(running_of_worker, values)
+        held = [_task_of(row) for row in rows]
+        _ensure_lost(target, worker_id, held, target.run(tasks.select_now, values)[0]["now"])
+        with target.atomic():
+            found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
+            if found and on_change is not None:
+                on_change(target, len(found))
+        return rows, found
+
+    while True:
+        rows, found = store.run(work, using=using)
+        recovered.update(one.status for one in found)
+        if len(rows) < _AT_ONCE:
+            return recovered
+        after = rows[-1]["id"]
+
+
+def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], now: datetime) -> None:
+    """Raise WorkerNotFound or InvalidTransition unless the worker counts as dead."""
+    found = worker(target, worker_id)
+    if found is None and not held:
+        raise WorkerNotFound(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen")
+    signs = [one.seen_at for one in held] + ([] if found is None or found.ended_at else [found.last_seen_at])
+    if signs and not is_lost(last := max(signs), now):
+        name = worker_id if found is None else found.label
+        raise InvalidTransition(
+            f"worker {name} keeps its tasks, because it was seen {span(now - last)} ago: they can be recovered once it "
+            f"has not been seen for {span(LIVE_WITHIN)}; `workers stop` stops a live worker"
+        )
+
+
 def find_running(target: Target, task_id: UUID, now: datetime | None) -> RunningTask | None:
     """Return a running task with its worker's last sign of life; None if the task is not running. `now` is the present
     time, or None for the database's clock.
@@ -130,16 +207,43 @@ def _task_of(row: Row) -> RunningTask:
     return RunningTask(now=row["now"], lease=lease, label=row["label"], started_at=row["started_at"], seen_at=seen_at)
 
 
+def _lost_task(row: Row) -> LostTask:
+    if row["cancel_requested_at"] is not None:
+        then = TaskStatus.CANCELLED
+    elif row["begun"] is not False and row["recovery_attempts"] >= MAX_RECOVERIES:
+        then = TaskStatus.FAILED
+    else:
+        then = TaskStatus.READY
+    return LostTask(id=row["id"], task_name=row["task_name"], queue=row["queue"], then=then)
+
+
+_AT_ONCE = 500
+_FIRST = UUID(int=0)
 _task_id, _queue, _key = (
     sa.bindparam(name, type_=kind, required=True)
     for name, kind in (("task_id", sa.Uuid), ("queue", sa.Text), ("partition_key", sa.Text))
 )
+_worker_id = sa.bindparam("worker_id", type_=sa.Uuid, required=True)
+_after = sa.bindparam("after", type_=sa.Uuid, required=True)
 _lost_after = sa.bindparam("lost_after", -LIVE_WITHIN.total_seconds(), type_=sa.Double)
 
 
 def running_task(g: Grammar) -> sa.Select[Any]:
     """Select the lease of a running task with what its worker has said last."""
     return _running(g).where(task_leases.c.task_execution_id == _task_id)
+
+
+def running_of_worker(g: Grammar) -> sa.Select[Any]:
+    """Select up to :limit running tasks of a worker after the id :after, in the order of their ids."""
+    execution, lease = task_executions.c, task_leases.c
+    decides = (execution.task_name, execution.queue, execution.cancel_requested_at, execution.recovery_attempts)
+    return (
+        _running(g)
+        .add_columns(*decides, lease.begun)
+        .where(lease.worker_id == _worker_id, lease.task_execution_id > _after)
+        .order_by(lease.task_execution_id)
+        .limit(limit)
+    )
 
 
 def first_of_queue(g: Grammar) -> sa.Select[Any]:

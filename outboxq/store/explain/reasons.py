@@ -9,6 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from ...model.running import Progress
+from ...model.wording import span
 
 
 class Reason(StrEnum):
@@ -106,17 +107,10 @@ class Explanation:
     """Progress of a running task, if its handler has reported one."""
 
 
-def span_of(span: timedelta) -> str:
+def span_of(value: timedelta) -> str:
     """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""
-    seconds = span.total_seconds()
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole, parts = round(seconds), []
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
-        count, whole = divmod(whole, length)
-        if count:
-            parts.append(f"{count} {unit}")
-    return " ".join(parts[:2])
+    seconds = max(0.0, value.total_seconds())
+    return f"{seconds:.1f} s" if seconds < 10 else span(seconds)
 
 
 def inconsistent(what: str) -> Explanation:

@@ -16,7 +16,7 @@ from ...database.grammar import Grammar
 from ...database.tables import task_executions
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EventType, TaskStatus
+from ...model import EventType, TaskStatus, Waiting
 from ..arguments import positive
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
@@ -60,7 +60,7 @@ def count_tasks(
         # The snapshot is taken before the count: a task that becomes visible to the caller's transaction in between is
         # counted, but not changed.
         now = Snapshot.take(target) if snapshot is None else snapshot
-        given = values if snapshot is None else {**values, **_bound(snapshot, status)}
+        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, status)))
         if TaskStatus.RUNNING in statuses:
             found = target.run(task_pages.count_running, given)[0]["tasks"]
         if TaskStatus.READY in statuses and found <= most:
@@ -84,6 +84,8 @@ class Part:
     number: int
     exception: str | None = None
     """Class of the exception, for dead letters."""
+    waiting: Waiting | None = None
+    """The state of Ready tasks, if the change depends on it."""
 
 
 def parts(
@@ -105,7 +107,7 @@ def parts(
         first = partial(_first_parts, store, snapshot=snapshot, status=status, limit=up_to, wanted=wanted)
         return store.run(first, using=using, begin=Begin.READ)
     statuses, queue = _statuses(status), wanted.get("queue")
-    values = {**filter_values(wanted), **_bound(snapshot, status), "asked_too": False}
+    values = {**filter_values(wanted), **bound_to(snapshot, status), "asked_too": False}
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most")}
     waiting = task_pages.waiting_by_task if queue is None else task_pages.waiting_of_queue_by_task
     builders = {TaskStatus.RUNNING: task_pages.running_by_task, TaskStatus.READY: waiting}
@@ -114,9 +116,9 @@ def parts(
         found = [
             Part(task_name=row["task_name"], queue=row["queue"], status=one, number=row["number"])
             for one in builders.keys() & statuses
-            for row in target.run(builders[one], values)
+            for row in target.run(builders[one], store.values(target, **values))
         ]
-        return sorted(found, key=_largest_first)
+        return sorted(found, key=largest_first)
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -149,7 +151,7 @@ def cancel_all(
     each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
     statuses = _statuses(status)
-    bound = _bound(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
+    bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
     values = {**filter_values(wanted), "scan": SCAN, **bound}
     left, cancelled = None if limit is None else positive(limit), 0
     running = TaskStatus.RUNNING in statuses
@@ -174,7 +176,7 @@ def cancel_all(
             if (stop is not None and stop()) or left == 0:
                 return cancelled
             given["limit"] = BATCH if left is None else min(BATCH, left)
-            look = partial(_look, store, status=one, values=given)
+            look = partial(look_up, store, status=one, values=given)
             ids, after = store.run(look, using=using, begin=Begin.READ)
             if ids:
                 moved = change(ids)
@@ -199,10 +201,10 @@ def _first_parts(
     """Return the parts of the tasks that `cancel_all` reaches first."""
     statuses, counted = _statuses(status), Counter[tuple[str, str, TaskStatus]]()
     for one in (TaskStatus.READY, TaskStatus.RUNNING):
-        given: dict[str, Any] = {**filter_values(wanted), "scan": SCAN, **_bound(snapshot, status)}
+        given: dict[str, Any] = {**filter_values(wanted), "scan": SCAN, **bound_to(snapshot, status)}
         after = FIRST if one in statuses else None
         while after is not None and (left := limit - counted.total()) > 0:
-            ids, after = _look(store, target, status=one, values={**given, "limit": min(BATCH, left)})
+            ids, after = look_up(store, target, status=one, values={**given, "limit": min(BATCH, left)})
             for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
                 # A running task that was asked to stop is not asked again.
                 counted[row["task_name"], row["queue"], one] += one is TaskStatus.READY or not row["was_asked"]
@@ -213,14 +215,15 @@ def _first_parts(
         for (name, queue, one), number in counted.items()
         if number
     ]
-    return sorted(found, key=_largest_first)
+    return sorted(found, key=largest_first)
 
 
-def _largest_first(part: Part) -> tuple[int, str, str, TaskStatus]:
-    return -part.number, part.task_name, part.queue, part.status
+def largest_first(part: Part) -> tuple[int, str, str, str]:
+    """Return the key by which parts are sorted."""
+    return -part.number, part.task_name, part.queue, part.waiting or part.status
 
 
-def _look(
+def look_up(
     store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
 ) -> tuple[list[UUID], UUID | None]:
     """Return the next ids, and the last id that was read; None if there are no more tasks."""
@@ -231,7 +234,7 @@ def _look(
     return ids, ids[-1] if len(ids) == values["limit"] else ended
 
 
-def _bound(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
+def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
     """Return the parameters that exclude tasks after the snapshot."""
     return {
         **snapshot.values,
@@ -250,7 +253,7 @@ def _statuses(status: object) -> frozenset[TaskStatus]:
 
 
 def named(g: Grammar) -> sa.Select[Any]:
-    """Select the names and the queues of the tasks of the batch :chosen, and whether they were asked to stop."""
+    """Select the names and the queues of the tasks of the batch :chosen, whether they were asked to stop, and their retry times."""
     task, ids = task_executions.c, g.rows("chosen", IDS).c.id
     asked = task.cancel_requested_at.is_not(None).label("was_asked")
-    return sa.select(task.task_name, task.queue, asked).where(g.among(task.id, ids))
+    return sa.select(task.task_name, task.queue, asked, task.retry_at).where(g.among(task.id, ids))

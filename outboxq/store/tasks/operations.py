@@ -416,6 +416,14 @@ def make_due(g: Grammar) -> Transition:
     )
 
 
+def make_all_due(g: Grammar) -> Transition:
+    """Make the given waiting tasks due now. A task that is already due, or has moved since, is not changed."""
+    later = sa.and_(_due_now, _entry.available_at > g.now)
+    return _rescheduling(
+        g, lambda r: sa.and_(g.among(_entry.task_execution_id, r["given"].c.id), later), given={"id": sa.Uuid()}
+    )
+
+
 def _rescheduling(
     g: Grammar, entries: Callable[[Relations], sa.ColumnElement[bool]], *, given: Columns | None = None
 ) -> Transition:

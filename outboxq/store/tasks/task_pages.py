@@ -44,6 +44,8 @@ SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
 """The same for a search for an argument, because arguments can be long."""
+LATER = "later"
+"""A value of :waiting: not due, whether delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds the tasks of a status. Tasks of other statuses are only in `task_executions`."""
@@ -444,8 +446,8 @@ def page_of_ids(g: Grammar, *, source: str, up: bool) -> Any:
 
 
 def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that a Ready task is in the state :waiting; NULL matches any state. Only the executions of
-    entries that are not due are looked up.
+    """Return the condition that a Ready task is in the state :waiting; NULL matches any state, and LATER all that are
+    not due. Only the executions of entries that are not due are looked up.
     """
     if source not in {"entries", "queue", "batch"}:
         return sa.true()
@@ -460,12 +462,17 @@ def _waits(g: Grammar, source: str, looked: sa.FromClause) -> sa.ColumnElement[b
         (_column(looked, "retry_at").is_(None), text_literal(Waiting.DELAYED)),
         else_=text_literal(Waiting.RETRYING),
     )
-    return sa.or_(_waiting.is_(None), state == _waiting)
+    is_later = sa.and_(_waiting == text_literal(LATER), available_at > g.now)
+    return sa.or_(_waiting.is_(None), is_later, state == _waiting)
 
 
 def _next_ids(g: Grammar, *, source: str) -> sa.Select[Any]:
     """Select only the ids of the tasks that existed at the snapshot :head, :open, oldest first."""
-    return _ids(source, up=True, besides=lambda looked: was_unfinished(g, looked, looked.c.id))
+
+    def besides(looked: sa.FromClause) -> sa.ColumnElement[bool]:
+        return sa.and_(_waits(g, source, looked), was_unfinished(g, looked, looked.c.id))
+
+    return _ids(source, up=True, besides=besides)
 
 
 def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
@@ -484,18 +491,21 @@ def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
 
 def count_waiting(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries."""
-    return _count(g, _some_entries())
+    looked = _some_entries()
+    return _count(g, looked, _waits(g, "entries", looked))
 
 
 def _some_entries() -> sa.FromClause:
-    columns = (_entry.task_execution_id.label("id"), _entry.queue, _entry.partition_key, _entry.topic)
-    some = sa.select(*columns).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
+    columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
+    ids = _entry.task_execution_id
+    some = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id)
     return some.limit(_scan).subquery("looked")
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries of :queue without a key and :scan entries with one."""
-    return _count(g, _some_entries_of_queue())
+    looked = _some_entries_of_queue()
+    return _count(g, looked, _waits(g, "queue", looked))
 
 
 def _some_entries_of_queue() -> sa.FromClause:
@@ -528,12 +538,14 @@ def _is_to_ask(looked: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def waiting_by_task(g: Grammar) -> sa.Select[Any]:
     """Count the matching tasks among :scan entries by task and queue."""
-    return _by_task(g, _some_entries())
+    looked = _some_entries()
+    return _by_task(g, looked, _waits(g, "entries", looked))
 
 
 def waiting_of_queue_by_task(g: Grammar) -> sa.Select[Any]:
     """Count the matching tasks among :scan entries of :queue without a key and :scan entries with one, by task."""
-    return _by_task(g, _some_entries_of_queue())
+    looked = _some_entries_of_queue()
+    return _by_task(g, looked, _waits(g, "queue", looked))
 
 
 def running_by_task(g: Grammar) -> sa.Select[Any]:

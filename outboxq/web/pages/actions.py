@@ -25,14 +25,12 @@ from ...errors import (
 from ...model.actions import Interface, Operator
 from ...model.batches import is_batch
 from ...model.wording import sentence
-from ...operating.fields import REASON, Field
+from ...operating.fields import LONGEST_REASON, REASON, Field
 from ...operating.verb import Noun, State, Target, Verb
 from ...operating.verbs import verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
-_LONGEST_REASON: Final = 500
-"""The maximum number of characters in a reason that a person types."""
 _KEYS: Final = {
     Noun.TASK: "task_id",
     Noun.BATCH: "batch_id",
@@ -42,6 +40,8 @@ _KEYS: Final = {
 """The part of the URL that identifies the target. The names of queues, schedules and relays are in the query, because a
 path would change some characters.
 """
+_UNDOES: Final = "undoes"
+"""The query parameter with the id of the action that a form undoes."""
 _LISTS: Final = {
     Noun.TASK: "tasks",
     Noun.BATCH: "batches",
@@ -80,6 +80,17 @@ def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> d
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
 
 
+def _undo_of(request: PageRequest, verb: Verb, target: Target, action: UUID | None) -> str:
+    """Return the URL to which the form of a verb is sent that undoes an action."""
+    return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target, _UNDOES: action})
+
+
+def _as_id(text: str) -> UUID | None:
+    with suppress(ValueError):
+        return UUID(text)
+    return None
+
+
 def may(request: PageRequest, verb: Verb, target: Target) -> bool:
     """Return whether the viewer may carry out the verb on this target. Raises TaskNotFound or ScheduleNotFound."""
     return request.viewer.may(verb.recorded_as, _queue_of(request, verb.noun, target))
@@ -113,8 +124,9 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
             raise Forbidden(f"You may not {verb.recorded_as} here: {verb.noun.of(target)} was not changed.")
         values = verb.of_form(request.form)
         if "reason" in values:
-            values["reason"] = values["reason"][:_LONGEST_REASON]
-        outcome = verb.do(request.store, target, operator=operator_of(request), **values)
+            values["reason"] = values["reason"][:LONGEST_REASON]
+        undoes = _as_id(request.query.get(_UNDOES, ""))
+        outcome = verb.do(request.store, target, operator=operator_of(request), undoes=undoes, **values)
         notice, is_warning = sentence(outcome.sentence), not outcome.changes
         if not outcome.changes:
             notice = f"Nothing was changed: {outcome.sentence}"
@@ -130,7 +142,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
     opposite = next((one for one in verbs_of(verb.noun) if one.name == verb.undo), None)
     is_gone = url == request.url(_LISTS[verb.noun])
     can_undo = not (is_warning or is_gone) and opposite is not None and may(request, opposite, target)
-    undo = url_of(request, opposite, target) if can_undo and opposite is not None else ""
+    undo = _undo_of(request, opposite, target, outcome.action) if can_undo and opposite is not None else ""
     return Redirect(url=url, notice=f"{notice}.", is_warning=is_warning, undo=undo)
 
 
@@ -141,7 +153,7 @@ def operator_of(request: PageRequest) -> Operator:
 
 def reason_of(request: PageRequest) -> str:
     """Return the reason that the person typed."""
-    return request.form.get("reason", "").strip()[:_LONGEST_REASON]
+    return request.form.get("reason", "").strip()[:LONGEST_REASON]
 
 
 def _page_of(request: PageRequest, noun: Noun, target: Target) -> str:

@@ -13,11 +13,11 @@ from werkzeug.exceptions import Forbidden
 
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import TaskStatus
+from ...model import TaskStatus, Waiting
 from ...model.actions import NewAction
 from ...model.wording import grouped, plural
 from ...operating.reading import read_number, read_since, read_utc
-from ...operating.verbs import CANCEL, DISCARD, REDRIVE
+from ...operating.verbs import CANCEL, DISCARD, REDRIVE, RUN_NOW
 from ...store import Count, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..rendering import number
@@ -34,13 +34,28 @@ _FEW = 5
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin and end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}
-_VERBS = {BulkAction.REDRIVE: REDRIVE, BulkAction.DISCARD: DISCARD, BulkAction.CANCEL: CANCEL}
-_DONE = {BulkAction.REDRIVE: "redriven", BulkAction.DISCARD: "discarded", BulkAction.CANCEL: "cancelled"}
+_VERBS = {
+    BulkAction.REDRIVE: REDRIVE,
+    BulkAction.DISCARD: DISCARD,
+    BulkAction.CANCEL: CANCEL,
+    BulkAction.RUN_NOW: RUN_NOW,
+}
+_DONE = {
+    BulkAction.REDRIVE: "redriven",
+    BulkAction.DISCARD: "discarded",
+    BulkAction.CANCEL: "cancelled",
+    BulkAction.RUN_NOW: "made due",
+}
 _GONE = {
     **dict.fromkeys((BulkAction.REDRIVE, BulkAction.DISCARD), "been redriven or discarded"),
     BulkAction.CANCEL: "ended",
+    BulkAction.RUN_NOW: "become due or ended",
 }
+_OF_TASKS = frozenset({BulkAction.CANCEL, BulkAction.RUN_NOW})
+"""The actions on tasks that have not ended. The others change dead letters."""
+_FINAL = frozenset({BulkAction.DISCARD, BulkAction.CANCEL})
 _CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStatus.RUNNING)}
+_LATER = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
 
 
 def page(request: PageRequest) -> View:
@@ -67,14 +82,14 @@ def page(request: PageRequest) -> View:
         "what": in_words(wanted, in_number(count), _group_of(request, wanted)),
         "count": count,
         "is_small": is_small,
-        "is_final": wanted.action is not BulkAction.REDRIVE,
+        "is_final": wanted.action in _FINAL,
+        "of_tasks": wanted.action in _OF_TASKS,
         "may": _may(request, wanted),
         "worker": None if is_small or _has_worker(request) else request.typed("worker", "-q", BULK_QUEUE),
         "back": _list_of(request, wanted, filters),
     }
     data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
-    title = f"{wanted.action.capitalize()} many tasks"
-    return View(template="bulk.html", title=title, values=values, data=data)
+    return View(template="bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data)
 
 
 def start(request: PageRequest) -> Redirect | View:
@@ -170,28 +185,41 @@ def _asked(request: PageRequest) -> dict[str, str]:
 def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection:
     """Return the selection that these filters describe. Raises InvalidArgument."""
     if action not in set(BulkAction):
-        raise InvalidArgument(f"there is no action {action!r}: choose redrive, discard or cancel")
+        raise InvalidArgument(f"there is no action {action!r}: choose {', '.join(BulkAction)}")
     found: dict[str, Any] = {name: value for name, value in given.items() if name != "state"}
     for name in found.keys() & {"since", "until"}:
         found[name] = read_since(found[name], name, at)
     if "limit" in found:
         found["limit"] = read_number(found["limit"], "limit")
-    is_cancel = action == BulkAction.CANCEL
-    if wrong := given.keys() & ({"exception", "group"} if is_cancel else {"state"}):
+    if wrong := given.keys() & ({"exception", "group"} if action in _OF_TASKS else {"state"}):
         raise InvalidArgument(f"{action} does not support the filter {', '.join(sorted(wrong))}")
-    if is_cancel and (state := given.get("state")):
-        if state not in _CANCELLABLE:
-            raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
-        found["status"] = _CANCELLABLE[state]
+    if state := given.get("state"):
+        found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)
-    if not wanted.filters and wanted.action is not BulkAction.REDRIVE:
+    if not wanted.filters and wanted.action in _FINAL:
         raise InvalidArgument(f"{action} needs a filter here; without one, it would change all tasks")
     return wanted
+
+
+def _state(action: BulkAction, state: str) -> dict[str, Any]:
+    """Return the field of a selection that a filter by state sets. Raises InvalidArgument."""
+    if action is BulkAction.RUN_NOW:
+        if state not in _LATER:
+            raise InvalidArgument(f"only delayed and retrying tasks can be run now, not {state!r}")
+        return {"waiting": _LATER[state]}
+    if state not in _CANCELLABLE:
+        raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
+    return {"status": _CANCELLABLE[state]}
 
 
 def in_number(count: Count) -> str:
     """Return a count in words: ``1 234``, or ``100 000 or more``."""
     return grouped(count.number) + (" or more" if count.at_least else "")
+
+
+def act_in_words(wanted: Selection, what: str) -> str:
+    """Return the action on these tasks in words: ``Redrive 12 dead letters``, or ``Run 12 delayed tasks now``."""
+    return f"Run {what} now" if wanted.action is BulkAction.RUN_NOW else f"{wanted.action.capitalize()} {what}"
 
 
 def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
@@ -200,6 +228,8 @@ def in_words(wanted: Selection, many: str = "all", group: str = "") -> str:
     if wanted.action is BulkAction.CANCEL:
         state = {TaskStatus.READY: "waiting", TaskStatus.RUNNING: "running", None: "waiting or running"}[wanted.status]
         words, verb = [f"{many} {state} task{plural}"], "enqueued"
+    elif wanted.action is BulkAction.RUN_NOW:
+        words, verb = [f"{many} {wanted.waiting or 'delayed or retrying'} task{plural}"], "enqueued"
     else:
         words, verb = [f"{many} dead letter{plural}"], "failed"
     named = {
@@ -234,7 +264,7 @@ def _has_worker(request: PageRequest) -> bool:
 
 
 def _list_of(request: PageRequest, wanted: Selection, given: dict[str, str]) -> str:
-    if wanted.action is BulkAction.CANCEL:
+    if wanted.action in _OF_TASKS:
         return request.url("tasks", **given)
     return request.url("failures")
 

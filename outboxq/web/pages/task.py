@@ -30,7 +30,7 @@ from ...store.tasks.tasks import attempts_of
 from ...task.built_in import BULK, Selection
 from ..request import PAYLOAD, PageRequest, View, without
 from .actions import Action, offered, offers, unfound
-from .bulk import in_number, in_words
+from .bulk import act_in_words, in_number, in_words
 
 _FEW, _MANY = 100, 5_000
 """The maximum number of events on the page, by default and with `events=all`."""
@@ -211,7 +211,7 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
         return None
     left = "" if task.status in TERMINAL else in_number(wanted.count(request.store))
     many = "all" if wanted.limit is None else f"the oldest {grouped(wanted.limit)}"
-    words = f"{wanted.action.capitalize()} {in_words(wanted, many)}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
+    words = f"{act_in_words(wanted, in_words(wanted, many))}, as of {wanted.at:%Y-%m-%d %H:%M:%S} UTC"
     recorded = request.store.actions.get(task.id)
     return {"words": words, "left": left, "changed": None if recorded is None else grouped(recorded.changed)}
 

@@ -8,12 +8,12 @@ from typing import Any, Final
 from uuid import UUID
 
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
-from ...model import TaskExecution
+from ...model import TaskExecution, Waiting
 from ...model.display import HIDDEN
 from ...model.wording import sentence
 from ...operating.reading import read_argument, read_since
 from ...operating.states import read_state, state_of
-from ...operating.verbs import CANCEL
+from ...operating.verbs import CANCEL, RUN_NOW
 from ...store import Reason, Slow, TaskPage
 from ...store.explain.explain import Outlook
 from ..rendering import number
@@ -76,16 +76,11 @@ def page(request: PageRequest) -> View:
         for name in _TABS
     ]
     # The button is not shown if it would cancel all tasks or could not cancel any, or if none of them is listed.
-    may_cancel = request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
-    may_cancel = may_cancel and not sort and not any(map(filters.get, _FINE))
-    may_cancel = (
-        may_cancel
-        and bool(given)
-        and bool(found.tasks)
-        and state in {"", "ready", "running"}
-        and not problem
-        and not searched
-    )
+    is_whole = bool(found.tasks) and not (sort or problem or searched or any(map(filters.get, _FINE)))
+    may_cancel = is_whole and bool(given) and state in {"", "ready", "running"}
+    may_cancel = may_cancel and request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
+    may_run = is_whole and state in {Waiting.DELAYED, Waiting.RETRYING}
+    may_run = may_run and request.viewer.may(RUN_NOW.recorded_as, filters["queue"] or None)
     values = {
         "tabs": tabs,
         "filters": filters,
@@ -112,6 +107,7 @@ def page(request: PageRequest) -> View:
         "suggested": suggestions(
             request, queues=(one.queue for one in found.tasks), tasks=(one.task_name for one in found.tasks)
         ),
+        "run_all": request.url("bulk", action="run-now", **here) if may_run else None,
         "cancel_all": request.url("bulk", action="cancel", **here) if may_cancel else None,
     }
     shown = [

@@ -31,6 +31,8 @@ LIMITS = HealthLimits(queue_paused=True)
 _KEYS = 50
 """The maximum number of held keys on a page."""
 _RUNNING = 100
+_RECOVERED = 1_000
+_PARTS = 50
 """The maximum number of running tasks on a page, and of tasks that other workers have taken back."""
 _TASKS = 50
 """The maximum number of task names on the page of a queue."""
@@ -213,6 +215,8 @@ def worker(request: PageRequest) -> View:
     running = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
     taken = None if is_live or found.ended_at else request.store.workers.taken_back(worker_id, limit=_RUNNING)
     counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
+    lost = [] if is_live or gone else request.store.lost_tasks(worker_id, limit=_RECOVERED)
+    state = State(has_ended=gone, asked_to=found.asked_to, holds_lost_tasks=bool(lost))
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
     values = {
         **data,
@@ -222,13 +226,20 @@ def worker(request: PageRequest) -> View:
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
         "counts": counts,
-        "acts": offered(request, Noun.WORKER, worker_id, State(has_ended=gone, asked_to=found.asked_to)),
+        "acts": offered(request, Noun.WORKER, worker_id, state),
+        "lost": Counter((one.task_name, one.queue, one.then) for one in lost).most_common(_PARTS),
+        "lost_number": len(lost),
+        "is_lost_cut": len(lost) == _RECOVERED,
+        "recover": request.typed("workers", "recover", str(worker_id)),
         "commands": [] if gone else [request.typed("workers", one, str(worker_id)) for one in _ORDERS],
         "may_read_stacks": request.viewer.may(STACKS.recorded_as, None),
         "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
     return View(
-        template="worker.html", title=found.label, values=values, data={**data, "taken_back": taken, "tasks": counts}
+        template="worker.html",
+        title=found.label,
+        values=values,
+        data={**data, "taken_back": taken, "lost": lost, "tasks": counts},
     )
 
 

@@ -1,3 +1,6 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
 SELECT looked.id
 FROM (
     SELECT
@@ -34,6 +37,22 @@ WHERE
                     AND execution_events.worker_id = %(worker)s::UUID
                 LIMIT 1
             ) IS NOT NULL
+    )
+    AND (
+        %(waiting)s::VARCHAR IS NULL
+            OR %(waiting)s::VARCHAR = 'later'
+            AND looked.available_at > (SELECT clock.now FROM clock)
+            OR CASE
+                WHEN (looked.available_at <= (SELECT clock.now FROM clock)) THEN 'due'
+                WHEN (
+                    (
+                        SELECT execution.retry_at
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ) IS NULL
+                ) THEN 'delayed'
+                ELSE 'retrying'
+            END = %(waiting)s::VARCHAR
     )
     AND (
         %(head)s::BIGINT IS NULL

@@ -48,6 +48,12 @@ WITH
             )
             AND (
                 %(waiting)s::VARCHAR IS NULL
+                    OR %(waiting)s::VARCHAR = 'later'
+                    AND (
+                        SELECT entry.available_at
+                        FROM task_outbox AS entry
+                        WHERE entry.task_execution_id = looked.id
+                    ) > (SELECT clock.now FROM clock)
                     OR CASE
                         WHEN (
                             (

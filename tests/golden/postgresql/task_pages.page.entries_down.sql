@@ -42,6 +42,8 @@ WITH
             )
             AND (
                 %(waiting)s::VARCHAR IS NULL
+                    OR %(waiting)s::VARCHAR = 'later'
+                    AND looked.available_at > (SELECT clock.now FROM clock)
                     OR CASE
                         WHEN (looked.available_at <= (SELECT clock.now FROM clock)) THEN 'due'
                         WHEN (

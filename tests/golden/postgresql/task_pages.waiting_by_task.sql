@@ -1,3 +1,6 @@
+WITH clock AS MATERIALIZED (
+    SELECT coalesce(%(now)s::TIMESTAMP WITH TIME ZONE, clock_timestamp()) AS now
+)
 SELECT "some".queue, "some".task_name, count(*) AS number
 FROM (
     SELECT
@@ -12,7 +15,8 @@ FROM (
             task_outbox.task_execution_id AS id,
             task_outbox.queue AS queue,
             task_outbox.partition_key AS partition_key,
-            task_outbox.topic AS topic
+            task_outbox.topic AS topic,
+            task_outbox.available_at AS available_at
         FROM task_outbox
         WHERE
             task_outbox.task_execution_id >= %(from_id)s::UUID
@@ -54,6 +58,22 @@ FROM (
                             LIMIT 1
                         ) IS NULL
                 )
+        )
+        AND (
+            %(waiting)s::VARCHAR IS NULL
+                OR %(waiting)s::VARCHAR = 'later'
+                AND looked.available_at > (SELECT clock.now FROM clock)
+                OR CASE
+                    WHEN (looked.available_at <= (SELECT clock.now FROM clock)) THEN 'due'
+                    WHEN (
+                        (
+                            SELECT execution.retry_at
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) IS NULL
+                    ) THEN 'delayed'
+                    ELSE 'retrying'
+                END = %(waiting)s::VARCHAR
         )
     LIMIT %(limit)s::BIGINT
 ) AS "some"

@@ -5,6 +5,7 @@ WITH chosen AS MATERIALIZED (
 SELECT
     task_executions.task_name,
     task_executions.queue,
-    task_executions.cancel_requested_at IS NOT NULL AS was_asked
+    task_executions.cancel_requested_at IS NOT NULL AS was_asked,
+    task_executions.retry_at
 FROM task_executions
 WHERE task_executions.id IN (SELECT chosen.id FROM chosen)

@@ -65,6 +65,22 @@ FROM (
                         ) IS NULL
                 )
         )
+        AND (
+            :waiting IS NULL
+                OR :waiting = 'later'
+                AND looked.available_at > :now
+                OR CASE
+                    WHEN (looked.available_at <= :now) THEN 'due'
+                    WHEN (
+                        (
+                            SELECT execution.retry_at
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) IS NULL
+                    ) THEN 'delayed'
+                    ELSE 'retrying'
+                END = :waiting
+        )
     LIMIT :limit
     OFFSET :param_6
 ) AS some

@@ -36,6 +36,22 @@ WHERE
             ) IS NOT NULL
     )
     AND (
+        :waiting IS NULL
+            OR :waiting = 'later'
+            AND looked.available_at > :now
+            OR CASE
+                WHEN (looked.available_at <= :now) THEN 'due'
+                WHEN (
+                    (
+                        SELECT execution.retry_at
+                        FROM task_executions AS execution
+                        WHERE execution.id = looked.id
+                    ) IS NULL
+                ) THEN 'delayed'
+                ELSE 'retrying'
+            END = :waiting
+    )
+    AND (
         :head IS NULL
             OR (
                 SELECT execution_events.sequence_num

@@ -37,6 +37,8 @@ WITH page AS MATERIALIZED (
         )
         AND (
             :waiting IS NULL
+                OR :waiting = 'later'
+                AND looked.available_at > :now
                 OR CASE
                     WHEN (looked.available_at <= :now) THEN 'due'
                     WHEN (

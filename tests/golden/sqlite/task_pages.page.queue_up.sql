@@ -39,6 +39,8 @@ WITH
             )
             AND (
                 :waiting IS NULL
+                    OR :waiting = 'later'
+                    AND looked.available_at > :now
                     OR CASE
                         WHEN (looked.available_at <= :now) THEN 'due'
                         WHEN (

@@ -12,7 +12,8 @@ FROM (
             task_outbox.task_execution_id AS id,
             task_outbox.queue AS queue,
             task_outbox.partition_key AS partition_key,
-            task_outbox.topic AS topic
+            task_outbox.topic AS topic,
+            task_outbox.available_at AS available_at
         FROM task_outbox
         WHERE task_outbox.task_execution_id >= :from_id AND task_outbox.task_execution_id < :to_id
         LIMIT :scan
@@ -80,6 +81,22 @@ FROM (
                             OFFSET :param_4
                         ) IS NULL
                 )
+        )
+        AND (
+            :waiting IS NULL
+                OR :waiting = 'later'
+                AND looked.available_at > :now
+                OR CASE
+                    WHEN (looked.available_at <= :now) THEN 'due'
+                    WHEN (
+                        (
+                            SELECT execution.retry_at
+                            FROM task_executions AS execution
+                            WHERE execution.id = looked.id
+                        ) IS NULL
+                    ) THEN 'delayed'
+                    ELSE 'retrying'
+                END = :waiting
         )
     LIMIT :limit
     OFFSET :param_5

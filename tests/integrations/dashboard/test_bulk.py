@@ -430,3 +430,72 @@ def test_a_task_keeps_to_the_limit_when_it_runs_again(stage, few, monkeypatch):
     assert [one.changed for one in stage.store.actions.list()] == [5]
     assert "5 were changed." in stage.page(task.id).text
     assert "Cancel the oldest 5 waiting or running tasks in the queue 'mail'" in stage.visitor.text
+
+
+# -- run now
+
+
+def later(stage, number, **fields):
+    """So many delayed tasks."""
+    return [stage.add(n, delay=HOUR, queue="mail", **fields) for n in range(number)]
+
+
+def test_all_delayed_tasks_of_a_list_are_run_now_after_a_question_that_counts_them(stage):
+    mine = later(stage, 3)
+    due, elsewhere = stage.add(queue="mail"), stage.add(delay=HOUR)
+    stage.visitor.go("/tasks?state=delayed&queue=mail").follow("Run all that match now …")
+    assert "Run 3 tasks now?" in stage.visitor.text
+    assert "3 delayed tasks in the queue 'mail'" in stage.visitor.text
+    assert f"{WORK} mail Delayed 3" in stage.visitor.text
+    after = stage.add(delay=HOUR, queue="mail")
+    stage.visitor.press("Run 3 now", reason="the provider is back")
+    assert "3 were made due." in stage.visitor.text
+    assert {stage.store.explain(one).reason for one in mine} == {"due"}
+    assert {stage.store.explain(one).reason for one in (elsewhere, after)} == {"delayed"}
+    assert len(stage.store.history(due)) == 1
+    assert stage.store.history(mine[0])[-1].event_data["reason"] == "the provider is back (in the dashboard)"
+    [action] = stage.store.actions.list()
+    assert (action.action, action.changed, action.reason) == ("task run-now", 3, "the provider is back")
+    assert action.details == {"queue": "mail", "waiting": "delayed"}
+
+
+def test_a_limit_makes_the_oldest_due_and_the_page_shows_exactly_these(stage):
+    mine = later(stage, 3)
+    retried = stage.add(queue="mail", task_name="shop.other")
+    stage.store.schedule_retry(retried, stage.store.now() + HOUR, 2)
+    page = stage.visitor.go("/bulk?action=run-now&queue=mail&limit=2")
+    assert "Run 2 of 4 tasks now?" in page.text
+    assert f"{WORK} mail Delayed 2" in page.text
+    page.go("/bulk?action=run-now&queue=mail")
+    assert f"{WORK} mail Delayed 3" in page.text
+    assert "shop.other mail Retrying 1" in page.text
+    page.go("/bulk?action=run-now&queue=mail&limit=2").press("Run 2 now")
+    reasons = [stage.store.explain(one).reason for one in (*mine, retried)]
+    assert reasons == ["due", "due", "delayed", "retry_later"]
+    assert "2 were made due." in page.text
+
+
+def test_many_tasks_are_run_now_by_a_task_that_counts_its_progress(stage, few):
+    mine = later(stage, 5)
+    stage.visitor.go("/bulk?action=run-now&queue=mail&state=delayed&limit=4").press("Run 4 now", reason="back")
+    assert "makes the change" in stage.visitor.text
+    assert "Run the oldest 4 delayed tasks in the queue 'mail' now" in stage.visitor.text
+    stage.work(queues=[BULK_QUEUE])
+    assert [stage.store.explain(one).reason for one in mine] == ["due"] * 4 + ["delayed"]
+    assert stage.store.actions.list()[0].changed == 4
+
+
+def test_what_became_due_after_the_question_is_not_counted_as_changed(stage):
+    mine = later(stage, 3)
+    stage.visitor.go("/bulk?action=run-now&queue=mail")
+    stage.store.run_now(mine[1])
+    stage.visitor.press("Run 3 now")
+    assert "2 of 3 were made due. 1 had become due or ended in the meantime." in stage.visitor.text
+
+
+@pytest.mark.parametrize("query", ["state=due", "state=running", "exception=ValueError"])
+def test_a_filter_that_no_task_can_be_run_now_by_is_refused(stage, query):
+    later(stage, 1)
+    stage.visitor.go(f"/bulk?action=run-now&{query}")
+    assert stage.visitor.status == 400
+    assert "Nothing was done" in stage.visitor.text

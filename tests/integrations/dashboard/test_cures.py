@@ -12,8 +12,10 @@ from outboxq import Outbox, RetryPolicy
 from outboxq.database.tables import task_leases
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.actions import Interface, Operator
+from outboxq.model.relays import NewRelay
+from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
-from outboxq.operating.verbs import PAUSE_QUEUE, RECORDED
+from outboxq.operating.verbs import PAUSE_QUEUE, PAUSE_RELAY, PAUSE_SCHEDULE, RECORDED, RESUME_QUEUE
 from outboxq.web import application
 from tests.integrations.dashboard.visiting import Visitor
 
@@ -95,6 +97,45 @@ def test_a_pause_and_a_resume_are_undone_by_the_button_of_their_notice(stage):
     stage.visitor.press("Undo")
     assert stage.store.queues.settings() == []
     assert "Undo" not in stage.visitor.go("/queues").page.buttons()
+
+
+@pytest.mark.parametrize("noun", ["queue", "schedule", "relay"])
+def test_the_undo_of_a_resume_restores_the_reason_of_the_pause(stage, noun):
+    stage.add(queue="mail")
+    stage.store.schedules.put(NewSchedule(name="mail", task_name=WORK, rule="every 3600", tz="UTC", args="{}"))
+    stage.store.relays.declare([NewRelay(name="mail", topics=("order.*",))])
+    pause, listed = {
+        "queue": (PAUSE_QUEUE, stage.store.queues.settings),
+        "schedule": (PAUSE_SCHEDULE, stage.store.schedules.list),
+        "relay": (PAUSE_RELAY, stage.store.relays.list),
+    }[noun]
+    pause.do(
+        stage.store, "mail", operator=Operator(interface=Interface.COMMAND_LINE, name="ann"), reason="provider down"
+    )
+    stage.visitor.go(f"/{noun}?name=mail").press("Resume")
+    stage.visitor.press("Undo")
+    (paused,) = listed()
+    assert (paused.paused_at is not None, paused.pause_reason) == (True, "provider down (by ann on the command line)")
+    newest = stage.store.actions.list(limit=1)[0]
+    assert (newest.action, newest.interface, newest.reason) == (f"{noun} pause", "dashboard", paused.pause_reason)
+
+
+def test_the_undo_of_another_action_does_not_change_a_reason(stage):
+    """The address names the action that is undone, and anybody can write another one there."""
+    ann = Operator(interface=Interface.DASHBOARD, name="ann")
+    for queue in ("mail", "fax"):
+        PAUSE_QUEUE.do(stage.store, queue, operator=ann, reason=f"{queue} is down", create=True)
+    resumed = RESUME_QUEUE.do(stage.store, "fax", operator=ann).action
+    RESUME_QUEUE.do(stage.store, "mail", operator=ann)
+    stage.add(queue="mail")
+    for undoes in (resumed, uuid7(), "nothing"):
+        stage.dashboard._freshness.forget()
+        page = stage.visitor.go("/queue?name=mail").page
+        [form] = [one for one in page.forms if "Pause" in one.buttons]
+        form.action += f"&undoes={undoes}"
+        stage.visitor.send(form, form.fields)
+        assert [one.pause_reason for one in stage.store.queues.settings()] == ["in the dashboard"]
+        stage.store.queues.resume("mail")
 
 
 def test_what_a_colleague_has_done_before_is_not_claimed_and_not_undone(stage):

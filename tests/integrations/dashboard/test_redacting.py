@@ -48,7 +48,8 @@ def poison(filling, sqlite):
         sqlite.run(f"""UPDATE {table} SET {column} = '{{"a": "{SECRET}"}}' WHERE {column} IS NOT NULL""")
     sqlite.run(f"""UPDATE task_steps SET result = '"{SECRET}"' WHERE result IS NOT NULL""")
     sqlite.run(f"UPDATE task_leases SET progress_note = '{SECRET} ' || progress_note")
-    sqlite.run(f"UPDATE operator_actions SET reason = '{SECRET} ' || reason")
+    details = json.dumps({"pause_reason": SECRET})
+    sqlite.run(f"UPDATE operator_actions SET reason = '{SECRET} ' || reason, details = '{details}'")
     for table in ("queue_settings", "task_schedules", "relays"):
         sqlite.run(f"UPDATE {table} SET pause_reason = '{SECRET} ' || pause_reason WHERE pause_reason IS NOT NULL")
     sqlite.run(f"UPDATE relays SET last_error = '{SECRET}', failing_since = created_at")

@@ -67,3 +67,36 @@ def test_a_name_must_fit_into_a_path(sqlite, name):
         Dashboards({name: application(Outbox(sqlite.engine))})
     with pytest.raises(ConfigurationError, match="give at least one dashboard"):
         Dashboards({})
+
+
+def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
+    outbox = Outbox(sqlite.engine)
+    named = Local(application(outbox, title="shop <production>", token=TOKEN))
+    page = named.get("/queues", headers={"Authorization": f"Bearer {TOKEN}"}).text
+    assert '<span class="dashboard-title">shop &lt;production&gt;</span>' in page
+    assert "<title>Queues – shop &lt;production&gt; – outboxq</title>" in page
+    login = named.get("/login").text
+    assert "<title>Log in – shop &lt;production&gt; – outboxq</title>" in login
+    assert "shop &lt;production&gt;</span>" in login
+    nameless = Local(application(outbox)).get("/queues").text
+    assert "<title>Queues – outboxq</title>" in nameless
+    assert "dashboard-title" not in nameless
+
+
+def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite):
+    outbox = Outbox(sqlite.engine)
+    client = Local(application(outbox, title="staging"))
+    tag = client.get("/queues").headers["ETag"]
+    assert client.get("/queues", headers={"If-None-Match": tag}).status_code == 304
+    client.application = application(outbox, title="production")
+    assert client.get("/queues", headers={"If-None-Match": tag}).status_code == 200
+
+
+def test_a_dashboard_beside_others_has_the_name_of_its_path_in_its_titles(client):
+    assert "<title>Queues – shop – outboxq</title>" in client.get("/shop/queues").text
+    assert "<title>Log in – billing – outboxq</title>" in client.get("/billing/login").text
+
+
+def test_a_name_that_does_not_fit_the_header_is_refused(sqlite):
+    with pytest.raises(ConfigurationError, match="^title= has 61 characters; shorten it to 60$"):
+        application(Outbox(sqlite.engine), title="x" * 61)

@@ -78,7 +78,7 @@ def test_a_task_that_waits_for_its_retry_says_which_attempt_is_next_and_when(sta
 
 def test_the_tiles_of_the_overview_lead_to_the_lists_of_their_states(stage):
     links = dict(stage.visitor.go("/").page.links)
-    [due] = [href for text, href in links.items() if text.startswith("Ready")]
+    [due] = [href for text, href in links.items() if text.startswith("Due")]
     [delayed] = [href for text, href in links.items() if text.startswith("Delayed")]
     assert (due, delayed) == ("/tasks?state=due", "/tasks?state=delayed")
 

@@ -29,9 +29,9 @@ def test_a_deliberate_pause_alone_does_not_turn_the_tile_of_the_oldest_task_red(
     database.store.queues.pause("paused", reason="the provider is down")
     for path, query in (("/", {}), ("/queue", {"name": "paused"})):
         assert "; the queue has been paused for" in reader.words(path, **query)
-        tone, words = tile(reader, "Oldest ready")
+        tone, words = tile(reader, "Oldest due")
         assert tone == ""
-        assert words.startswith("Oldest ready 1 h")
+        assert words.startswith("Oldest due 1 h")
     database.add(database.frozen, queue="mail")
     for path, query, tone in (
         ("/", {}, "late"),
@@ -39,7 +39,7 @@ def test_a_deliberate_pause_alone_does_not_turn_the_tile_of_the_oldest_task_red(
         ("/queue", {"name": "paused"}, ""),
     ):
         reader.words(path, **query)
-        assert tile(reader, "Oldest ready")[0] == tone
+        assert tile(reader, "Oldest due")[0] == tone
 
 
 def waiting(database, queue: str, *, retrying: int, delayed: int) -> None:

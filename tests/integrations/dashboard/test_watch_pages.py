@@ -102,10 +102,10 @@ def test_the_overview_begins_with_what_is_wrong_and_its_cure(database, reader):
     database.add(database.store, queue="video")
     fail(database, queue="mail")
     words = reader.words("/")
-    assert words.index("Needs attention") < words.index(" Ready ") < words.index("Trends")
-    assert "video" in words.partition("Ready")[0]
+    assert words.index("Needs attention") < words.index(" Due ") < words.index("Trends")
+    assert "video" in words.partition(" Due ")[0]
     assert "outboxq worker APP -q video" in words
-    assert "mail" in words.partition("Ready")[0]
+    assert "mail" in words.partition(" Due ")[0]
     worker(database)
     assert "outboxq worker APP" not in reader.words("/")
 
@@ -181,7 +181,7 @@ def test_queues_have_their_last_hour_as_a_small_chart(database, reader):
         database.clock.now = datetime.now(UTC) - minutes * MINUTE
         database.frozen.samples.record([QueueSample(queue="mail", ready=minutes)])
     reader.words("/queues")
-    assert reader.page.text.count('aria-label="Ready tasks in the last hour"') == 1, "of the queue that was sampled"
+    assert reader.page.text.count('aria-label="Due tasks in the last hour"') == 1, "of the queue that was sampled"
 
 
 def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker):
@@ -289,6 +289,17 @@ def test_a_limit_that_is_none_changes_nothing_and_says_why(database, reader, fie
     notice = reader.press("/queue/limit", **fields)
     assert notice.startswith(f"Nothing was changed: {why}")
     assert limits(database) == [(2, None, True)]
+
+
+def test_the_settings_of_a_queue_are_forgotten_after_a_question(database, reader):
+    """They cannot be restored, so the form opens first, says so, and asks for a reason."""
+    database.store.queues.limit("typo", concurrency=1, create=True)
+    assert "Its limits, its order and its pause are deleted. This cannot be undone." in reader.words(
+        "/queue", name="typo"
+    )
+    reader.press("/queue/forget", reason="a mistyped name")
+    assert database.store.queues.settings() == []
+    assert [(one.action, one.reason) for one in database.store.actions.list()] == [("queue forget", "a mistyped name")]
 
 
 @pytest.mark.in_turn

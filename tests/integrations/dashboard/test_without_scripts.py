@@ -119,7 +119,7 @@ def test_each_action_is_taken_here():
     of_tasks = {"task_run_now", "task_priority", "task_cancel", "task_cancel_now", "task_recover"}
     of_tasks |= {"task_redrive", "task_discard", "task_reschedule"}
     of_relays = {"relay_pause", "relay_resume", "relay_remove"}
-    of_workers = {"worker_quiet", "worker_resume", "worker_stop", "worker_stacks"}
+    of_workers = {"worker_quiet", "worker_resume", "worker_stop", "worker_stacks", "worker_recover"}
     assert actions("") == of_queues | of_schedules | of_tasks | of_relays | of_workers | {
         "bulk_start",
         "enqueue_check",
@@ -195,6 +195,19 @@ def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeyp
     task_id = filling.tasks["worker_silent"]
     sender.goes_to(f"/tasks/{task_id}").sends("/recover", "was recovered from its worker, and is due now")
     assert filling.outbox.store.get(task_id).status is TaskStatus.READY
+
+
+def test_all_tasks_of_a_worker_that_is_gone_are_recovered(sender, filling, monkeypatch):
+    for module in ("store.claims.lost_workers", "web.pages.watching"):
+        monkeypatch.setattr(f"outboxq.{module}.LIVE_WITHIN", timedelta(0))
+    store = filling.outbox.store
+    worker_id = store.get(filling.tasks["worker_silent"]).worker_id
+    held = store.tasks(status=TaskStatus.RUNNING, worker=worker_id)
+    assert held
+    sender.goes_to(f"/workers/{worker_id}").sees("Status afterwards").sees("Ready due now")
+    sender.sends("/recover", "has lost", reason="the machine is gone")
+    assert {store.get(one.id).status for one in held} == {TaskStatus.READY}
+    assert store.actions.list(limit=1)[0].reason == "the machine is gone"
 
 
 def test_a_batch_is_cancelled(sender, filling):

@@ -31,6 +31,12 @@ WHERE
     )
     AND (
         :waiting IS NULL
+            OR :waiting = 'later'
+            AND (
+                SELECT entry.available_at
+                FROM task_outbox AS entry
+                WHERE entry.task_execution_id = looked.id
+            ) > :now
             OR CASE
                 WHEN (
                     (

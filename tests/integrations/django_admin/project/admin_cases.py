@@ -379,6 +379,26 @@ class Actions(Case):
         assert self.take("delete_selected", running) == ["No action selected."]
         assert not LogEntry.objects.all()
 
+    def test_the_reason_of_an_action_is_recorded(self):
+        first, second, third = (self.failed() for _ in range(3))
+        assert '<input type="text" name="reason" maxlength="500"' in self.client.get(LETTERS).content.decode()
+        self.take("redrive", first, second, path=LETTERS, reason=f"  {HOSTILE}\u202e  ")
+        self.take("discard", third, path=LETTERS, reason="x" * 501)
+        recorded = {one.target: one.reason for one in self.store.actions.list(using="default")}
+        reasons = dict.fromkeys(map(str, (first, second)), f"{HOSTILE}\u202e")
+        assert recorded == {**reasons, str(third): "x" * 500}
+        assert self.last_event(first).event_data["reason"] == f"{HOSTILE}\u202e ({self.by})"
+        self.take("run_now", self.add(delay=timedelta(days=2)), reason=" ")
+        assert self.store.actions.list(using="default")[0].reason is None
+
+    def test_a_schedule_is_paused_for_a_reason(self):
+        new = NewSchedule(name="nightly", task_name="shop.work", rule="every 3600", tz="UTC", args="{}")
+        self.store.schedules.put(new, using="default")
+        self.log_in("view_taskschedule", "change_taskschedule")
+        self.take("pause", "nightly", path=SCHEDULES, reason="stock-taking")
+        paused = self.store.schedules.get("nightly", using="default")
+        assert paused.pause_reason == f"stock-taking ({self.by})"
+
     def test_a_dead_letter_whose_key_another_task_has_is_not_redriven(self):
         same = {"idempotency_key": "order 7", "unique_until_finished": True}
         failed, other = self.failed(**same), self.add(**same)
@@ -739,6 +759,17 @@ class OtherDatabase(Case):
         assert "was redriven" in self.take("redrive", task_id, path=letters)[0]
         assert self.status(task_id) == "Ready"
         assert len(LogEntry.objects.using("default").all()) == 1
+
+    def test_the_dashboard_of_another_outbox_has_its_alias_as_its_title(self):
+        def title(*address, **options):
+            urls = ModuleType("urls_of_a_dashboard")
+            urls.urlpatterns = [path("tasks/", include(dashboard_urls(*address, **options)))]
+            with override_settings(ROOT_URLCONF=urls):  # a database in memory has no pages but that which says so
+                return re.search("<title>(.*)</title>", self.client.get("/tasks/queues").content.decode())[1]
+
+        assert title().count(" – ") == 1
+        assert title("other").endswith(" – other – outboxq")
+        assert title("other", title="archive").endswith(" – archive – outboxq")
 
 
 class Documented(Case):

@@ -1,0 +1,84 @@
+"""`outboxq task run-now`: make one task due now, or all that match."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+import click
+
+from ..model import TaskStatus, Waiting
+from ..operating.verbs import RUN_NOW
+from .bulk import change_all, recorded_change
+from .changes import confirmation_options, present_operator, say, with_fields
+from .console import tell
+from .database import database_options
+from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
+
+if TYPE_CHECKING:
+    from ..store import Store
+
+_LATER: Final = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
+
+
+@click.command("run-now")
+@click.argument("task_id", required=False, type=TASK_ID)
+@click.option("--all", "everything", is_flag=True, help="Run every delayed and retrying task.")
+@click.option("--status", type=click.Choice(list(_LATER)), help="Only delayed tasks, or only retrying tasks.")
+@number_option("--limit", help="Maximum number of tasks, oldest first.")
+@with_fields(*RUN_NOW.fields)
+@confirmation_options
+@database_options
+@filtered(*OF_TASKS)
+def run_now(
+    store: Store,
+    *,
+    task_id: str | None,
+    wanted: dict[str, Any],
+    status: str | None,
+    limit: int | None,
+    reason: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Make a delayed or waiting task due now, or all matching tasks.
+
+    Give the id of a task, or filters, or --all. Pauses, limits and partition keys still apply.
+    """
+    if status is not None:
+        wanted["waiting"] = _LATER[status]
+    check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
+    if task_id is None:
+        _run_all_now(store, wanted, limit, yes=yes, dry_run=dry_run, reason=reason)
+        return
+    found = store.find(task_id)
+    if dry_run:
+        would = store.explain(found)
+        tell(f"{found} would be due now: {would.sentence}", {"id": found, "reason": would.reason})
+        return
+    say(store, RUN_NOW.do(store, found, operator=present_operator(), reason=reason))
+
+
+def _run_all_now(
+    store: Store, wanted: dict[str, Any], limit: int | None, *, reason: str, yes: bool, dry_run: bool
+) -> None:
+    def first(number: int) -> list[str]:
+        states = [wanted["waiting"]] if "waiting" in wanted else _LATER.values()
+        given = {**wanted, "status": TaskStatus.READY, "after": UUID(int=0), "limit": number}
+        found = [(one, state) for state in states for one in store.tasks(**{**given, "waiting": state})]
+        oldest = sorted(found, key=lambda one: one[0].id)
+        return [f"{one.id}  {one.task_name}  {state}" for one, state in oldest[:number]]
+
+    change_all(
+        in_words("delayed and retrying tasks", wanted, limit=limit, verb="enqueued"),
+        partial(store.run_all_now, limit=limit, **wanted, **recorded_change(store, RUN_NOW, wanted, limit, reason)),
+        partial(store.count_later, **wanted),
+        first,
+        limit=limit,
+        done="made due",
+        others="become due or ended meanwhile",
+        yes=yes,
+        dry_run=dry_run,
+    )
