@@ -39,6 +39,7 @@ from .changes import (
 )
 from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
+from .filters import ensure_known, none_matched
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import (
@@ -280,13 +281,16 @@ def _cancel_all(
         return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:number]]
 
     _change_all(
-        in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued"),
+        store,
+        wanted,
         partial(
             store.cancel_all, force=force, limit=limit, **wanted, **_recorded(store, CANCEL, wanted, limit, reason)
         ),
         partial(store.count_tasks, force=force, **wanted),
         first,
         limit=limit,
+        noun="waiting and running tasks",
+        verb="enqueued",
         done="cancelled",
         sentence="cancelled or asked to stop",
         others="ended or been changed meanwhile",
@@ -303,24 +307,32 @@ def _recorded(store: Store, verb: Verb, wanted: Mapping[str, Any], limit: int | 
 
 
 def _change_all(
-    what: str,
+    store: Store,
+    wanted: Mapping[str, Any],
     act: Callable[..., int],
     count: Callable[[], Count],
     first: Callable[[int], list[str]],
     *,
     limit: int | None,
+    noun: str,
+    verb: str,
     done: str,
     sentence: str = "",
     others: str,
     **answers: bool,
 ) -> None:
     """Act on the tasks that match and were counted. `sentence` describes the result; by default it is `done`."""
-    counted = cache(count)
+    counted, what = cache(count), in_words(noun, wanted, limit=limit, verb=verb)
 
     def to_change() -> Exactly | Count:
         return up_to(limit, counted())
 
+    if not counted().number:
+        ensure_known(store, wanted)
     if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
+        return
+    if not counted().number:
+        tell(none_matched(store, noun, wanted), changed(done, 0, to_change()))
         return
     with progress(done, to_change(), stoppable=True) as on_progress:
         moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)
@@ -332,7 +344,6 @@ for _command in (history, state_at, steps, rerun):
 add_verbs(task, Noun.TASK)
 
 
-_NOUN = "dead letters"
 _NOT_DISCARDED = "been redriven or discarded meanwhile"
 _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 
@@ -414,7 +425,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
 
         _change_all(
-            in_words(_NOUN, wanted, limit=limit, verb="that failed"),
+            store,
+            wanted,
             partial(
                 getattr(store.dead_letters, f"{verb.key}_all"),
                 limit=limit,
@@ -424,6 +436,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             partial(store.dead_letters.count, **wanted),
             first,
             limit=limit,
+            noun="dead letters",
+            verb="that failed",
             done=done,
             others=others,
             yes=yes,

@@ -142,7 +142,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
         (("--all",), 5),
         (("-q", "mail", "--limit", "3"), 3),
         (("--group", group, "--limit", "2"), 2),
-        (("-q", "none"), 0),
+        (("-q", "default"), 0),
     ):
         dry = outboxq(database, "failed", "discard", *words, "--dry-run", "--json")
         assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]
