@@ -49,6 +49,8 @@ class Facts:
     """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
+    disks: Mapping[str, str] = field(default_factory=dict)
+    """A sentence for each failure of a worker that is due to a full disk."""
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()

@@ -291,7 +291,7 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
 
 def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if limits.worker_failing:
-        yield from failing_workers(facts.seen.workers, facts.queues, facts.now)
+        yield from failing_workers(facts.seen.workers, facts.queues, facts.now, facts.disks)
 
 
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:

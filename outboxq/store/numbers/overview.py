@@ -32,6 +32,7 @@ from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .facts import Facts, Lost
+from .full_disks import full_disks
 from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
 from .live import counts, oldest_due, signal
 from .live import signals as signals_of
@@ -216,11 +217,16 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         facts,
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
         lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
+        disks={} if of_queues else full_disks(store, target, _failures(facts)),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
         causes=_causes(store, target, facts, limits),
     )
+
+
+def _failures(facts: Facts) -> list[str]:
+    return [one.failure for one in facts.seen.workers if one.failure is not None]
 
 
 def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
