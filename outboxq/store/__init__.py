@@ -69,8 +69,8 @@ from .tasks import cancelling, operations, results, task_pages
 from .tasks import slowest as slow_tasks
 from .tasks import tasks as reading
 from .tasks.cancelling import Part as Part
+from .tasks.dead_letter_groups import DeadLetterGroup as DeadLetterGroup
 from .tasks.dead_letters import DeadLetter as DeadLetter
-from .tasks.dead_letters import DeadLetterGroup as DeadLetterGroup
 from .tasks.dead_letters import DeadLetters
 from .tasks.event_log import Count as Count
 from .tasks.event_log import EventLog

@@ -10,7 +10,7 @@ from ...database.dialects import Row
 from ...model.relays import Relay
 from ..claims.workers import TakenBack
 from ..explain.reasons import Explanation
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import DeadRows
 from .statistics import Present, Statistics
 

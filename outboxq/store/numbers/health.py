@@ -17,7 +17,7 @@ from ...model.receivers import sources_of
 from ...model.relays import task_of
 from ...model.wording import plural, size
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .facts import Facts
 from .failing_workers import failing_workers

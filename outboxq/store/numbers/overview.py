@@ -27,7 +27,7 @@ from ..messages.relays import read_relays
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
 from ..tasks import dead_letters
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
