@@ -1,6 +1,4 @@
-"""`outboxq task`, `outboxq failed` and `outboxq batch`: inspect tasks, dead letters and batches, and change one or
-many.
-"""
+"""`outboxq task`, `outboxq failed` and `outboxq batch`: inspect tasks, dead letters and batches, and change them."""
 
 from __future__ import annotations
 
@@ -386,10 +384,11 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     or `discard`, pass its id with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
-    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
-    names = ("count", "task_name", "exception", "message", "first_failed_at", "last_failed_at", "newest", "id")
+    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group", "versions")
+    names = ("count", "task_name", "exception", "message", "first_failed_at", "last_failed_at", "newest", "id", "blame")
     rows = [attrgetter(*names)(one) for one in found.groups]
-    show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
+    spare = ("first", "exception", "newest id", "versions", "last", "task")
+    show(head, rows, records=found, spare=spare, whole=("group",))
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
         click.echo(f"there are more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)

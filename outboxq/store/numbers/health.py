@@ -145,8 +145,11 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
     parts = [
         Part(
-            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}",
-            cures=(Cure("see them", ("failed", "list", "--group", one.id)),),
+            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}{_blame(one)}",
+            cures=(
+                Cure("see them", ("failed", "list", "--group", one.id)),
+                *((Cure("see which workers run this version", ("workers", "list")),) if one.blame else ()),
+            ),
         )
         for one in facts.groups
         if any(map(facts.is_wanted, one.queues))
@@ -164,6 +167,10 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _error_of(group: DeadLetterGroup) -> str:
     return group.message or group.exception or "its workers died"
+
+
+def _blame(group: DeadLetterGroup) -> str:
+    return "" if group.blame is None else f"; {group.blame}"
 
 
 def _when(facts: Facts, group: DeadLetterGroup) -> str:

@@ -11,6 +11,7 @@ from uuid import UUID
 from ...database.dialects import Row
 from ...errors import InvalidArgument
 from ...model.display import group_of, message_of
+from .failed_versions import AtWork, FailuresOfVersion, blame, blamed, versions_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,20 @@ class DeadLetterGroup:
     newest: UUID
     """Id of the task that failed last."""
     queues: tuple[str, ...]
+    versions: tuple[FailuresOfVersion, ...] = ()
+    """The versions of the application that left these dead letters, the one with the most first, followed by the
+    versions that left none, but were at work and knew the task. Empty if no worker told its version.
+    """
+
+    @property
+    def blamed_version(self) -> str | None:
+        """The version that left nearly all of them while other versions were at work; None if there is no such version."""
+        return blamed(self.versions, self.count)
+
+    @property
+    def blame(self) -> str | None:
+        """The sentence about this version, or None."""
+        return blame(self.versions, self.count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,14 +59,15 @@ class DeadLetterGroups:
     """False if there are older dead letters that were not read, or more groups than requested."""
 
 
-def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
+def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database takes just as long.
+    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` are the versions of the
+    workers.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
         found.setdefault(group, []).append(row)
-    groups = [_joined(group, several) for group, several in found.items()]
+    groups = [_joined(group, several, at_work) for group, several in found.items()]
     return sorted(groups, key=lambda one: (-one.count, -one.last_failed_at.timestamp(), one.id))
 
 
@@ -74,7 +90,7 @@ def group_id(group: object) -> str | None:
     return group
 
 
-def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
+def _joined(group: str, rows: Sequence[Row], at_work: Iterable[AtWork]) -> DeadLetterGroup:
     first, last = rows[-1], rows[0]
     return DeadLetterGroup(
         id=group,
@@ -86,4 +102,5 @@ def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
         last_failed_at=last["failed_at"],
         newest=last["id"],
         queues=tuple(sorted({row["queue"] for row in rows})),
+        versions=versions_of(last["task_name"], rows, at_work),
     )

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, TypedDict, Unpack
@@ -30,8 +30,10 @@ from .cancelling import Part
 from .chains import futile_redrives
 from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups, group_id, grouped, with_groups
 from .event_log import Count, Snapshot, counted_to, had_failed
+from .failed_versions import read_at_work, version_of
 from .idempotency import regain_keys
 from .operations import OnChange, change_all
+from .tasks import select_now
 
 log = logging.getLogger("outboxq.store")
 
@@ -40,6 +42,8 @@ LOOKED_AT = 10_000
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
 """The numbers of dead letters that are searched for members of a group, in successive rounds."""
+_BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
+"""Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10
 """Maximum number of skipped dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -169,6 +173,18 @@ class DeadLetters:
         """
         read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
         return self._store.run(read, using=using, begin=Begin.READ)
+
+    def blamed_versions(self, *, using: object = None) -> frozenset[str]:
+        """Return the versions of the application that left nearly all dead letters of a group in the last hour, while
+        workers of another version knew the task too.
+        """
+
+        def work(target: Target) -> frozenset[str]:
+            since = target.run(select_now, self._store.values(target))[0]["now"] - _BLAMED_WITHIN
+            found = newest_groups(target, [None], limit=_BLAMED, most=_BLAMED, since=since)
+            return frozenset(one.blamed_version for one in found if one.blamed_version is not None)
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def count(
         self,
@@ -363,8 +379,8 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
 def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
     """Return what `DeadLetters.groups` returns, in this transaction."""
     group = group_id(wanted.get("group"))
-    rows = target.run(newest_with_errors, _filters(wanted) | _from_the_newest(most + 1))
-    found = [one for one in grouped(rows[:most]) if group in {None, one.id}]
+    rows = target.run(newest_with_versions, _filters(wanted) | _from_the_newest(most + 1))
+    found = [one for one in grouped(rows[:most], read_at_work(target, rows)) if group in {None, one.id}]
     is_complete = len(rows) <= most and len(found) <= limit
     return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), most), is_complete=is_complete)
 
@@ -376,9 +392,9 @@ def newest_groups(
     first. The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
-    found = (target.run(newest_with_errors, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
+    found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
     rows = sorted(chain.from_iterable(found), key=lambda row: (row["failed_at"], row["id"]), reverse=True)
-    return grouped(rows[:most])[:limit]
+    return grouped(rows[:most], read_at_work(target, rows))[:limit]
 
 
 _dead_letter = dead_letters.c
@@ -452,14 +468,27 @@ def newest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select the same columns as `oldest_with_errors`, but for the dead letters before (:after_failed_at, :after_id),
     newest first.
     """
+    return _newest(g, with_versions=False)
+
+
+def newest_with_versions(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of `newest_with_errors` with the versions of the workers."""
+    return _newest(g, with_versions=True)
+
+
+def _newest(g: Grammar, *, with_versions: bool) -> sa.Select[Any]:
     before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
-    return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
+    order = (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
+    return _with_errors(g, before, order, with_versions=with_versions)
 
 
-def _with_errors(g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any]) -> sa.Select[Any]:
+def _with_errors(
+    g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any], *, with_versions: bool = False
+) -> sa.Select[Any]:
     page = sa.select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
     found = sa.select(*columns, _head(page).label("head"))
+    found = found.add_columns(version_of(page).label("version")) if with_versions else found
     down = order[0] is not _dead_letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
     return found.order_by(*(column.desc() if down else column for column in by))
