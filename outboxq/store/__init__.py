@@ -230,6 +230,7 @@ class Store(Answering, Claiming):
     trends = overviews.trends
     overview = overviews.overview
     deletes_old_tasks = overviews.deletes_old_tasks
+    stuck = overviews.stuck
     held_snapshots = dead_rows.held_snapshots_now
     end_session = held_sessions.end_session
     table_sizes = systems.table_sizes
