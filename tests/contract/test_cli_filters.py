@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from outboxq.cli import main
 from outboxq.model import EventType, Outcome
+from outboxq.model.relays import NewRelay
+from outboxq.model.schedules import NewSchedule
 from tests.contract import helpers
 
 BULK = [("failed", "redrive"), ("failed", "discard"), ("task", "cancel")]
@@ -62,3 +64,19 @@ def test_an_exception_that_no_dead_letter_has_is_told_with_the_nearest_one(mail,
     assert said == (
         f"0 dead letters matched: the dead letters with the exception {known!r} do not match the other filters\n"
     )
+
+
+@pytest.mark.parametrize("verb", ["trigger", "pause", "resume", "remove", "show"])
+def test_a_mistyped_schedule_is_refused_with_the_nearest_name(database, verb):
+    new = NewSchedule(name="nightly", task_name="shop.send", args="{}", rule="@daily", tz="UTC")
+    database.store.schedules.put(new)
+    error = outboxq(database, "schedule", verb, "nigthly", code=3).stderr
+    assert "there is no schedule 'nigthly'; did you mean 'nightly'?" in error
+
+
+@pytest.mark.parametrize("words", [("pause",), ("resume",), ("show",), ("remove", "--yes")], ids=" ".join)
+def test_a_mistyped_relay_is_refused_with_the_known_names(database, words):
+    database.store.relays.declare([NewRelay(name="orders", topics=["order.*"])])
+    error = outboxq(database, "relay", words[0], "order", *words[1:], code=3).stderr
+    assert "there is no relay 'order'" in error
+    assert "the relays to brokers are: orders" in error
