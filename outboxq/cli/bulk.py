@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..operating.verb import Verb
 from .changes import FEW, Exactly, changed, confirmed, outcome, present_operator, progress, up_to
 from .console import tell
+from .filters import ensure_known, none_matched
+from .parameters import in_words
 
 if TYPE_CHECKING:
     from ..store import Count, Store
@@ -25,24 +27,32 @@ def recorded_change(
 
 
 def change_all(
-    what: str,
+    store: Store,
+    wanted: Mapping[str, Any],
     act: Callable[..., int],
     count: Callable[[], Count],
     first: Callable[[int], list[str]],
     *,
     limit: int | None,
+    noun: str,
+    verb: str,
     done: str,
     sentence: str = "",
     others: str,
     **answers: bool,
 ) -> None:
     """Act on the tasks that match and were counted. `sentence` describes the result; by default it is `done`."""
-    counted = cache(count)
+    counted, what = cache(count), in_words(noun, wanted, limit=limit, verb=verb)
 
     def to_change() -> Exactly | Count:
         return up_to(limit, counted())
 
+    if not counted().number:
+        ensure_known(store, wanted)
     if not confirmed(to_change, what, done=done, first=lambda: first(min(FEW, limit or FEW)), **answers):
+        return
+    if not counted().number:
+        tell(none_matched(store, noun, wanted), changed(done, 0, to_change()))
         return
     with progress(done, to_change(), stoppable=True) as on_progress:
         moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)

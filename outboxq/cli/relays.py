@@ -129,9 +129,12 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 
     Its dead letters remain. A relay that APP declares is stored again by the next worker.
     """
-    known = next((one for one in store.relays.list() if one.name == name), None)
-    if known is None:
-        fail(f"there is no relay {name!r}; nothing was removed", EXIT_NOT_FOUND)
+    every = {one.name: one for one in store.relays.list()}
+    if (known := every.get(name)) is None:
+        fail(
+            f"there is no relay {name!r}, so nothing was removed; the relays to brokers are: {', '.join(every) or 'none'}",
+            EXIT_NOT_FOUND,
+        )
     count = Exactly(number=known.messages, at_least=known.messages >= COUNTED)
     what = f"unpublished events of the relay {name!r}, and the relay itself"
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted"):

@@ -14,7 +14,7 @@ from .bulk import change_all, recorded_change
 from .changes import confirmation_options, present_operator, say, with_fields
 from .console import tell
 from .database import database_options
-from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, in_words, number_option
+from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, number_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -72,11 +72,14 @@ def _run_all_now(
         return [f"{one.id}  {one.task_name}  {state}" for one, state in oldest[:number]]
 
     change_all(
-        in_words("delayed and retrying tasks", wanted, limit=limit, verb="enqueued"),
+        store,
+        wanted,
         partial(store.run_all_now, limit=limit, **wanted, **recorded_change(store, RUN_NOW, wanted, limit, reason)),
         partial(store.count_later, **wanted),
         first,
         limit=limit,
+        noun="delayed and retrying tasks",
+        verb="enqueued",
         done="made due",
         others="become due or ended meanwhile",
         yes=yes,

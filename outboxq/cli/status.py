@@ -440,7 +440,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
     "Maximum age of the history if nothing deletes it. Default: 7d. `none`: no limit.",
 )
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
-@_asks("workers", "no_worker", "Check whether a worker is live for each queue with due tasks.")
+@_asks("workers", "no_worker", "Check whether a worker is live for each queue with waiting tasks.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")
 @_asks("lost-workers", "worker_lost", "Check whether a worker fell silent while it was running tasks.")
 @_asks("keys", "key_held", "Check whether tasks wait behind a dead letter.")
@@ -456,7 +456,7 @@ def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with 1 if anything does.
 
     Each problem is printed on one line, with the commands that can help. The problem that holds up the most tasks for
-    the longest time comes first, and its largest parts follow it, indented. The exit code is 0 if there is no problem,
+    the longest time comes first, after the problems that cause it. The largest parts of a problem follow it, indented. The exit code is 0 if there is no problem,
     3 if there is no queue with the given name, and 69, 77 or 4 if the database cannot be read.
     """
     from ..store import HealthLimits

@@ -1,6 +1,4 @@
-"""`outboxq task`, `outboxq failed` and `outboxq batch`: inspect tasks, dead letters and batches, and change one or
-many.
-"""
+"""`outboxq task`, `outboxq failed` and `outboxq batch`: inspect tasks, dead letters and batches, and change them."""
 
 from __future__ import annotations
 
@@ -46,7 +44,6 @@ from .parameters import (
     Read,
     check_choice,
     filtered,
-    in_words,
     number_option,
     stacked,
 )
@@ -279,7 +276,8 @@ def _cancel_all(
         return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:number]]
 
     change_all(
-        in_words("waiting and running tasks", wanted, limit=limit, verb="enqueued"),
+        store,
+        wanted,
         partial(
             store.cancel_all,
             force=force,
@@ -290,6 +288,8 @@ def _cancel_all(
         partial(store.count_tasks, force=force, **wanted),
         first,
         limit=limit,
+        noun="waiting and running tasks",
+        verb="enqueued",
         done="cancelled",
         sentence="cancelled or asked to stop",
         others="ended or been changed meanwhile",
@@ -302,7 +302,6 @@ for _command in (history, state_at, steps, rerun, run_now):
 add_verbs(task, Noun.TASK)
 
 
-_NOUN = "dead letters"
 _NOT_DISCARDED = "been redriven or discarded meanwhile"
 _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 
@@ -345,10 +344,11 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     or `discard`, pass its id with --group.
     """
     found = store.dead_letters.groups(limit=limit, **wanted)
-    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group")
-    names = ("count", "task_name", "exception", "message", "first_failed_at", "last_failed_at", "newest", "id")
+    head = ("count", "task", "exception", "message", "first", "last", "newest id", "group", "versions")
+    names = ("count", "task_name", "exception", "message", "first_failed_at", "last_failed_at", "newest", "id", "blame")
     rows = [attrgetter(*names)(one) for one in found.groups]
-    show(head, rows, records=found, spare=("first", "exception", "newest id", "last", "task"), whole=("group",))
+    spare = ("first", "exception", "newest id", "versions", "last", "task")
+    show(head, rows, records=found, spare=spare, whole=("group",))
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
         click.echo(f"there are more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)
@@ -384,7 +384,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
 
         change_all(
-            in_words(_NOUN, wanted, limit=limit, verb="that failed"),
+            store,
+            wanted,
             partial(
                 getattr(store.dead_letters, f"{verb.key}_all"),
                 limit=limit,
@@ -394,6 +395,8 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             partial(store.dead_letters.count, **wanted),
             first,
             limit=limit,
+            noun="dead letters",
+            verb="that failed",
             done=done,
             others=others,
             yes=yes,

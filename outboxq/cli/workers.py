@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -71,9 +71,10 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     now = presence.at
     every = [one for one in presence.workers if one.ended_at is None and one.last_seen_at >= now - LIVE_WITHIN]
     found = [one for one in presence.workers if queue is None or one.works_on(queue)]
+    blamed = store.dead_letters.blamed_versions()
     rows, records = [], []
     for one in found:
-        busy, notes, differs = one.busy, [], differences(one, every)
+        busy, notes, differs = one.busy, [], differences(one, every, blamed)
         held, taken = None, None
         if one.isolation == "process":
             notes.append(f"{one.concurrency} child {plural(one.concurrency, 'process', 'processes')}")
@@ -216,15 +217,18 @@ def _tasks(number: int, *, more: bool) -> str:
     return f"{number}{'+' if more else ''} {plural(number, 'task')}"
 
 
-def differences(worker: LiveWorker, every: Sequence[LiveWorker]) -> list[str]:
+def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Collection[str]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``.
+    ``other outboxq``. A version that is blamed for recent failures is a ``failing version``, and no other one is compared
+    with it.
     """
-    found = []
-    for name, words in (("version", "other version"), ("release", "other outboxq")):
-        newest = max(
-            (one for one in every if getattr(one, name) is not None), key=attrgetter("started_at"), default=None
-        )
+    is_blamed = worker.version in blamed
+    found = ["failing version"] if is_blamed else []
+    good = [one for one in every if one.version not in blamed]
+    pairs = [("release", "other outboxq", every)]
+    for name, words, compared in pairs if is_blamed else [("version", "other version", good), *pairs]:
+        known = [one for one in compared if getattr(one, name) is not None]
+        newest = max(known, key=attrgetter("started_at"), default=None)
         if newest is not None and getattr(worker, name) not in (None, getattr(newest, name)):
             found.append(words)
     return found

@@ -187,7 +187,10 @@ class Outboxq(Outbox):
         with app.app_context():
             engines = db.engines
         if key not in engines:
-            raise ConfigurationError(f"OUTBOXQ_BIND_KEY: Flask-SQLAlchemy has no bind {key!r}; see SQLALCHEMY_BINDS")
+            known = ", ".join(repr(one) for one in engines if one is not None) or "none"
+            raise ConfigurationError(
+                f"OUTBOXQ_BIND_KEY: Flask-SQLAlchemy has no bind {key!r}; SQLALCHEMY_BINDS has {known}"
+            )
         engine = engines[key]
         store = self._store_of(engine)
         if engine.url.get_backend_name() == "sqlite" and app.config["OUTBOXQ_CONFIGURE_SQLITE"]:

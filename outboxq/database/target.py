@@ -469,7 +469,8 @@ def _django_connection(alias: str) -> Any:
     try:
         return connections[alias]
     except ConnectionDoesNotExist:
-        raise InvalidTarget(f"Django has no database {alias!r}; see DATABASES in the settings") from None
+        known = ", ".join(map(repr, connections))
+        raise InvalidTarget(f"Django has no database {alias!r}; DATABASES in the settings has {known}") from None
     except ImproperlyConfigured:
         raise InvalidTarget(
             f"{alias!r} would be a Django database alias, but this process has no Django settings; pass a Session or a connection"

@@ -395,6 +395,14 @@ def no_queue(name: str, known: Collection[str]) -> str:
     return f"there is no queue {name!r}: it is not used by any task, setting, declaration or live worker{nearest(name, known)}"
 
 
+def no_task_name(name: str, known: Collection[str]) -> str:
+    """Return the sentence about an unknown name of a task, with the most similar known name."""
+    return (
+        f"there is no task {name!r}: no declaration, schedule, subscription, worker, dead letter or recent task has this "
+        f"name{nearest(name, known)}"
+    )
+
+
 def unused_queue(name: str, known: Collection[str]) -> str:
     """Return the sentence about a worker's queue that is not in use, with the way to name several queues, or the most
     similar queue in use.

@@ -69,8 +69,8 @@ from .tasks import cancelling, operations, results, running_now, task_pages
 from .tasks import slowest as slow_tasks
 from .tasks import tasks as reading
 from .tasks.cancelling import Part as Part
+from .tasks.dead_letter_groups import DeadLetterGroup as DeadLetterGroup
 from .tasks.dead_letters import DeadLetter as DeadLetter
-from .tasks.dead_letters import DeadLetterGroup as DeadLetterGroup
 from .tasks.dead_letters import DeadLetters
 from .tasks.event_log import Count as Count
 from .tasks.event_log import EventLog
@@ -237,6 +237,7 @@ class Store(Answering, Claiming):
     trends = overviews.trends
     overview = overviews.overview
     deletes_old_tasks = overviews.deletes_old_tasks
+    stuck = overviews.stuck
     held_snapshots = dead_rows.held_snapshots_now
     end_session = systems.end_session
     table_sizes = systems.table_sizes

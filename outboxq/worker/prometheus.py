@@ -33,6 +33,7 @@ from ..model.rules import parse_rule
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
 from ..store.numbers.dead_rows import HeldSnapshot
+from ..store.numbers.overview import Stuck
 from .meter import TASK_BOUNDS, AttemptEnd
 
 if TYPE_CHECKING:
@@ -106,6 +107,15 @@ LIVE_WORKERS: Final = _database_gauge(
     "outboxq_live_workers", "queue", help="Workers on the queue that were seen in the last 90 s."
 )
 QUEUE_PAUSED: Final = _database_gauge("outboxq_queue_paused", "queue", help="1: the queue is paused. 0: it is open.")
+HELD_KEYS: Final = _database_gauge(
+    "outboxq_held_keys",
+    "queue",
+    help="Partition keys that a dead letter holds while tasks with the key wait; at most 100 in all queues.",
+)
+STUCK_BATCHES: Final = _database_gauge(
+    "outboxq_stuck_batches",
+    help="Batches and chains that wait for nothing but dead letters, or that were left unclosed.",
+)
 ATTEMPTS: Final = _counter(
     "outboxq_task_attempts_total", "queue", "task", "outcome", help="Finished attempts, by outcome."
 )
@@ -231,6 +241,7 @@ class Gauges:
     snapshots: Sequence[HeldSnapshot] | None
     """The snapshots that keep dead rows; None on SQLite."""
     deletes_old_tasks: bool
+    stuck: Stuck
     relays: Sequence[Relay] = ()
     sources: Sequence[SourceState] = ()
     """The states of the receivers."""
@@ -246,6 +257,7 @@ class Gauges:
             schedules=next_ticks(store),
             snapshots=store.held_snapshots(),
             deletes_old_tasks=store.deletes_old_tasks(),
+            stuck=store.stuck(),
             relays=(relays := store.relays.list()),
             sources=sources_of(state for worker in store.workers.list() for state in worker.receivers),
             now=store.now() if relays else None,
@@ -397,6 +409,10 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(OLDEST_READY_AGE, waits)
     yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
     yield _filled(QUEUE_PAUSED, {(one.queue,): one.paused for one in gauges.queues})
+    none_held = {one.queue: 0 for one in gauges.queues}
+    held = {**none_held, **gauges.stuck.held_keys}
+    yield _filled(HELD_KEYS, {(queue,): number for queue, number in held.items()})
+    yield _filled(STUCK_BATCHES, {(): gauges.stuck.batches})
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(RELAY_EVENTS, {(one.name,): one.messages for one in gauges.relays})
     ages: dict[tuple[str, ...], float] = {(one.name,): _age(one.oldest_at, gauges.now) for one in gauges.relays}

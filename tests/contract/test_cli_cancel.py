@@ -67,7 +67,8 @@ def test_tasks_are_cancelled_by_filter(database, options, expected):
     assert f" {len(expected) + asks} would be cancelled" in dry
     assert statuses(database) == ["Running", "Ready", "Ready", "Ready", "Ready"]
     printed = outboxq(database, "task", "cancel", *options, "--yes", "--reason", "obsolete").stdout
-    assert printed == f"{len(expected) + asks} cancelled or asked to stop\n"
+    number = len(expected) + asks
+    assert printed == (f"{number} cancelled or asked to stop\n" if number else "0 waiting and running tasks matched\n")
     assert [number for number, one in enumerate(statuses(database)) if one == "Cancelled"] == list(expected)
     running = database.store.tasks(status=TaskStatus.RUNNING)[0]
     assert (running.cancel_requested_at is not None) is asks

@@ -40,7 +40,7 @@ def test_dead_letters_are_grouped_and_a_group_is_dealt_with_as_one(database):
     declined = [failed(database, f"order {number} was declined") for number in (1, 22, 333)]
     late = failed(database, "too late", task_name="tests.send")
     head, *rows = [line.split("\t") for line in outboxq(database, "failed", "summary").stdout.splitlines()]
-    assert head == ["count", "task", "exception", "message", "first", "last", "newest id", "group"]
+    assert head == ["count", "task", "exception", "message", "first", "last", "newest id", "group", "versions"]
     assert [row[:4] for row in rows] == [
         ["3", "tests.work", "builtins.ValueError", "ValueError: order … was declined"],
         ["1", "tests.send", "builtins.ValueError", "ValueError: too late"],
@@ -142,7 +142,7 @@ def test_a_dry_run_shows_those_that_are_taken_first(database):
         (("--all",), 5),
         (("-q", "mail", "--limit", "3"), 3),
         (("--group", group, "--limit", "2"), 2),
-        (("-q", "none"), 0),
+        (("-q", "default"), 0),
     ):
         dry = outboxq(database, "failed", "discard", *words, "--dry-run", "--json")
         assert [UUID(one.split()[0]) for one in json.loads(dry.stdout)["first"]] == ids[:count]

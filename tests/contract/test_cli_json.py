@@ -89,7 +89,7 @@ SAMPLES: dict[str, Sequence[str]] = {
     "task recover": ("{lost}",),
     "failed list": (),
     "failed redrive": ("{failed}",),
-    "failed discard": ("--queue", "none", "--yes"),
+    "failed discard": ("--queue", "default", "--yes"),
     "failed summary": (),
     "workers list": (),
     "workers show": ("{worker}",),

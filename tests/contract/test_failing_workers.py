@@ -6,6 +6,7 @@ from datetime import timedelta
 from uuid import uuid4
 
 from click.testing import CliRunner
+from sqlalchemy import make_url
 
 from outboxq import Outbox
 from outboxq.cli import main
@@ -29,8 +30,8 @@ def test_a_worker_that_cannot_claim_is_a_problem_and_the_reason_why_a_task_waits
     database.clock.advance(40)
     [problem] = database.frozen.health(HealthLimits())
     assert (problem.rule, problem.subjects, problem.tasks) == ("worker_failing", ("host:7",), 1)
-    assert problem.sentence == f"the worker host:7 {FAILURE}; this has lasted for 40 s"
-    assert [one.command for one in problem.cures] == [("workers", "show", str(worker_id))]
+    assert problem.sentence.startswith(f"the worker host:7 {FAILURE}; this has lasted for 40 s; the disk of ")
+    assert [one.command for one in problem.cures] == [("workers", "show", str(worker_id)), ("db", "sizes")]
     assert database.frozen.health(HealthLimits(worker_failing=False)) == []
     why = database.frozen.explain(task.id)
     assert why.reason is Reason.DUE
@@ -41,6 +42,42 @@ def test_a_worker_that_cannot_claim_is_a_problem_and_the_reason_why_a_task_waits
     assert database.frozen.explain(task.id).sentence == "it is due and free, and the next claim will take it"
     database.frozen.workers.describe(worker_id)
     assert database.frozen.health(HealthLimits()) == []
+
+
+def sentence_about(database, failure):
+    worker_id = uuid4()
+    database.frozen.workers.register(worker_id, label="host:7", concurrency=1, task_names=["tests.work"])
+    database.frozen.workers.describe(worker_id, failure=failure, failing_since=database.clock())
+    return database.frozen.health()[0].sentence
+
+
+def test_a_full_disk_is_named_with_its_place_and_its_cure(database):
+    if database.name == "sqlite":
+        said = sentence_about(database, "cannot claim tasks: OperationalError: database or disk is full")
+        place = f"the disk of the SQLite file {make_url(database.url).database}"
+    else:
+        said = sentence_about(database, f'{FAILURE} "base/5/16384": No space left on device')
+        [(directory,)] = database.rows("SHOW data_directory")
+        place = f"the disk of the server's data directory, {directory},"
+    assert f"; {place} is full: delete other files there, or enlarge it; `outboxq prune` needs free space too" in said
+
+
+def test_a_full_disk_of_a_tablespace_is_named_by_its_location(postgresql):
+    name = f"roomy_{uuid4().hex}"
+    with postgresql.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("SET allow_in_place_tablespaces = on")
+        connection.exec_driver_sql(f"CREATE TABLESPACE {name} LOCATION ''")
+        try:
+            [(oid,)] = postgresql.rows(f"SELECT oid FROM pg_tablespace WHERE spcname = '{name}'")
+            said = sentence_about(postgresql, f'{FAILURE} "pg_tblspc/{oid}/PG_15_202209061/5/16384"')
+        finally:
+            connection.exec_driver_sql(f"DROP TABLESPACE {name}")
+            connection.exec_driver_sql("RESET allow_in_place_tablespaces")
+    assert f"; the disk of the tablespace '{name}', pg_tblspc/{oid}, is full: delete other files there" in said
+
+
+def test_another_failure_says_nothing_about_a_disk(database):
+    assert "disk" not in sentence_about(database, "cannot claim tasks: InternalError (XX000): no")
 
 
 def test_a_worker_that_cannot_write_ends_is_named_with_its_running_task(database):

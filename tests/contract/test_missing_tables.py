@@ -211,6 +211,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "change_mark": ((), {}),
     "health": ((), {}),
     "deletes_old_tasks": ((), {}),
+    "stuck": ((), {}),
     "overview": ((), {}),
     "count_tasks": ((), {}),
     "system": ((), {}),

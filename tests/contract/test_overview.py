@@ -136,7 +136,6 @@ def test_nothing_needs_attention_while_all_is_well(database):
 
 def test_due_tasks_without_a_worker_and_old_ones_need_attention(database):
     database.add(queue="mail")
-    database.add(queue="later", delay=HOUR)
     assert broken(database) == [(Rule.NO_WORKER, "mail")]
     (problem,) = database.frozen.health()
     assert "no live worker serves the queue 'mail', which has 1 task due" in problem.sentence
@@ -204,8 +203,9 @@ def test_a_held_key_needs_attention_once_a_task_waits_for_it(database):
 def test_a_schedule_whose_ticks_are_not_planted_needs_attention(database):
     schedule = NewSchedule(name="nightly", task_name="tests.work", args="{}", rule="every 60", tz="UTC")
     database.frozen.schedules.put(schedule)
-    assert broken(database) == []
+    assert broken(database) == [(Rule.NO_WORKER, "default")]
     register(database)
+    assert broken(database) == []
     database.frozen.schedules.pause("nightly")
     database.clock.advance(DAY)
     register(database)

@@ -14,6 +14,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.numbers import health, overview
 from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
+from outboxq.store.numbers.problem import Problem, ranked
 from tests.contract import helpers
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -60,6 +61,29 @@ def test_queues_with_one_cause_share_a_problem_and_the_heaviest_comes_first(data
     assert commands(problem) == [("worker", "-q", "c", "-q", "a")]
 
 
+def test_delayed_tasks_without_a_worker_are_a_problem(database):
+    database.add(queue="mail", delay=HOUR)
+    (problem,) = database.frozen.health()
+    assert (problem.rule, problem.subjects, problem.tasks) == (Rule.NO_WORKER, ("mail",), 0)
+    assert problem.sentence == "no live worker serves the queue 'mail', which has 1 delayed task"
+    assert commands(problem) == [("worker", "-q", "mail")]
+    database.add(queue="sync")
+    (problem,) = database.frozen.health()
+    assert problem.sentence == "no live worker serves 2 queues, which have 1 task due: 'sync' (1), 'mail' (delayed)"
+    assert found(database, HealthLimits(no_worker=False)) == []
+    database.frozen.queues.pause("mail")
+    assert found(database, HealthLimits(queue_paused=True)) == [(Rule.NO_WORKER, "sync", "mail")]
+    register(database)
+    assert found(database) == []
+
+
+def test_a_task_that_was_given_back_as_unknown_is_a_problem_once_its_workers_are_gone(database):
+    claim = helpers.claimed(database, queue="mail", task_name="nobody.knows")
+    back = Outcome(claim=claim, event_type=EventType.RELEASED, data={"reason": "unknown task"}, delay=MINUTE)
+    database.frozen.finish([back])
+    assert found(database) == [(Rule.NO_WORKER, "mail")]
+
+
 def test_the_problem_with_the_most_tasks_and_time_comes_first(database):
     register(database, "busy", "failing")
     for _ in range(3):
@@ -71,6 +95,41 @@ def test_the_problem_with_the_most_tasks_and_time_comes_first(database):
     database.clock.advance(10 * MINUTE)
     register(database, "busy", "failing")
     assert found(database) == [(Rule.OLDEST, "busy"), (Rule.FAILED, "failing"), (Rule.NO_WORKER, "unmanned")]
+
+
+def test_a_cause_comes_before_its_symptoms(database):
+    failed(database, queue="mail", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    for _ in range(3):
+        database.add(queue="mail", partition_key="k")
+    failed(database, queue="other", partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+    database.clock.advance(10 * MINUTE)
+    register(database)
+    assert found(database) == [(Rule.FAILED, "mail", "other"), (Rule.KEY_HELD, "mail"), (Rule.OLDEST, "mail")]
+
+
+def problem(rule, *subjects, tasks=0):
+    return Problem(rule=rule, subjects=subjects, sentence="", tasks=tasks)
+
+
+@pytest.mark.parametrize(
+    ("symptom", "cause"),
+    [
+        (problem(Rule.OLDEST, "mail", tasks=9), problem(Rule.WORKER_FAILING, "ant:1")),
+        (problem(Rule.OLDEST, "mail", tasks=9), problem(Rule.RETRY_STORM, "mail", "other")),
+        (problem(Rule.BATCH_WAITS, "1", tasks=9), problem(Rule.FAILED, "mail")),
+        (problem(Rule.NO_WORKER, "mail", tasks=9), problem(Rule.WORKER_LOST, "ant:1")),
+        (problem(Rule.SCHEDULE_OVERDUE, "nightly", tasks=9), problem(Rule.NO_WORKER, "mail")),
+    ],
+    ids=lambda one: str(one.rule),
+)
+def test_a_heavy_symptom_follows_its_cause(symptom, cause):
+    last = problem(Rule.NO_RETENTION, "prune")
+    assert ranked([last, symptom, cause]) == [cause, symptom, last]
+
+
+def test_a_problem_of_other_queues_is_no_cause():
+    late, storm = problem(Rule.OLDEST, "mail", tasks=9), problem(Rule.RETRY_STORM, "other")
+    assert ranked([storm, late]) == [late, storm]
 
 
 def test_an_old_task_without_a_worker_is_one_problem(database):
@@ -257,7 +316,7 @@ def test_held_keys_of_several_queues_are_one_problem_about_the_oldest(database):
     failed(database, queue="a", partition_key="l", on_dead_letter=OnDeadLetter.HOLD)
     database.add(queue="a", partition_key="l", delay=HOUR)
     database.add(queue="b", partition_key="k", delay=HOUR)
-    (problem,) = database.frozen.health(HealthLimits(failed=None))
+    (problem,) = database.frozen.health(HealthLimits(failed=None, no_worker=False))
     assert (problem.subjects, problem.tasks, problem.age) == (("b", "a"), 2, MINUTE)
     assert (
         f"the queues 'b', 'a' are waiting for 2 dead letters that hold their keys, such as {first}" in problem.sentence
@@ -281,38 +340,41 @@ def retried(database, number, exception):
         database.frozen.finish([again])
 
 
+WITHOUT_WORKERS = HealthLimits(no_worker=False)
+
+
 def test_a_storm_of_retries_is_told_with_its_exception(database):
     counted(database, completed=300, retried=49)
-    assert found(database) == []
+    assert found(database, WITHOUT_WORKERS) == []
     counted(database, retried=51)
     retried(database, 3, "smtplib.SMTPServerDisconnected")
     retried(database, 1, "builtins.OSError")
     database.clock.advance(MINUTE)
-    (problem,) = database.frozen.health()
+    (problem,) = database.frozen.health(WITHOUT_WORKERS)
     assert (problem.rule, problem.subjects, problem.tasks) == (Rule.RETRY_STORM, ("mail",), 100)
     assert problem.sentence == (
         "100 attempts failed in the last 10 min and will be repeated: 100 × send (smtplib.SMTPServerDisconnected)"
     )
     assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail"), ("queue", "pause", "mail")]
-    assert found(database, queues=["other"]) == []
-    assert found(database, HealthLimits(retried=25)) == []  # 25 %: not more than the limit
-    assert found(database, HealthLimits(retried=None)) == []
+    assert found(database, WITHOUT_WORKERS, queues=["other"]) == []
+    assert found(database, HealthLimits(no_worker=False, retried=25)) == []  # 25 %: not more than the limit
+    assert found(database, HealthLimits(no_worker=False, retried=None)) == []
     database.frozen.queues.pause("mail")
-    (problem, _) = database.frozen.health(HealthLimits(queue_paused=True))
+    (problem, _) = database.frozen.health(HealthLimits(no_worker=False, queue_paused=True))
     assert commands(problem) == [("task", "list", "--status", "retrying", "-q", "mail")]
     database.clock.advance(10 * MINUTE)
-    assert found(database) == []
+    assert found(database, WITHOUT_WORKERS) == []
 
 
 def test_a_storm_is_over_when_nothing_fails_and_nothing_waits_for_a_retry(database):
     counted(database, retried=60)
     helpers.claimed(database, queue="mail", task_name="send")
     database.clock.advance(MINUTE)
-    assert found(database) == [(Rule.RETRY_STORM, "mail")]
+    assert found(database, WITHOUT_WORKERS) == [(Rule.RETRY_STORM, "mail")]
     database.clock.advance(2 * MINUTE)
-    assert found(database) == []
+    assert found(database, WITHOUT_WORKERS) == []
     database.add(queue="mail", delay=HOUR)
-    assert found(database) == [(Rule.RETRY_STORM, "mail")]
+    assert found(database, WITHOUT_WORKERS) == [(Rule.RETRY_STORM, "mail")]
 
 
 def test_a_storm_without_events_of_its_retries_is_told_all_the_same(database):

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.request import urlopen
@@ -29,14 +30,18 @@ from outboxq.cli.serving.worker import port_of
 from outboxq.contrib.prometheus import WorkerCollector
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Role
+from outboxq.model import NewTask, OnDeadLetter
+from outboxq.model.batches import OnFailed
 from outboxq.model.histograms import BOUNDS
 from outboxq.model.receivers import ReceiverState
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
+from outboxq.model.uuid7 import uuid7
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.prometheus import METRICS, Kind, Source
 from tests import forked
+from tests.contract import helpers
 from tests.proxy import Proxy
 from tests.scraping import free_ports, labels, scrape, taken
 from tests.waiting import until
@@ -534,3 +539,24 @@ def test_a_paused_queue_is_told_from_an_open_one(database):
     families = prometheus._of_database(prometheus.Gauges.read(database.store))
     [family] = [one for one in families if one.name == "outboxq_queue_paused"]
     assert {one.labels["queue"]: one.value for one in family.samples} == {"mail": 1, "open": 0}
+
+
+def test_held_keys_and_stuck_batches_are_gauges(database):
+    for queue in ("mail", "free"):
+        database.add(queue=queue, partition_key="k", on_dead_letter=OnDeadLetter.HOLD)
+        (claim,) = database.claim(queues=[queue])
+        database.frozen.fail(claim, "no")
+    database.add(queue="mail", partition_key="k")  # no task waits behind the other dead letter
+    then = NewTask(id=uuid7(), task_name="tests.then", args="{}")
+    for ends in (database.frozen.fail, None):
+        batch = helpers.batch_with(then if ends else replace(then, id=uuid7()), on_failed=OnFailed.WAIT)
+        database.frozen.batches.create(batch)
+        database.add(queue="work", pipeline_execution_id=batch.id)
+        database.frozen.batches.close(batch.id)
+        if ends is not None:
+            (claim,) = database.claim(queues=["work"])
+            ends(claim, "no")
+    families = {one.name: one for one in prometheus._of_database(prometheus.Gauges.read(database.frozen))}
+    held = {one.labels["queue"]: one.value for one in families["outboxq_held_keys"].samples}
+    assert (held["mail"], held["free"]) == (1, 0)
+    assert [one.value for one in families["outboxq_stuck_batches"].samples] == [1]

@@ -652,7 +652,7 @@ def test_django_outside_atomic_is_refused(shop: Database) -> None:
 @pytest.mark.parametrize("shop", ["sqlite"], indirect=True)
 def test_an_alias_that_django_does_not_know_is_refused(shop: Database) -> None:
     with django_alias(shop):
-        refused(shop, "nowhere", "has no database 'nowhere'", "DATABASES")
+        refused(shop, "nowhere", "has no database 'nowhere'", "DATABASES in the settings has 'default'")
 
 
 @pytest.mark.parametrize("shop", ["sqlite", "postgresql"], indirect=True)

@@ -201,7 +201,8 @@ class Outboxes:
         with self._making:
             if alias not in self._made:
                 if alias not in connections:
-                    raise ConfigurationError(f"DATABASES in the settings has no database {alias!r}")
+                    known = ", ".join(map(repr, connections))
+                    raise ConfigurationError(f"DATABASES in the settings has no database {alias!r}; it has {known}")
                 self._made[alias] = DjangoOutbox(alias)
             return self._made[alias]
 

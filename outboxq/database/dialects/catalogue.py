@@ -42,7 +42,7 @@ _sequence = sa.table("sqlite_sequence", sa.column("name", sa.Text), sa.column("s
 _schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")))
 
 
-def _of_server(name: str, **columns: TypeEngine[Any] | None) -> sa.TableClause:
+def _of_server(name: str, /, **columns: TypeEngine[Any] | None) -> sa.TableClause:
     """Return a table of PostgreSQL's catalogue with these columns. A type of None means that the type does not
     matter.
     """
@@ -79,6 +79,8 @@ pg_stat_activity = _of_server(
     xact_start=Instant,
     state_change=None,
 )
+pg_settings = _of_server("pg_settings", name=sa.Text(), setting=sa.Text())
+pg_tablespace = _of_server("pg_tablespace", oid=None, spcname=sa.Text())
 pg_prepared_xacts = _of_server(
     "pg_prepared_xacts", transaction=None, gid=sa.Text(), database=sa.Text(), prepared=Instant
 )

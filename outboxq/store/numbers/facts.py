@@ -10,7 +10,7 @@ from ...database.dialects import Row
 from ...model.relays import Relay
 from ..claims.workers import TakenBack
 from ..explain.reasons import Explanation
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import DeadRows
 from .statistics import Present, Statistics
 
@@ -49,6 +49,8 @@ class Facts:
     """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
+    disks: Mapping[str, str] = field(default_factory=dict)
+    """A sentence for each failure of a worker that is due to a full disk."""
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from ..claims.workers import LiveWorker
@@ -13,8 +13,12 @@ from .statistics import Statistics
 _NAMED = 3
 
 
-def failing_workers(workers: Sequence[LiveWorker], queues: Sequence[Statistics], now: datetime) -> Iterator[Problem]:
-    """Yield a problem for each error. It holds up the tasks that are due in the queues of the workers that have it."""
+def failing_workers(
+    workers: Sequence[LiveWorker], queues: Sequence[Statistics], now: datetime, disks: Mapping[str, str]
+) -> Iterator[Problem]:
+    """Yield a problem for each error. It holds up the tasks that are due in the queues of the workers that have it.
+    `disks` has a sentence for each error that is due to a full disk.
+    """
     found: dict[str, list[LiveWorker]] = {}
     for one in workers:
         if one.failure is not None:
@@ -27,11 +31,12 @@ def failing_workers(workers: Sequence[LiveWorker], queues: Sequence[Statistics],
         who = f"the worker {first.label}"
         if len(several) > 1:
             who = f"each of {len(several)} workers ({', '.join(labels[:_NAMED])}{more})"
+        disk, see = disks.get(failure), Cure("see the worker", ("workers", "show", str(first.id)))
         yield Problem(
             rule=Rule.WORKER_FAILING,
             subjects=tuple(labels),
-            sentence=f"{who} {failure}; this has lasted for {span_of(age)}",
-            cures=(Cure("see the worker", ("workers", "show", str(first.id))),),
+            sentence=f"{who} {failure}; this has lasted for {span_of(age)}{f'; {disk}' if disk else ''}",
+            cures=(see, Cure("see which tables are the largest", ("db", "sizes"))) if disk else (see,),
             tasks=sum(queue.ready for queue in queues if any(one.works_on(queue.queue) for one in several)),
             age=age,
         )

@@ -17,7 +17,7 @@ from ...model.receivers import sources_of
 from ...model.relays import task_of
 from ...model.wording import plural, size
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
 from .facts import Facts
 from .failing_workers import failing_workers
@@ -58,18 +58,16 @@ def failed_lately(facts: Facts, limits: HealthLimits) -> dict[str, int]:
 
 
 def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    found = [one for one in facts.queues if one.ready and not one.live_workers] if limits.no_worker else []
-    if not (found := _heaviest(found)):
+    found = _heaviest(filter(_is_unserved, facts.queues)) if limits.no_worker else []
+    if not found:
         return
     tasks = sum(one.ready for one in found)
+    waiting = _due_or_delayed(found)
     if len(found) == 1:
-        [one] = found
-        due = _number(one.ready, "task", at_least=one.ready_at_least)
-        sentence = f"no live worker serves the queue {one.queue!r}, which has {due} due"
+        sentence = f"no live worker serves the queue {found[0].queue!r}, which has {waiting}"
     else:
-        some = _number(tasks, "task", at_least=any(one.ready_at_least for one in found))
-        named = _listed(f"{one.queue!r} ({one.ready:,})" for one in found)
-        sentence = f"no live worker serves {len(found)} queues, which have {some} due: {named}"
+        named = _listed(f"{one.queue!r} ({one.ready:,})" if one.ready else f"{one.queue!r} (delayed)" for one in found)
+        sentence = f"no live worker serves {len(found)} queues, which have {waiting}: {named}"
     served = [word for one in found for word in ("-q", one.queue)] if len(found) <= _NAMED else []
     start = Cure("start a worker", ("worker", *served))
     if paused := [one for one in found if one.paused]:
@@ -79,6 +77,20 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in paused)
             sentence += f"; {len(paused)} of them {plural(len(paused), 'is', 'are')} also paused: {named}"
     yield _of_queues(Rule.NO_WORKER, found, sentence, start, *_resumes(paused, of=len(found)), tasks=tasks)
+
+
+def _is_unserved(one: Statistics) -> bool:
+    """Return whether tasks wait in a queue without workers. A task that was given back because no worker knew its name
+    is delayed, and would wait unnoticed.
+    """
+    return bool(one.ready or one.delayed or one.retrying) and not one.live_workers
+
+
+def _due_or_delayed(found: Sequence[Statistics]) -> str:
+    if due := sum(one.ready for one in found):
+        return f"{_number(due, 'task', at_least=any(one.ready_at_least for one in found))} due"
+    delayed = sum(one.delayed + one.retrying for one in found)
+    return _number(delayed, "delayed task", at_least=any(one.delayed_at_least for one in found))
 
 
 def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -133,8 +145,11 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
     parts = [
         Part(
-            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}",
-            cures=(Cure("see them", ("failed", "list", "--group", one.id)),),
+            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}{_blame(one)}",
+            cures=(
+                Cure("see them", ("failed", "list", "--group", one.id)),
+                *((Cure("see which workers run this version", ("workers", "list")),) if one.blame else ()),
+            ),
         )
         for one in facts.groups
         if any(map(facts.is_wanted, one.queues))
@@ -152,6 +167,10 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _error_of(group: DeadLetterGroup) -> str:
     return group.message or group.exception or "its workers died"
+
+
+def _blame(group: DeadLetterGroup) -> str:
+    return "" if group.blame is None else f"; {group.blame}"
 
 
 def _when(facts: Facts, group: DeadLetterGroup) -> str:
@@ -250,7 +269,7 @@ def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
     def is_mentioned(one: Statistics) -> bool:
         is_late = limits.oldest is not None and _due_for(one) > limits.oldest
-        return is_late or bool(limits.no_worker and one.ready and not one.live_workers)
+        return is_late or (limits.no_worker and _is_unserved(one))
 
     found = [one for one in facts.queues if one.paused and not is_mentioned(one)]
     if not (found := _heaviest(found)):
@@ -279,7 +298,7 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
 
 def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if limits.worker_failing:
-        yield from failing_workers(facts.seen.workers, facts.queues, facts.now)
+        yield from failing_workers(facts.seen.workers, facts.queues, facts.now, facts.disks)
 
 
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:

@@ -5,7 +5,8 @@ small table, or stops after a bounded number of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -27,13 +28,14 @@ from ..messages.relays import read_relays
 from ..producing import batches_sql
 from ..producing.schedules_sql import is_planted_ahead
 from ..tasks import dead_letters
-from ..tasks.dead_letters import DeadLetterGroup
+from ..tasks.dead_letter_groups import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
 from .facts import Facts, Lost
+from .full_disks import full_disks
 from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
-from .live import counts, oldest_due, signal
+from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
@@ -131,6 +133,27 @@ def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
     return store.run(work, using=using, begin=Begin.READ)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stuck:
+    """The numbers of what waits for a person."""
+
+    held_keys: Mapping[str, int]
+    """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
+    batches: int
+    """Number of batches and chains that are unclosed, or that wait for nothing but dead letters."""
+
+
+def stuck(store: Transactions, *, using: object = None) -> Stuck:
+    """Return the numbers of held keys and of batches that wait for a person, in one statement."""
+
+    def work(target: Target) -> Stuck:
+        rows = target.run(stuck_signs, store.values(target, most=BOUND))
+        held = Counter(row["name"] for row in rows if row["kind"] == "held")
+        return Stuck(held_keys=held, batches=len(rows) - held.total())
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
 def change_mark(store: Transactions, *, using: object = None) -> str:
     """Return a string that changes when a task, a setting, a schedule, a sample or a count changes, or when a worker
     starts or stops. The call takes one statement, which reads indexes and small tables. The string does not reflect
@@ -216,11 +239,16 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         facts,
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
         lost=[_lost(target, row) for row in facts.rows("lost")] if limits.worker_lost and not of_queues else (),
+        disks={} if of_queues else full_disks(store, target, _failures(facts)),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
         causes=_causes(store, target, facts, limits),
     )
+
+
+def _failures(facts: Facts) -> list[str]:
+    return [one.failure for one in facts.seen.workers if one.failure is not None]
 
 
 def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
@@ -299,14 +327,27 @@ def signals(g: Grammar) -> sa.Select[Any]:
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
-    early, batch = schedules.where(is_planted_ahead(g)).subquery("early"), batches_sql.unclosed(g).subquery("unclosed")
-    waits = batches_sql.waiting_for_dead_letters(g).subquery("waits")
+    early = schedules.where(is_planted_ahead(g)).subquery("early")
     return signals_of(
         *counts(g),
         _failed_lately(g),
         _held(),
         signal("overdue", name=late.c.name, at=late.c.planted_until),
         signal("ahead", name=early.c.name, at=early.c.planted_until),
+        *_stuck_batches(g),
+        _lost_workers(g),
+        _late_relays(g),
+        _retried_often(g),
+        *_deletions(),
+        _first_event(),
+    )
+
+
+def _stuck_batches(g: Grammar) -> list[sa.Select[Any]]:
+    """Select the unclosed batches, and those that wait for nothing but dead letters."""
+    batch = batches_sql.unclosed(g).subquery("unclosed")
+    waits = batches_sql.waiting_for_dead_letters(g).subquery("waits")
+    return [
         signal("unclosed", name=batch.c.name, detail=batch.c.kind, task_id=batch.c.id),
         signal(
             "batch_waits",
@@ -316,12 +357,12 @@ def signals(g: Grammar) -> sa.Select[Any]:
             number=waits.c.failed,
             at=waits.c.updated_at,
         ),
-        _lost_workers(g),
-        _late_relays(g),
-        _retried_often(g),
-        *_deletions(),
-        _first_event(),
-    )
+    ]
+
+
+def stuck_signs(g: Grammar) -> sa.Select[Any]:
+    """Select a row for each held key and each stuck batch. A worker's role may not read the times of dead letters."""
+    return signals_of(signal("held", name=_held_keys().c.queue), *_stuck_batches(g))
 
 
 def retention(g: Grammar) -> sa.Select[Any]:
@@ -423,7 +464,14 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys that have waiting tasks."""
+    """Select up to HELD keys that have waiting tasks, with the time since when a dead letter holds them."""
+    found = _held_keys()
+    failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
+    at = failed_at.correlate(found).scalar_subquery()
+    return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id, at=at)
+
+
+def _held_keys() -> sa.Subquery:
     held = (
         sa.select(tables.partition_claims)
         .where(_claim.held)
@@ -437,10 +485,7 @@ def _held() -> sa.Select[Any]:
     some = (
         sa.select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(sa.literal_column(str(HELD)))
     )
-    found = some.subquery("some")
-    failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
-    at = failed_at.correlate(found).scalar_subquery()
-    return signal("held", name=found.c.queue, detail=found.c.partition_key, task_id=found.c.task_execution_id, at=at)
+    return some.subquery("some")
 
 
 def mark(g: Grammar) -> sa.Select[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -14,7 +15,7 @@ class Rule(StrEnum):
     """A rule that can be broken. The order decides between problems of equal weight."""
 
     NO_WORKER = "no_worker"
-    """Tasks are due, and no live worker is serving their queue."""
+    """Tasks are waiting, and no live worker is serving their queue."""
     WORKER_FAILING = "worker_failing"
     """A live worker cannot claim tasks or write their outcomes, for example because the disk is full."""
     UNKNOWN_TASK = "unknown_task"
@@ -160,6 +161,47 @@ _SHORTEST = timedelta(minutes=1)
 _RANK = {rule: number for number, rule in enumerate(Rule)}
 
 
+_CAUSES: Mapping[Rule, frozenset[Rule]] = {
+    Rule.NO_WORKER: frozenset({Rule.WORKER_LOST}),
+    Rule.SCHEDULE_OVERDUE: frozenset({Rule.NO_WORKER, Rule.WORKER_FAILING, Rule.WORKER_LOST}),
+    Rule.RELAY_LATE: frozenset({Rule.WORKER_FAILING}),
+    Rule.KEY_HELD: frozenset({Rule.FAILED}),
+    Rule.BATCH_WAITS: frozenset({Rule.FAILED}),
+    Rule.OLDEST: frozenset(
+        {
+            Rule.WORKER_FAILING,
+            Rule.WORKER_LOST,
+            Rule.UNKNOWN_TASK,
+            Rule.KEY_HELD,
+            Rule.RETRY_STORM,
+            Rule.DEAD_ROWS,
+        }
+    ),
+}
+"""The rules whose problems cause a problem of a rule. No rule causes itself, not even through others."""
+
+
 def ranked(found: list[Problem]) -> list[Problem]:
-    """Return the problems sorted by urgency: by weight, then by rule, then by subject."""
-    return sorted(found, key=lambda one: (-one.weight, _RANK[one.rule], one.subjects))
+    """Return the problems sorted by urgency: by weight, then by rule, then by subject. A cause precedes its symptoms."""
+    order = sorted(found, key=lambda one: (-one.weight, _RANK[one.rule], one.subjects))
+    placed: list[Problem] = []
+
+    def place(problem: Problem) -> None:
+        if problem in placed:
+            return
+        for other in order:
+            if _causes(other, problem):
+                place(other)
+        placed.append(problem)
+
+    for problem in order:
+        place(problem)
+    return placed
+
+
+def _causes(cause: Problem, symptom: Problem) -> bool:
+    """Return whether a problem causes another one. Problems of queues must have a queue in common."""
+    if cause.rule not in _CAUSES.get(symptom.rule, ()):
+        return False
+    of_queues = {cause.rule, symptom.rule} <= OF_QUEUES
+    return not of_queues or not set(cause.subjects).isdisjoint(symptom.subjects)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import builtins
 import logging
-import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
 from typing import Any, TypedDict, Unpack
@@ -17,21 +16,24 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ...database.column_types import Instant
-from ...database.dialects import Begin, Row
+from ...database.dialects import Begin
 from ...database.grammar import Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ...model import EventType, TaskStatus
-from ...model.display import HEAD, group_of, message_of
+from ...model.display import HEAD
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .cancelling import Part
 from .chains import futile_redrives
+from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups, group_id, grouped, with_groups
 from .event_log import Count, Snapshot, counted_to, had_failed
+from .failed_versions import read_at_work, version_of
 from .idempotency import regain_keys
 from .operations import OnChange, change_all
+from .tasks import select_now
 
 log = logging.getLogger("outboxq.store")
 
@@ -40,6 +42,8 @@ LOOKED_AT = 10_000
 _BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
 """The numbers of dead letters that are searched for members of a group, in successive rounds."""
+_BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
+"""Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10
 """Maximum number of skipped dead letters that the warning names."""
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
@@ -169,6 +173,18 @@ class DeadLetters:
         """
         read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
         return self._store.run(read, using=using, begin=Begin.READ)
+
+    def blamed_versions(self, *, using: object = None) -> frozenset[str]:
+        """Return the versions of the application that left nearly all dead letters of a group in the last hour, while
+        workers of another version knew the task too.
+        """
+
+        def work(target: Target) -> frozenset[str]:
+            since = target.run(select_now, self._store.values(target))[0]["now"] - _BLAMED_WITHIN
+            found = newest_groups(target, [None], limit=_BLAMED, most=_BLAMED, since=since)
+            return frozenset(one.blamed_version for one in found if one.blamed_version is not None)
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def count(
         self,
@@ -360,42 +376,11 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeadLetterGroup:
-    """Similar dead letters, with the same task, the same exception, and the same message except for varying parts."""
-
-    id: str
-    """A string of 16 hexadecimal digits, which depend on the task, the exception and the message."""
-    task_name: str
-    exception: str | None
-    message: str
-    """First line of the error, at most 200 characters, with an ellipsis in place of each id, number and quoted
-    string.
-    """
-    count: int
-    first_failed_at: datetime
-    last_failed_at: datetime
-    newest: UUID
-    """Id of the task that failed last."""
-    queues: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeadLetterGroups:
-    """The groups of the newest dead letters, the largest group first."""
-
-    groups: list[DeadLetterGroup]
-    looked_at: int
-    """Number of dead letters that were read: at most the newest 10,000 that match."""
-    is_complete: bool
-    """False if there are older dead letters that were not read, or more groups than requested."""
-
-
 def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
     """Return what `DeadLetters.groups` returns, in this transaction."""
     group = group_id(wanted.get("group"))
-    rows = target.run(newest_with_errors, _filters(wanted) | _from_the_newest(most + 1))
-    found = [one for one in grouped(rows[:most]) if group in {None, one.id}]
+    rows = target.run(newest_with_versions, _filters(wanted) | _from_the_newest(most + 1))
+    found = [one for one in grouped(rows[:most], read_at_work(target, rows)) if group in {None, one.id}]
     is_complete = len(rows) <= most and len(found) <= limit
     return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), most), is_complete=is_complete)
 
@@ -407,54 +392,9 @@ def newest_groups(
     first. The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
-    found = (target.run(newest_with_errors, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
+    found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
     rows = sorted(chain.from_iterable(found), key=lambda row: (row["failed_at"], row["id"]), reverse=True)
-    return grouped(rows[:most])[:limit]
-
-
-def grouped(rows: Iterable[Row]) -> list[DeadLetterGroup]:
-    """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database takes just as long.
-    """
-    found: dict[str, list[Row]] = {}
-    for row, group in with_groups(rows):
-        found.setdefault(group, []).append(row)
-    groups = [_joined(group, several) for group, several in found.items()]
-    return sorted(groups, key=lambda one: (-one.count, -one.last_failed_at.timestamp(), one.id))
-
-
-def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
-    """Yield each row with the id of its group. A row has the task name, the exception and the beginning of the error."""
-    known: dict[tuple[str, str | None, str], str] = {}
-    for row in rows:
-        key = row["task_name"], row["exception"], message_of(row["head"])
-        if (group := known.get(key)) is None:
-            group = known[key] = group_of(*key)
-        yield row, group
-
-
-def group_id(group: object) -> str | None:
-    """Return the id of a group, or None. Raises InvalidArgument."""
-    if group is None:
-        return None
-    if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
-        raise InvalidArgument(f"the id of a group of dead letters has 16 hex digits, not {group!r}; see groups()")
-    return group
-
-
-def _joined(group: str, rows: Sequence[Row]) -> DeadLetterGroup:
-    first, last = rows[-1], rows[0]
-    return DeadLetterGroup(
-        id=group,
-        task_name=last["task_name"],
-        exception=last["exception"],
-        message=message_of(last["head"]),
-        count=len(rows),
-        first_failed_at=first["failed_at"],
-        last_failed_at=last["failed_at"],
-        newest=last["id"],
-        queues=tuple(sorted({row["queue"] for row in rows})),
-    )
+    return grouped(rows[:most], read_at_work(target, rows))[:limit]
 
 
 _dead_letter = dead_letters.c
@@ -528,14 +468,27 @@ def newest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select the same columns as `oldest_with_errors`, but for the dead letters before (:after_failed_at, :after_id),
     newest first.
     """
+    return _newest(g, with_versions=False)
+
+
+def newest_with_versions(g: Grammar) -> sa.Select[Any]:
+    """Select the rows of `newest_with_errors` with the versions of the workers."""
+    return _newest(g, with_versions=True)
+
+
+def _newest(g: Grammar, *, with_versions: bool) -> sa.Select[Any]:
     before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
-    return _with_errors(g, before, (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc()))
+    order = (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
+    return _with_errors(g, before, order, with_versions=with_versions)
 
 
-def _with_errors(g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any]) -> sa.Select[Any]:
+def _with_errors(
+    g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any], *, with_versions: bool = False
+) -> sa.Select[Any]:
     page = sa.select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
     found = sa.select(*columns, _head(page).label("head"))
+    found = found.add_columns(version_of(page).label("version")) if with_versions else found
     down = order[0] is not _dead_letter.failed_at
     by = (page.c.failed_at, page.c.task_execution_id)
     return found.order_by(*(column.desc() if down else column for column in by))

@@ -13,7 +13,7 @@ from ...errors import InvalidArgument
 from ...model.wording import sentence
 from ...operating.reading import read_since, read_utc
 from ...store import DeadLetterGroup
-from ...store.tasks.dead_letters import DeadLetterGroups
+from ...store.tasks.dead_letter_groups import DeadLetterGroups
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .actions import unfound

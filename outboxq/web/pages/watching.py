@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -188,6 +188,7 @@ def workers(request: PageRequest) -> View:
     live = [one for one in presence.workers if _is_live(one, presence.at)]
     silent = [one for one in presence.workers if one.ended_at is None and not _is_live(one, presence.at)]
     ended = [one for one in presence.workers if one.ended_at is not None]
+    blamed = request.store.dead_letters.blamed_versions()
     values = {
         "now": presence.at,
         "live": live,
@@ -197,7 +198,8 @@ def workers(request: PageRequest) -> View:
         "more_ended": max(0, len(ended) - _ENDED),
         "ran": {one.id: _ran(request, one.id) for one in silent[-_LOOKED_UP:]},
         "skews": _skews(live),
-        "outdated": _outdated(live),
+        "outdated": _outdated(live, blamed),
+        "failing": {one.id for one in live if one.version in blamed},
         "is_described": not live or any(one.release is not None for one in live),
     }
     return View(template="workers.html", title="Workers", values=values, data=presence.workers)
@@ -217,12 +219,14 @@ def worker(request: PageRequest) -> View:
     counts = request.store.metrics.of_worker(worker_id, at=now) if is_live else []
     lost = [] if is_live or gone else request.store.lost_tasks(worker_id, limit=_RECOVERED)
     state = State(has_ended=gone, asked_to=found.asked_to, holds_lost_tasks=bool(lost))
+    blamed = request.store.dead_letters.blamed_versions()
     data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
     values = {
         **data,
         "now": now,
         "is_live": is_live,
-        "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)]),
+        "is_outdated": found.id in _outdated([one for one in presence.workers if _is_live(one, now)], blamed),
+        "is_failing": is_live and found.version in blamed,
         "is_cut": len(running) == _RUNNING,
         "taken": taken,
         "counts": counts,
@@ -268,10 +272,13 @@ def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]
     return found
 
 
-def _outdated(live: Sequence[LiveWorker]) -> set[UUID]:
-    """Return the ids of the workers that are running an older version or release than another live worker."""
+def _outdated(live: Sequence[LiveWorker], blamed: Collection[str]) -> set[UUID]:
+    """Return the ids of the workers that are running an older version or release than another live worker. A version
+    that is blamed for recent failures makes no other one look old.
+    """
     found = set()
     for name in ("version", "release"):
-        others = {getattr(one, name) for one in live} - {None}
+        compared = live if name == "release" else [one for one in live if one.version not in blamed]
+        others = {getattr(one, name) for one in compared} - {None}
         found |= {one.id for one in live if any(is_older(getattr(one, name) or "", other) for other in others)}
     return found

@@ -78,33 +78,7 @@ FROM (
             FROM dead_letters
             WHERE dead_letters.task_execution_id = some.task_execution_id
         ) AS at
-    FROM (
-        SELECT
-            held.queue AS queue,
-            held.partition_key AS partition_key,
-            held.task_execution_id AS task_execution_id,
-            held.held AS held
-        FROM (
-            SELECT
-                partition_claims.queue AS queue,
-                partition_claims.partition_key AS partition_key,
-                partition_claims.task_execution_id AS task_execution_id,
-                partition_claims.held AS held
-            FROM partition_claims
-            WHERE partition_claims.held = 1
-            LIMIT 1000
-            OFFSET :param_5
-        ) AS held
-        WHERE (
-            SELECT 1
-            FROM task_outbox AS entry
-            WHERE entry.queue = held.queue AND entry.partition_key = held.partition_key
-            LIMIT 1
-            OFFSET :param_6
-        ) IS NOT NULL
-        LIMIT 100
-        OFFSET :param_7
-    ) AS some
+    FROM (/* overview.some-1: param_5, param_6, param_7 */) AS some
     UNION ALL
     SELECT
         'overdue' AS kind,
@@ -219,12 +193,7 @@ FROM (
         unclosed.id AS task_id,
         CAST(NULL AS BIGINT) AS number,
         CAST(NULL AS TEXT) AS at
-    FROM (
-        SELECT first.id AS id, first.name AS name, first.kind AS kind
-        FROM (/* overview.first-1: param_16 */) AS first
-        WHERE first.closed = 0
-        ORDER BY first.id
-    ) AS unclosed
+    FROM (/* overview.unclosed-1: param_16 */) AS unclosed
     UNION ALL
     SELECT
         'batch_waits' AS kind,
@@ -233,21 +202,7 @@ FROM (
         waits.id AS task_id,
         CAST(waits.failed AS BIGINT) AS number,
         waits.updated_at AS at
-    FROM (
-        SELECT
-            first.id AS id,
-            first.name AS name,
-            first.kind AS kind,
-            first.failed AS failed,
-            first.updated_at AS updated_at
-        FROM (/* overview.first-1: param_17 */) AS first
-        WHERE
-            first.closed = 1
-            AND first.cancel_requested_at IS NULL
-            AND first.on_failed = 'wait'
-            AND first.failed > 0
-            AND first.completed + first.failed + first.cancelled >= first.size
-    ) AS waits
+    FROM (/* overview.waits-1: param_17 */) AS waits
     UNION ALL
     SELECT
         'lost' AS kind,

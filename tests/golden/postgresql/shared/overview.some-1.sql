@@ -1,0 +1,22 @@
+SELECT
+    held.queue AS queue,
+    held.partition_key AS partition_key,
+    held.task_execution_id AS task_execution_id,
+    held.held AS held
+FROM (
+    SELECT
+        partition_claims.queue AS queue,
+        partition_claims.partition_key AS partition_key,
+        partition_claims.task_execution_id AS task_execution_id,
+        partition_claims.held AS held
+    FROM partition_claims
+    WHERE partition_claims.held
+    LIMIT 1000
+) AS held
+WHERE (
+    SELECT 1
+    FROM task_outbox AS entry
+    WHERE entry.queue = held.queue AND entry.partition_key = held.partition_key
+    LIMIT 1
+) IS NOT NULL
+LIMIT 100
