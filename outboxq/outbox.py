@@ -241,6 +241,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
 
+        `queue`, `priority`, `lease`, `timeout` and `on_dead_letter` are stored with each task. If you change them, tasks
+        that are already enqueued keep the former values. The other options are read from the code of the worker.
+
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
         is already taken. Raises InvalidArgument for an option that is out of range.
         """

@@ -148,7 +148,7 @@ class Harness(Answering):
         if len(fitting) == times or (fitting and times is None):
             return fitting
         but = f"enqueued {_times(len(fitting))}, not {_times(times or 0)}" if fitting else "not enqueued"
-        raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
+        raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
         """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
@@ -225,12 +225,15 @@ class Harness(Answering):
         """Run one task here and now, as a worker would, without enqueueing it. Arguments and result pass through JSON.
 
         The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
-        Snooze, Cancel and Retry, which are outcomes. Raises InvalidCall and PayloadError for the same reasons as
-        `enqueue()`.
+        Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first
+        of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for the same
+        reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         self._refuse_foreign(task)
-        claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
+        claim = claim_without_row(
+            task, task.parameters.dump(args, kwargs), self.clock(), schedule=self._schedule_of(task)
+        )
         ran = self._runner(has_row=False).run(claim)
         if self._transaction is not None:
             self._transaction.expire()
@@ -397,6 +400,10 @@ class Harness(Answering):
             ]
             self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
+    def _schedule_of(self, task: Task[..., Any]) -> NewSchedule | None:
+        """Return the first schedule that the code declares for this task."""
+        return next((one for one in self.app.tasks.schedules if one.task_name == task.name), None)
+
     def _schedules(self) -> list[Schedule]:
         """Return the schedules that have ticks."""
         return [one for one in self.store.schedules.list() if one.paused_at is None]
@@ -482,6 +489,8 @@ class EndlessDrain(AssertionError):
 class OutboxTests(_Case):
     """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
 
+    A class that lists it after a TestCase, whose `setUp` does not call the mixin's, is refused with ConfigurationError.
+
     In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
     commits as the application would.
     """
@@ -491,6 +500,19 @@ class OutboxTests(_Case):
     harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
+
+    def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
+        super().__init_subclass__(*args, **kwargs)
+        order = cls.__mro__
+        if unittest.TestCase in order and order.index(unittest.TestCase) < order.index(OutboxTests):
+            ours, case = (
+                next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
+                for kind in (OutboxTests, unittest.TestCase)
+            )
+            raise ConfigurationError(
+                f"{cls.__name__} lists {ours} after {case}, so its setUp() would not be called and self.harness would be "
+                f"missing; write class {cls.__name__}({ours}, {case})"
+            )
 
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.
