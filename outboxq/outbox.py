@@ -23,6 +23,7 @@ from .integration import Integration
 from .integration.ambient import CURRENT, resolve_target
 from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
+from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
 from .model.options import (
@@ -320,6 +321,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         def write(event: NewEvent) -> Emitted:
             with resolve_target(self, using, f"emit({topic!r})", is_option=True) as target:
                 emitted = self.store.emit(event, using=target)
+            if emitted.relays or any(handle.created for handle in emitted.handles.values()):
+                note(target, topic, kind="event")
             source = Origin(self, target)
             for handle in emitted.handles.values():
                 handle.asking(source)

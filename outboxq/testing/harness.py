@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session, scoped_session
 from ..database.dialects import Begin
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument
+from ..integration.uncommitted import forget
 from ..model import Claim, EventType, TaskStatus, duration
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
@@ -463,6 +464,7 @@ class Harness(Answering):
             yield store
 
     def _leave(self) -> None:
+        forget(self._using)  # the test ends the transaction as it likes
         self._store = self._transaction = None
 
 
