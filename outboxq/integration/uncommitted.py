@@ -51,13 +51,13 @@ def forget(target: object) -> None:
 
 
 def _session_of(target: object) -> Session | None:
+    orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before its module is imported, which takes long
+    if orm is None or isinstance(target, orm.Session):
+        return None if orm is None else target
     if isinstance(target, Connection):
         reference = _sessions.get(target)
         return None if reference is None else reference()
-    orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before its module is imported, which takes long
-    if orm is None or not isinstance(target, orm.Session | orm.scoped_session):
-        return None
-    return target if isinstance(target, orm.Session) else target()  # type: ignore[no-any-return]
+    return target() if isinstance(target, orm.scoped_session) else None
 
 
 def _listen() -> None:

@@ -417,7 +417,7 @@ class BoundTask(Answering, Generic[P, R]):
                 handles = outbox.store.enqueue_many(tasks, using=target)
         else:
             handles = outbox.store.enqueue_many(tasks, using=target)
-        if target is not None and (number := sum(handle.created for handle in handles)):
+        if target is not None and (number := [handle.created for handle in handles].count(True)):
             note(target, self._task.name, number)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
