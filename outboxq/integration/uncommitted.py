@@ -52,8 +52,10 @@ def forget(target: object) -> None:
 
 def _session_of(target: object) -> Session | None:
     orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before its module is imported, which takes long
-    if orm is None or isinstance(target, orm.Session):
-        return None if orm is None else target
+    if orm is None:
+        return None
+    if isinstance(target, orm.Session):
+        return target  # type: ignore[no-any-return]
     if isinstance(target, Connection):
         reference = _sessions.get(target)
         return None if reference is None else reference()
