@@ -26,7 +26,7 @@ _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
     """Note that tasks with this name, or events of this topic, were written in a Session that has to be committed.
 
-    Does nothing for any other target, nor for a Session that writes in somebody else's transaction on a Connection.
+    Does nothing for any other target, nor for a Session that has joined a transaction on a Connection.
     """
     session = _session_of(target)
     if session is None or isinstance(session.bind, Connection):
