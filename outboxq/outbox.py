@@ -23,6 +23,7 @@ from .integration import Integration
 from .integration.ambient import CURRENT, resolve_target
 from .integration.hooks import Hook, HookCalls
 from .integration.sessions import SessionIntegration
+from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
 from .model.options import (
@@ -240,6 +241,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.
 
+        `queue`, `priority`, `lease`, `timeout` and `on_dead_letter` are stored with each task. If you change them, tasks
+        that are already enqueued keep the former values. The other options are read from the code of the worker.
+
         Raises ConfigurationError for a function that a worker could not call with stored arguments, and for a name that
         is already taken. Raises InvalidArgument for an option that is out of range.
         """
@@ -316,6 +320,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         def write(event: NewEvent) -> Emitted:
             with resolve_target(self, using, f"emit({topic!r})", is_option=True) as target:
                 emitted = self.store.emit(event, using=target)
+            if emitted.relays or any(handle.created for handle in emitted.handles.values()):
+                note(target, topic, kind="event")
             source = Origin(self, target)
             for handle in emitted.handles.values():
                 handle.asking(source)

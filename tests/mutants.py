@@ -1139,6 +1139,30 @@ MUTANTS = (
         ("tests/integrations/dashboard/test_enqueueing.py::test_a_form_that_is_sent_twice_enqueues_one_task",),
     ),
     Mutant(
+        "a released savepoint counts as the commit of its tasks",
+        "outboxq/integration/uncommitted.py",
+        ((" and not session.in_nested_transaction()", ""),),
+        ("tests/integrations/sqlalchemy_session/test_uncommitted.py",),
+    ),
+    Mutant(
+        "an exception that closes a Session is followed by a warning about its tasks",
+        "outboxq/integration/uncommitted.py",
+        (("sys.exception() is None and ", ""),),
+        ("tests/integrations/sqlalchemy_session/test_uncommitted.py",),
+    ),
+    Mutant(
+        "a refused request of Flask is followed by a warning about its tasks",
+        "outboxq/contrib/flask.py",
+        (("response.status_code < 400", "response.status_code < 600"),),
+        ("tests/integrations/flask_app/test_flask_outboxq.py",),
+    ),
+    Mutant(
+        "a TestCase that hides the setUp of OutboxTests is accepted",
+        "outboxq/testing/harness.py",
+        (("order.index(unittest.TestCase) < order.index(OutboxTests)", "False"),),
+        ("tests/integrations/testing_helpers/test_harness_targets.py",),
+    ),
+    Mutant(
         "the dashboard logs the arguments that a person types",
         "outboxq/web/dashboard.py",
         ((" and name not in PAYLOAD", ""),),

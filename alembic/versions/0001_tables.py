@@ -896,7 +896,7 @@ def _trigger() -> None:
 def _enqueue_function() -> None:
     """Create `Task.enqueue` for programs in any language, in their own transaction: the same rows, defaults and checks.
 
-    The function runs with the rights of its caller. Each of its statements sees earlier commits (VOLATILE), so that a call that waited
+    The function runs with the privileges of its caller. Each of its statements sees earlier commits (VOLATILE), so that a call that waited
     for a key reads the key's current task. The session keeps its plans, which may be made while the tables are empty, so they avoid
     sequential scans.
     """
@@ -1090,7 +1090,7 @@ def _backlog_function() -> None:
     worker writes statistics. Above that, the workers' own counts are exact: seven rows for each worker and task, up to 10 s late. A
     role that may not read them gets the first count.
 
-    The function runs with the rights of its caller. The session keeps its plans, which may be made while the tables are empty, so
+    The function runs with the privileges of its caller. The session keeps its plans, which may be made while the tables are empty, so
     they avoid sequential scans.
     """
     attempts = " + ".join(f"metrics.wait_{bucket}" for bucket in range(BUCKETS))

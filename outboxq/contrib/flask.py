@@ -33,6 +33,7 @@ from ..errors import ConfigurationError, InvalidTarget, WebhookInvalid
 from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
+from ..integration.uncommitted import belongs_to, forget
 from ..model.unknown_options import OF_AN_OUTBOX, naming_options
 from ..outbox import Outbox
 from ..store import Store
@@ -119,6 +120,15 @@ class Outboxq(Outbox):
         self._applications[app] = self._made_for(app)
         app.extensions["outboxq"] = self
         app.cli.add_command(commands())
+        app.after_request(self._forget_refused)
+
+    def _forget_refused(self, response: Response) -> Response:
+        """Forget the uncommitted tasks of a request that is answered with an error, so that no warning is logged."""
+        application = self.application
+        scope = None if response.status_code < 400 or application is None else application.scope
+        if scope is not None and scope.session.registry.has():
+            forget(scope.session)
+        return response
 
     @property
     def store(self) -> Store:
@@ -269,15 +279,17 @@ class FlaskIntegration(Integration):
         if application.engine is None:
             yield session
         else:  # db.session writes to several databases
-            yield session.connection(bind_arguments={"bind": application.engine})
+            connection = session.connection(bind_arguments={"bind": application.engine})
+            belongs_to(connection, session)
+            yield connection
 
     @contextmanager
-    def around_handler(self, context: TaskContext) -> Iterator[None]:  # noqa: ARG002
+    def around_handler(self, context: TaskContext) -> Iterator[None]:
         app = self._app or app_ctx.app
         with app.app_context():
             application = self._outbox.application
             scope = None if application is None else application.scope
-            with nullcontext() if scope is None else scope.own():
+            with nullcontext() if scope is None else scope.own(context):
                 yield
 
     def around_pages(self, app: object) -> AbstractContextManager[None]:

@@ -18,6 +18,7 @@ from ..errors import ConfigurationError, InvalidTarget
 from ..store import Store
 from ..store.claims.units_of_work import Unit
 from . import Integration
+from .uncommitted import forget
 
 
 class SessionIntegration(Integration):
@@ -61,7 +62,7 @@ class SessionIntegration(Integration):
         yield session
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:
-        return super().around_handler(context) if self._scope is None else self._scope.own()
+        return super().around_handler(context) if self._scope is None else self._scope.own(context)
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         if self._scope is None:
@@ -100,9 +101,11 @@ class Scope:
             ) from None
 
     @contextmanager
-    def own(self) -> Iterator[None]:
+    def own(self, context: TaskContext | None = None) -> Iterator[None]:
         """Set the thread's session aside for the duration of the block, and remove the session that is created in the
         block.
+
+        `context` is that of the handler in the block. If it fails, nothing is logged about its uncommitted tasks.
         """
         registry = self.session.registry
         before = registry() if registry.has() else None
@@ -111,6 +114,8 @@ class Scope:
             yield
         finally:
             try:
+                if context is not None and context.error is not None and registry.has():
+                    forget(registry())
                 self.session.remove()
             finally:
                 registry.clear()  # even if the session could not be closed

@@ -63,10 +63,11 @@ class Wanted:
             raise InvalidArgument(str(error)) from None
 
     def enqueue(self, outbox: Outbox, *, operator: Operator, reason: str, form_id: str) -> Handle:
-        """Enqueue the task, and record the action in the same transaction. If the form with this id is sent again, or the key
-        belongs to another task, the handle is that task's, and nothing is recorded. Raises InvalidArgument.
+        """Enqueue the task, which `planned` has checked, and record the action in the same transaction.
+
+        If the form with this id is sent again, or the key belongs to another task, the handle is that task's, and nothing
+        is recorded.
         """
-        self.planned(outbox)
         task, store = outbox.tasks.get(self.task_name), outbox.store
         options = self._options
         if self.key is None:

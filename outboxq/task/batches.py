@@ -15,6 +15,7 @@ from uuid import UUID
 from ..context import TaskContext
 from ..errors import InvalidArgument, InvalidCall, InvalidTarget, TaskNotFound, WaitRefused
 from ..integration.ambient import CURRENT, resolve_target
+from ..integration.uncommitted import note
 from ..model import TaskStatus
 from ..model.batches import (
     LONGEST_CHAIN,
@@ -208,6 +209,7 @@ class Chain(Generic[R_co]):
         batch = NewBatch(id=batch_id, kind=BatchKind.CHAIN, name=self.name, on_failed=self.on_failed, then=others)
         with self.outbox.making(batch, self.target, "a chain") as target:
             self.outbox.store.enqueue(replace(first, pipeline_execution_id=batch.id), using=target)
+            note(target, first.task_name)
             source = Origin(self.outbox, target)
         if self.target is self.outbox:
             source.settle()

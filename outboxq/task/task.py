@@ -27,6 +27,7 @@ from uuid import UUID
 from ..context import BatchTarget, TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
+from ..integration.uncommitted import note
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
@@ -416,6 +417,8 @@ class BoundTask(Answering, Generic[P, R]):
                 handles = outbox.store.enqueue_many(tasks, using=target)
         else:
             handles = outbox.store.enqueue_many(tasks, using=target)
+        if target is not None and (number := [handle.created for handle in handles].count(True)):
+            note(target, self._task.name, number)
         source = Origin(outbox, target)
         return [handle.asking(source) for handle in handles]
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from ..errors import InvalidCall, PayloadError, UnknownTask
 from ..model import Claim, ExecutionEvent, TaskExecution, TaskStatus, duration
+from ..model.unknown_options import nearest
 from ..payload.parameters import dump_payload
 from ..store.arguments import aware
 from ..task import Task, TaskRegistry
@@ -82,6 +83,7 @@ class Expected:
         """Describe a task by its columns and its arguments. Raises InvalidCall for arguments that the task does not
         accept.
         """
+        self._tasks = tasks
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
@@ -124,6 +126,13 @@ class Expected:
         call = f"{self.name or 'a task'}({given})" if given else self.name or "a task"
         return f"{call} with {', '.join(parts)}" if parts else call
 
+    def hint(self, found: Sequence[Enqueued]) -> str:
+        """Return a remark with the most similar task if no declared or enqueued task has the expected name, or ""."""
+        known = {*(task.name for task in self._tasks), *(one.task_name for one in found)}
+        if self.name is None or self.name in known:
+            return ""
+        return f" (this process does not declare such a task{nearest(self.name, known)})"
+
     def _argument(self, name: str, value: object, found: Enqueued) -> str | None:
         if name in found.args:
             actual = found.args[name]
@@ -141,7 +150,7 @@ class Expected:
                 parts = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
                     f"{parts}: this way to describe arguments needs a task that this process has declared; describe them with "
-                    "kwargs={…}"
+                    f"kwargs={{…}}{nearest(self.name or '', {task.name for task in self._tasks})}"
                 )
             return kwargs
         try:

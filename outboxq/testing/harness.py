@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
+from ..integration.uncommitted import forget
 from ..model import Claim, EventType, Outcome, TaskStatus, duration
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
@@ -149,7 +150,7 @@ class Harness(Answering):
         if len(fitting) == times or (fitting and times is None):
             return fitting
         but = f"enqueued {_times(len(fitting))}, not {_times(times or 0)}" if fitting else "not enqueued"
-        raise AssertionError(f"{expected} was {but}. {listed(found, expected)}")
+        raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
         """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
@@ -226,12 +227,15 @@ class Harness(Answering):
         """Run one task here and now, as a worker would, without enqueueing it. Arguments and result pass through JSON.
 
         The task gets a context and, if it is transactional, a transaction. Its exceptions are raised here, except
-        Snooze, Cancel and Retry, which are outcomes. Raises InvalidCall and PayloadError for the same reasons as
-        `enqueue()`.
+        Snooze, Cancel and Retry, which are outcomes. If the code declares schedules for the task, it runs as if the first
+        of them were triggered now: `ctx.tick` is the clock's time. Raises InvalidCall and PayloadError for the same
+        reasons as `enqueue()`.
         """
         __tracebackhide__ = True
         self._refuse_foreign(task)
-        claim = claim_without_row(task, task.parameters.dump(args, kwargs), self.clock())
+        claim = claim_without_row(
+            task, task.parameters.dump(args, kwargs), self.clock(), schedule=self._schedule_of(task)
+        )
         ran = self._runner(has_row=False).run(claim)
         self._expire()
         if ran.is_failure:
@@ -428,6 +432,10 @@ class Harness(Answering):
             ]
             self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
+    def _schedule_of(self, task: Task[..., Any]) -> NewSchedule | None:
+        """Return the first schedule that the code declares for this task."""
+        return next((one for one in self.app.tasks.schedules if one.task_name == task.name), None)
+
     def _schedules(self) -> list[Schedule]:
         """Return the schedules that have ticks."""
         return [one for one in self.store.schedules.list() if one.paused_at is None]
@@ -487,6 +495,7 @@ class Harness(Answering):
             yield store
 
     def _leave(self) -> None:
+        forget(self._using)  # the test ends the transaction as it likes
         self._store = self._transaction = None
 
 
@@ -513,6 +522,8 @@ class EndlessDrain(AssertionError):
 class OutboxTests(_Case):
     """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
 
+    A class that lists it after a TestCase, whose `setUp` does not call the mixin's, is refused with ConfigurationError.
+
     In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
     commits as the application would.
     """
@@ -522,6 +533,19 @@ class OutboxTests(_Case):
     harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
+
+    def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
+        super().__init_subclass__(*args, **kwargs)
+        order = cls.__mro__
+        if unittest.TestCase in order and order.index(unittest.TestCase) < order.index(OutboxTests):
+            ours, case = (
+                next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
+                for kind in (OutboxTests, unittest.TestCase)
+            )
+            raise ConfigurationError(
+                f"{cls.__name__} lists {ours} after {case}, so its setUp() would not be called and self.harness would be "
+                f"missing; write class {cls.__name__}({ours}, {case})"
+            )
 
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.

@@ -19,6 +19,7 @@ from ..errors import UnknownTask
 from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.running import LogLine, Progress, Step, log_of, progress_of
+from ..model.schedules import SCHEDULE_HEADER, ZONE_HEADER, NewSchedule
 from ..model.uuid7 import uuid7
 from ..outbox import Outbox
 from ..store import NewStep, Store, Written
@@ -211,16 +212,17 @@ def _without_ends(store: Store) -> Store:
     return rowless
 
 
-def claim_without_row(task: Task[..., Any], args: str, now: datetime) -> Claim:
-    """Return a claim on a task that was not enqueued."""
+def claim_without_row(task: Task[..., Any], args: str, now: datetime, *, schedule: NewSchedule | None = None) -> Claim:
+    """Return a claim on a task that was not enqueued. With `schedule`, the task is one that a person has triggered."""
     number, known = uuid7(), {one.name for one in fields(Claim)}
+    headers = None if schedule is None else {SCHEDULE_HEADER: schedule.name, ZONE_HEADER: schedule.tz}
     return Claim(
         **{column: cell for column, cell in task.options.stored.items() if column in known},
         id=number,
         pipeline_execution_id=number,
         task_name=task.name,
         args=args,
-        headers=None,
+        headers=None if headers is None else json.dumps(headers),
         attempt=1,
         recovery_attempts=0,
         lease_token=1,

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy.exc import IntegrityError
 
+from outboxq import Outbox
 from outboxq.errors import InvalidArgument, LeaseLost
 from outboxq.model import MAX_RECOVERIES, EventType, Outcome, TaskStatus
 from tests.contract import helpers
@@ -30,6 +31,20 @@ def test_a_task_is_not_taken_back_before_its_lease_has_run_out(database):
     assert (task.id, task.status, task.recovery_attempts) == (claim.id, TaskStatus.READY, 1)
     (again,) = database.claim(worker_id=uuid4())
     assert (again.id, again.attempt, again.recovery_attempts, again.lease_token) == (claim.id, 1, 1, 2)
+
+
+def test_a_task_keeps_the_lease_with_which_it_was_enqueued(database):
+    """As the documentation says of the options that are stored with each task."""
+    store, leases = database.store, []
+    for lease in (60, 5):
+        outbox = Outbox(store.bound_engine, schema=store.schema)
+        task = outbox.task(name="shop.ship", lease=lease)(lambda: None)
+        if lease == 60:
+            task.using(outbox).enqueue()
+    task.using(outbox).enqueue()
+    for claim in database.claim(2):
+        leases.append(claim.lease_expires_at - claim.started_at)
+    assert leases == [timedelta(seconds=60), timedelta(seconds=5)]
 
 
 def test_the_task_is_back_in_the_outbox_due_now_with_an_event_that_says_why(database):

@@ -184,6 +184,18 @@ def test_a_tab_about_commands_has_the_same_ones_in_each_framework():
             assert "shop:outbox" in context.params.values(), line
 
 
+def test_a_tab_about_the_installation_has_commands_of_the_page_about_commands():
+    [group] = stage.TABS.finditer((stage.ROOT / "docs" / "install.md").read_text())
+    [known] = stage.TABS.finditer((stage.ROOT / "docs" / "command-line.md").read_text())
+    tabs, commands = (
+        dict(re.findall(r"\*\*(\w+)\*\*\n\n```console\n(.*?)```", one[0], re.DOTALL)) for one in (group, known)
+    )
+    assert [*tabs] == [*commands]
+    for label, lines in tabs.items():
+        assert len(lines.splitlines()) == 2
+        assert [line for line in lines.splitlines() if line not in commands[label].splitlines()] == []
+
+
 @pytest.mark.parametrize("page", ["consumers", "batches", "schedules"])
 def test_a_tab_about_tasks_works_in_its_framework(page, tmp_path):
     """Django's lines are Flask's, except for where the outbox comes from."""

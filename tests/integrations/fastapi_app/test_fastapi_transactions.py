@@ -115,3 +115,34 @@ def test_the_trap_of_the_default_scope_is_a_success_that_never_was(post, databas
     """Not ours to change; docs/fastapi.md warns of it, and should know when it is gone."""
     assert post("/trap", customer=2) == 200
     assert (orders(database), *database.counts()) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("refused", "is_committed", "number"), [(False, False, 1), (False, True, 0), (True, False, 0)])
+def test_a_task_that_a_request_does_not_commit_is_named_in_the_log(
+    engine, receipt, caplog, refused, is_committed, number
+):
+    """Unless it commits later, or its exception tells enough."""
+
+    def get_session():
+        with Session(engine) as session:
+            yield session
+
+    app, of_the_request = FastAPI(), Depends(get_session)
+
+    @app.post("/orders")
+    def order(session: Session = of_the_request) -> dict[str, str]:
+        session.commit()
+        handle = receipt.using(session).enqueue(1)
+        if refused:
+            raise HTTPException(409)
+        if is_committed:
+            session.commit()
+        return {"task": str(handle.id)}
+
+    async def send() -> int:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
+            return (await client.post("/orders")).status_code
+
+    assert asyncio.run(send()) == (409 if refused else 200)
+    lost = [one.getMessage() for one in caplog.records if one.name == "outboxq.store"]
+    assert [("is lost" in one, "shop.receipt" in one) for one in lost] == [(True, True)] * number

@@ -760,3 +760,62 @@ def test_the_command_without_flask_names_the_one_to_write(tmp_path, monkeypatch,
         "outboxq: of_flask:outbox has no database of its own, because it uses that of its application; run: flask outboxq "
         + " ".join(words),
     )
+
+
+class TestUncommitted:
+    """Tasks that a request enqueues after its last commit."""
+
+    @pytest.fixture
+    def client(self, shop, database, caplog):
+        app = shop.app(database.url)
+        with app.app_context():
+            shop.outbox.upgrade()
+
+        @app.post("/<end>")
+        def order(end):
+            shop.db.session.commit()
+            shop.receipt.enqueue(1)
+            if end == "raises":
+                raise ZeroDivisionError
+            if end == "aborts":
+                abort(409)
+            if end == "commits":
+                shop.db.session.commit()
+            if end == "rolls back":
+                shop.db.session.rollback()
+            return ("no", 422) if end == "refuses" else "yes"
+
+        caplog.set_level("WARNING", "outboxq.store")
+        return app.test_client()
+
+    def lost(self, caplog):
+        return [one.getMessage() for one in caplog.records if one.name == "outboxq.store"]
+
+    def test_a_request_that_succeeds_logs_a_warning(self, client, caplog):
+        assert client.post("/forgets").status_code == 200
+        [warning] = self.lost(caplog)
+        assert warning.startswith("1 task was written after the last commit of a Session, and is lost")
+        assert "shop.receipt" in warning
+
+    @pytest.mark.parametrize("end", ["raises", "aborts", "commits", "rolls back", "refuses"])
+    def test_no_other_request_does(self, client, caplog, end):
+        assert client.post(f"/{end}").status_code in {200, 409, 422, 500}
+        assert self.lost(caplog) == []
+
+    def test_a_handler_that_does_not_commit_logs_a_warning_unless_it_fails(self, shop, database, caplog):
+        app = shop.app(database.url)
+
+        @shop.outbox.task(name="shop.parent", retry=ONCE)
+        def parent(fails: bool) -> None:
+            shop.receipt.enqueue(1)
+            if fails:
+                raise ZeroDivisionError
+
+        with app.app_context():
+            shop.outbox.upgrade()
+            parent.enqueue(fails=True)
+            parent.enqueue(fails=False)
+            shop.db.session.commit()
+        shop.work(app)
+        [warning] = self.lost(caplog)
+        assert "shop.receipt" in warning

@@ -84,6 +84,16 @@ def test_a_miss_lists_what_was_enqueued_the_nearest_first(shop, harness):
     )
 
 
+def test_an_unknown_name_is_told_with_a_similar_one(shop, harness):
+    told = refused(harness.assert_enqueued, "shop.recipt")
+    assert told.startswith(
+        "shop.recipt was not enqueued (this process does not declare such a task; did you mean 'shop.receipt'?). What was"
+    )
+    assert "declare" not in refused(harness.assert_enqueued, "shop.receipt", kwargs={"order_id": 70})
+    with pytest.raises(InvalidCall, match=re.escape("kwargs={…}; did you mean 'shop.receipt'?")):
+        harness.assert_enqueued("shop.recipt", 7)
+
+
 def test_so_does_a_wrong_number(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, times=1)
     assert told.startswith(

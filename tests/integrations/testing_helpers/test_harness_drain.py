@@ -447,6 +447,17 @@ class TestRun:
         assert [order.id for order in session.query(Order)] == [1]
         harness.refute_enqueued()
 
+    def test_a_scheduled_task_gets_the_clocks_time_as_its_tick(self, harness, session):
+        harness.clock.set(datetime(2030, 1, 1, 12, tzinfo=UTC))
+
+        @harness.app.periodic("0 2 * * *", tz="Europe/Berlin", name="nightly")
+        @harness.app.periodic("0 3 * * *", name="also")
+        @harness.app.task(name="scheduled")
+        def scheduled(ctx: TaskContext) -> list[object]:
+            return [ctx.schedule, ctx.tick]
+
+        assert harness.run(scheduled).result == ["also", "2030-01-01T12:00:00+00:00"]
+
     def test_a_failure_is_raised_and_taken_back(self, harness, session):
         @harness.app.task(name="fails", transactional=True)
         def fails(ctx: TaskContext) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import unittest
 from datetime import timedelta
@@ -191,6 +192,20 @@ def test_unittest(shop, connection, session):
     assert "shop.receipt was not enqueued" in told
     assert "outboxq/testing" not in told
     assert type(shop.outbox) is Outbox
+
+
+def test_unittest_refuses_the_wrong_order_of_bases():
+    with pytest.raises(ConfigurationError, match=re.escape("write class Case(OutboxTests, TestCase)")):
+
+        class Case(unittest.TestCase, OutboxTests): ...
+
+    class Common(OutboxTests): ...
+
+    class Right(Common, unittest.TestCase): ...
+
+    with pytest.raises(ConfigurationError, match=re.escape("write class Wrong(Common, TestCase)")):
+
+        class Wrong(unittest.TestCase, Common): ...
 
 
 def test_unittest_is_to_be_told_which_outbox(monkeypatch):

@@ -3,6 +3,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from unittest import mock
@@ -12,7 +13,7 @@ from django.apps import apps
 from django.core.exceptions import SynchronousOnlyOperation
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, IntegrityError, connection, connections, transaction
 from django.db.transaction import TransactionManagementError
 from django.http import HttpResponse
 from django.test import Client, TestCase, TransactionTestCase, override_settings
@@ -247,6 +248,22 @@ class Committed(TransactionTestCase):
                 1 / 0  # noqa: B018
         assert counts() == (1, 1, 1)
         assert TaskExecution.objects.get().id == kept.id
+
+    def test_a_caught_error_takes_back_the_whole_block_unless_it_has_a_block_of_its_own(self):
+        Order.objects.create(pk=1)
+        with transaction.atomic():
+            tasks.send.enqueue(1)
+            with suppress(IntegrityError):
+                Order.objects.create(pk=1)
+            with self.assertRaises(TransactionManagementError):
+                tasks.send.enqueue(2)
+        assert counts() == (0, 0, 0)
+        with transaction.atomic():
+            tasks.send.enqueue(1)
+            with suppress(IntegrityError), transaction.atomic():
+                Order.objects.create(pk=1)
+            tasks.send.enqueue(2)
+        assert counts() == (2, 2, 2)
 
     def test_without_autocommit_it_waits_for_the_commit(self):
         transaction.set_autocommit(False)

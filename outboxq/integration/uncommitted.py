@@ -1,0 +1,113 @@
+"""Tasks and events that a Session has not committed yet, and the warning about those that are lost when it is closed."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import weakref
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, event
+
+from ..model.wording import plural
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, SessionTransaction
+
+log = logging.getLogger("outboxq.store")
+
+_NOTED = "_outboxq_uncommitted"
+"""The attribute of a Session with the number of uncommitted tasks and events, by kind and name."""
+_sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref.WeakKeyDictionary()
+"""The sessions of connections that an integration passes instead of the session itself."""
+
+
+def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
+    """Note that tasks with this name, or events of this topic, were written in a Session that has to be committed.
+
+    Does nothing for any other target, nor for a Session that has joined a transaction on a Connection.
+    """
+    session = _session_of(target)
+    if session is None or isinstance(session.bind, Connection):
+        return
+    noted = session.__dict__.get(_NOTED)
+    if noted is None:
+        _listen()
+        noted = session.__dict__[_NOTED] = Counter()
+    noted[kind, name] += number
+
+
+def belongs_to(connection: Connection, session: Session) -> None:
+    """Note that the session writes on this connection, so that `note` accepts the connection."""
+    if connection not in _sessions:
+        _sessions[connection] = weakref.ref(session)
+
+
+def forget(target: object) -> None:
+    """Forget what the session has not committed, because it is not wanted."""
+    if (session := _session_of(target)) is not None:
+        session.__dict__.pop(_NOTED, None)
+
+
+def _session_of(target: object) -> Session | None:
+    orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before its module is imported, which takes long
+    if orm is None:
+        return None
+    if isinstance(target, orm.Session):
+        return target  # type: ignore[no-any-return]
+    if isinstance(target, Connection):
+        reference = _sessions.get(target)
+        return None if reference is None else reference()
+    return target() if isinstance(target, orm.scoped_session) else None
+
+
+def _listen() -> None:
+    """Listen to all sessions. SQLAlchemy does not add a listener that is there already."""
+    from sqlalchemy.orm import Session
+
+    event.listen(Session, "after_commit", _committed)
+    event.listen(Session, "after_rollback", _rolled_back)
+    event.listen(Session, "after_transaction_end", _ended)
+
+
+def _committed(session: Session) -> None:
+    if _NOTED in session.__dict__ and not session.in_nested_transaction():
+        del session.__dict__[_NOTED]
+
+
+def _rolled_back(session: Session) -> None:
+    session.__dict__.pop(_NOTED, None)
+
+
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    """Warn if the transaction was neither committed nor rolled back, but ended by `close()`.
+
+    An exception that passes through the Session's `with` block closes it too, and is reported itself.
+    """
+    if _NOTED not in session.__dict__ or transaction.parent is not None:
+        return
+    noted: Counter[tuple[str, str]] = session.__dict__.pop(_NOTED)
+    if sys.exception() is None and not _is_asynchronous(session):
+        log.warning("%s", _sentence(noted))
+
+
+def _is_asynchronous(session: Session) -> bool:
+    """Return whether an AsyncSession owns this session. It closes the session in a task of its own, where the exception
+    that has ended the `async with` block is not visible.
+    """
+    asyncio: Any = sys.modules.get("sqlalchemy.ext.asyncio")
+    return asyncio is not None and asyncio.async_session(session) is not None
+
+
+def _sentence(noted: Counter[tuple[str, str]]) -> str:
+    numbers: Counter[str] = Counter()
+    for (kind, _), number in noted.items():
+        numbers[kind] += number
+    subject = " and ".join(f"{number} {plural(number, kind)}" for kind, number in numbers.items())
+    is_one = noted.total() == 1
+    names = ", ".join(name if number == 1 else f"{name} ({number})" for (_, name), number in noted.items())
+    return (
+        f"{subject} {'was' if is_one else 'were'} written after the last commit of a Session, and {'is' if is_one else 'are'} "
+        f"lost, because the Session was closed: {names}; commit after the enqueue, or call rollback() if that was intended"
+    )
