@@ -1,4 +1,4 @@
-"""The cost of open tabs to the server: ten of them take under 1 % of a core while nothing happens, and 4 % while tasks flow.
+"""The cost of open tabs to the server: ten of them take under 1.5 % of a core while nothing happens, and 5 % while tasks flow.
 
 `-s` prints the figures. The server is a process of its own, so its processor time is all theirs.
 """
@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.campaign, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
 SECONDS, TABS, EVERY = 60, 10, 5.0
-MOST = {"idle": 0.01, "flowing": 0.04}
-"""The share of a core that so many tabs may cost."""
+MOST = {"idle": 0.015, "flowing": 0.05}
+"""The share of a core that so many tabs may cost, on a machine with other work to do, where each takes longer."""
 RATE = 20
 """Tasks a second, where tasks flow."""
 
