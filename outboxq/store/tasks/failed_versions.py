@@ -114,8 +114,5 @@ def at_work(_: Grammar) -> sa.Select[Any]:
     """Select the versions of all workers that are kept, with their tasks and the time at which one was last seen."""
     worker = workers.c
     last = sa.func.max(worker.last_seen_at, type_=Instant).label("last_seen_at")
-    return (
-        sa.select(worker.version, worker.task_names, last)
-        .where(worker.version.is_not(None))
-        .group_by(worker.version, worker.task_names)
-    )
+    found: sa.Select[Any] = sa.select(worker.version, worker.task_names, last).where(worker.version.is_not(None))
+    return found.group_by(worker.version, worker.task_names)
