@@ -217,6 +217,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "system": ((), {}),
     "state_counts": ((), {}),
     "parts": ((), {"snapshot": SNAPSHOT}),
+    "dead_letters.blamed_versions": ((), {}),
     "dead_letters.parts": ((), {"snapshot": SNAPSHOT}),
     "task_detail": ((TASK,), {}),
     "relays.declare": (([NewRelay(name="orders", topics=["order.*"])],), {}),
