@@ -98,20 +98,20 @@ class Target(ABC):
     def _raw(self) -> object:
         """Return the driver's connection."""
 
-    def atomic(self, *, savepoint: bool = False, then: str | None = None) -> AbstractContextManager[None]:
+    def atomic(self, *, savepoint: bool = False, then: str = "") -> AbstractContextManager[None]:
         """Run either all of the statements inside the block or none of them, without affecting the transaction around
         them.
 
         Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
-        around several statements that may raise an error of outboxq. The command `then` is sent with the savepoint, in
+        around several statements that may raise an error of outboxq. The commands `then` are sent with the savepoint, in
         the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return nullcontext() if needs_none else self._savepoint(then)
 
     @contextmanager
-    def _savepoint(self, then: str | None) -> Iterator[None]:
-        if then is None:
+    def _savepoint(self, then: str) -> Iterator[None]:
+        if not then:
             self.execute(_SAVEPOINT, {})
         else:
             message = f"{_SAVEPOINT}; {then}"

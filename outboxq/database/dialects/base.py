@@ -318,6 +318,12 @@ class Dialect(ABC):
         """
         return None
 
+    def plan_once(self) -> str | None:
+        """Return the statement that makes the open transaction plan each of our statements once instead of at each use;
+        None if the database does this anyway.
+        """
+        return None
+
     def count_rows(self, table: str) -> str | None:  # noqa: ARG002
         """Return the message that tells the planner how many rows our table has now; None: it does not plan by that."""
         return None

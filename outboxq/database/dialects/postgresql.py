@@ -42,6 +42,9 @@ class PostgresDialect(PsycopgDriver, Dialect):
     def count_batches_at_once(self) -> str | None:
         return f"SET CONSTRAINTS {self._placed('task_batch_changes_count')} IMMEDIATE"
 
+    def plan_once(self) -> str | None:
+        return f"SET LOCAL {postgresql_session.PLAN_ONCE}"
+
     def count_rows(self, table: str) -> str | None:
         return f"ANALYZE {self._placed(table)}"  # a role that does not own the table is warned, and goes on
 

@@ -55,6 +55,7 @@ Windows cannot check, and refuses the setting.
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
 # psycopg reads times in ISO format only, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
+PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
 # * A batch of ends waits two seconds for a row that a stuck transaction has locked, and then continues without that row.
 # * Plans are index lookups, even if they were made and cached while a table was empty, as the tables of an idle queue
@@ -69,7 +70,7 @@ _SETTINGS: Final = (
     "enable_seqscan = off",
     "enable_bitmapscan = off",
     "jit = off",
-    "plan_cache_mode = force_generic_plan",
+    PLAN_ONCE,
     *_READABLE,
 )
 # The CTEs of a batch are joined by hash. The planner expects ten rows, and would otherwise compare every row with every

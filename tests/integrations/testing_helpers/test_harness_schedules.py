@@ -165,6 +165,8 @@ def test_a_tick_takes_few_round_trips(postgresql, monkeypatch, is_tests, most):
         monkeypatch.setattr(psycopg.Connection, "commit", lambda *given: trips.append(1) or commit(*given))
         assert len(harness.advance(500)) == 50
         monkeypatch.undo()
+        plans = "SELECT sum(generic_plans) > 9 * sum(custom_plans) FROM pg_prepared_statements"
+        assert not is_tests or connection.exec_driver_sql(plans).scalar(), "no statement is planned anew for each tick"
     outbox.store.bound_engine.dispose()
     assert most - 3 < len(trips) / 50 < most
 
