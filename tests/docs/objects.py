@@ -66,7 +66,7 @@ PAGES: Mapping[str, str] = {
 SUPPORTED: Mapping[str, str] = {
     "Store": (
         "enqueue enqueue_many emit claim_ready_task complete fail release heartbeat recover schedule_retry reschedule cancel "
-        "cancel_all redrive discard recover_lost end_session run_now set_priority get find tasks task_page slowest count_tasks history attempts explain progress "
+        "cancel_all run_all_now redrive discard recover_lost end_session run_now set_priority get find tasks task_page slowest count_tasks count_later history attempts explain progress "
         "stats health overview outlooks change_mark verify prune next_available_at get_ready_for_retry now"
     ),
     "Store.queues": "pause resume limit order settings list held_keys forget",
