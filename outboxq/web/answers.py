@@ -169,7 +169,7 @@ class Answers:
             "may_log_out": visit.grant.session_id is not None,
             "url": visit.asked.url,
             "static": self._static_path(visit.request),
-            "section": route.section or route.name,
+            "section": view.section or route.section or route.name,
             "navigation": self._navigation,
             "siblings": visit.request.environ.get(SIBLINGS, ()),
             "here": "" if route.is_action else own_path(visit.request),

@@ -21,7 +21,7 @@ from .request import PageRequest
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 NOTHING = (
-    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they are running tasks, and samples about "
+    "Nothing was recorded in this period. Workers write statistics every 10 seconds while they are running tasks, and samples about "
     "every 15 seconds."
 )
 """The text that is shown in place of a chart without any values."""
@@ -162,10 +162,10 @@ def charts_of(axis: Axis, trends: Trends) -> list[Chart]:
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
-        stacked("Throughput", axis, ended),
+        stacked(f"Throughput per {span(axis.step).removeprefix('1 ')}", axis, ended),
         lines("Depth", axis, waiting, is_sampled=True),
         lines("Wait before the start", axis, waits, of_time=True),
-        lines("Run", axis, runs, of_time=True),
+        lines("Running time", axis, runs, of_time=True),
     ]
 
 

@@ -74,7 +74,8 @@ def page(request: PageRequest) -> View:
     }
     data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
     title = f"{wanted.action.capitalize()} many tasks"
-    return View(template="bulk.html", title=title, values=values, data=data)
+    section = "tasks" if wanted.action is BulkAction.CANCEL else "failures"
+    return View(template="bulk.html", title=title, values=values, data=data, section=section)
 
 
 def start(request: PageRequest) -> Redirect | View:
