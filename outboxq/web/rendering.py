@@ -124,7 +124,7 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
     )
 
 
-_SPAN = re.compile(r"\b\d+(?:\.\d+)? (?:d|h|min|m?s)\b(?: \d+ (?:h|min|s)\b)*(?: ago\b)?")
+_SPAN = re.compile(r"\b\d+(?:\.\d+)? (?:d|h|min|m?s)\b(?: \d+ (?:h|min|s)\b)?(?: ago\b)?")
 
 
 def unbroken(value: object) -> Markup:
