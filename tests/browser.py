@@ -43,6 +43,10 @@ _LAYOUT = """
     if (label.position === "absolute" && parseFloat(label.width) > parseFloat(getComputedStyle(one).paddingLeft))
       found.push(`the label ${one.dataset.label} covers what it names`);
   }
+  for (const axis of document.querySelectorAll(".chart .x")) {
+    const boxes = [...axis.querySelectorAll("text")].map((one) => one.getBoundingClientRect()).filter((box) => box.width);
+    if (boxes.some((box, at) => at && boxes[at - 1].right > box.left)) found.push(`labels of a time axis overlap: ${axis.textContent.trim()}`);
+  }
   const scrolls = (one) => ["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(one).overflowX);
   for (const one of document.body.querySelectorAll("*")) {
     const box = one.getBoundingClientRect();
@@ -53,6 +57,10 @@ _LAYOUT = """
   }
   return found;
 }
+"""
+_CUT = """
+() => [...document.querySelectorAll(".scroll:has(> table)")].filter((one) => one.scrollWidth > one.clientWidth)
+  .map((one) => `the table ${one.ariaLabel} is ${one.scrollWidth} of ${one.clientWidth} pixels wide`)
 """
 _AXE = """
 async (only) => (await axe.run(document, {runOnly: only, resultTypes: ["violations"]})).violations
@@ -167,8 +175,12 @@ class Tab:
         return response
 
     def layout(self) -> list[str]:
-        """Name the elements that are wider than the window and do not scroll by themselves, that show though hidden, or that are covered."""
+        """Name the elements that are wider than the window and do not scroll by themselves, that show though hidden, that are covered, or that overlap."""
         return list(self.page.evaluate(_LAYOUT))
+
+    def cut(self) -> list[str]:
+        """Name the tables whose last column is only visible after scrolling sideways."""
+        return list(self.page.evaluate(_CUT))
 
     def accessibility(self, *, only_seen: bool = False) -> list[str]:
         """List the faults that axe-core finds: by all rules, or by those about how the page looks."""

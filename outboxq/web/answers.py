@@ -178,7 +178,7 @@ class Answers:
             "may_log_out": visit.grant.session_id is not None,
             "url": visit.asked.url,
             **self._of_each_page(visit.request),
-            "section": route.section or route.name,
+            "section": view.section or route.section or route.name,
             "navigation": self._navigation,
             "here": "" if route.is_action else own_path(visit.request),
             "refresh": visit.comforts.refresh,

@@ -23,7 +23,7 @@ from .request import PageRequest
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 NOTHING = (
-    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they are running tasks, and samples about "
+    "Nothing was recorded in this period. Workers write statistics every 10 seconds while they are running tasks, and samples about "
     "every 15 seconds."
 )
 """The text that is shown in place of a chart without any values."""
@@ -194,10 +194,12 @@ def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [
-        Plot(kind=PlotKind.COUNTS, title="Throughput", axis=axis, series=ended),
+        Plot(
+            kind=PlotKind.COUNTS, title=f"Throughput per {span(axis.step).removeprefix('1 ')}", axis=axis, series=ended
+        ),
         Plot(kind=PlotKind.SAMPLES, title="Depth", axis=axis, series=waiting),
         Plot(kind=PlotKind.SPANS, title="Wait before the start", axis=axis, series=waits),
-        Plot(kind=PlotKind.SPANS, title="Run", axis=axis, series=runs),
+        Plot(kind=PlotKind.SPANS, title="Running time", axis=axis, series=runs),
     ]
 
 

@@ -151,7 +151,16 @@ def clock(value: datetime | None, now: datetime) -> Markup | str:
 _CLOCKS_DIFFER: Final = timedelta(seconds=1)
 
 
-def age(value: datetime | None, now: datetime) -> str:
+_SPAN = re.compile(r"\b\d+(?:\.\d+)? (?:d|h|min|m?s)\b(?: \d+ (?:h|min|s)\b)?(?: ago\b)?")
+
+
+def unbroken(value: object) -> Markup:
+    """Return `plain_text` with no-break spaces inside each span of time, so that "16 min 5 s ago" stays on one line."""
+    text = str(escape(plain_text(value)))
+    return Markup(_SPAN.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text))  # noqa: S704
+
+
+def age(value: datetime | None, now: datetime) -> Markup | str:
     """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
 
     A time less than a second ahead is "now": the clock of the machine that wrote it may be fast.
@@ -160,7 +169,20 @@ def age(value: datetime | None, now: datetime) -> str:
         return ""
     if now < value < now + _CLOCKS_DIFFER:
         return "now"
-    return f"{span(now - value)} ago" if value <= now else f"in {span(value - now)}"
+    return unbroken(f"{_rough(now - value)} ago" if value <= now else f"in {_rough(value - now)}")
+
+
+def elapsed(value: timedelta) -> Markup:
+    """Return the span since something began: 3 min 5 s, 2 h 1 min, 4 d 3 h."""
+    return unbroken(_rough(value))
+
+
+def _rough(value: timedelta) -> str:
+    """Return the span in a unit and the next smaller one: 2 h rather than 2 h 5 s."""
+    for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(hours=1), timedelta(minutes=1))):
+        if value >= least:
+            return span(value // unit * unit)
+    return span(value)
 
 
 def lately(value: datetime | None, now: datetime) -> Markup | str:
@@ -212,11 +234,12 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "clock": clock,
     "age": age,
     "lately": lately,
+    "elapsed": elapsed,
     "size": _optional(size),
-    "span": _optional(span),
+    "span": _optional(lambda value: unbroken(span(value))),
     "number": number,
     "plural": plural,
-    "sentence": sentence,
+    "sentence": lambda value: unbroken(sentence(str(value))),
     "plain": plain_text,
     "whole": whole,
     "breakable": breakable,

@@ -113,6 +113,8 @@ class View:
     """The same data as dataclasses, lists and mappings, for `/api/….json`. None if the page is not available as JSON.
     """
     status: int = 200
+    section: str = ""
+    """The navigation entry to mark, if it differs from that of the page's route."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -163,9 +163,9 @@ def test_failures_need_attention_for_an_hour_and_above_the_limit(database):
     failed(database, queue="b")
     failed(database, queue="b")
     assert broken(database) == [(Rule.FAILED, "b", "a")]
-    assert database.frozen.health()[0].sentence == "3 tasks failed permanently in the last 1 h: 2 in 'b', 1 in 'a'"
+    assert database.frozen.health()[0].sentence == "3 tasks failed permanently in the last hour: 2 in 'b', 1 in 'a'"
     (problem,) = database.frozen.health(queues=["b"])
-    assert problem.sentence == "2 tasks in the queue 'b' failed permanently in the last 1 h"
+    assert problem.sentence == "2 tasks in the queue 'b' failed permanently in the last hour"
     assert broken(database, HealthLimits(failed=3)) == []
     assert len(broken(database, HealthLimits(failed=2))) == 1
     assert broken(database, HealthLimits(failed=None)) == []

@@ -286,7 +286,7 @@ def test_the_largest_groups_of_failures_stand_below_their_problem(database):
     failed(database, error="ValueError: no mailbox", queue="mail")
     database.clock.advance(MINUTE)
     (problem,) = database.frozen.health()
-    assert problem.sentence == "4 tasks failed permanently in the last 1 h: 3 in 'billing', 1 in 'mail'"
+    assert problem.sentence == "4 tasks failed permanently in the last hour: 3 in 'billing', 1 in 'mail'"
     assert commands(problem) == [("failed", "summary")]
     assert [one.sentence for one in problem.parts] == [
         "3 × tests.work: ValueError: order … has no address; the first of them 4 min ago, the last 2 min ago",

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from outboxq.web.rendering import age, breakable, lately
+from outboxq.web.rendering import age, breakable, elapsed, lately, unbroken
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
+
+
+def kept(words: str) -> str:
+    return words.replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def test_a_word_of_a_name_stays_in_one_line_unless_it_is_very_long():
@@ -29,14 +33,35 @@ def test_a_name_that_is_not_seen_is_named():
 
 def test_a_moment_has_its_age_beside_it():
     shown = re.sub(r"<[^>]*>", "", str(lately(NOON - timedelta(minutes=3), NOON)))
-    assert shown == "11:57:00 3 min ago"
-    assert "15 min ago" in lately(NOON - timedelta(minutes=15, seconds=59), NOON)
-    assert "in 1 h 59 min" in lately(NOON + timedelta(hours=2, seconds=-1), NOON)
+    assert shown == f"11:57:00 {kept('3 min ago')}"
+    assert kept("15 min ago") in lately(NOON - timedelta(minutes=15, seconds=59), NOON)
+    assert f"in {kept('1 h 59 min')}" in lately(NOON + timedelta(hours=2, seconds=-1), NOON)
     assert lately(None, NOON) == ""
 
 
 def test_a_time_just_ahead_of_the_clock_is_now():
     """A machine whose clock is milliseconds fast wrote it."""
     assert age(NOON + timedelta(milliseconds=29), NOON) == "now"
-    assert age(NOON + timedelta(seconds=1), NOON) == "in 1.0 s"
-    assert age(NOON, NOON) == "0 s ago"
+    assert age(NOON + timedelta(seconds=1), NOON) == f"in {kept('1.0 s')}"
+    assert age(NOON, NOON) == kept("0 s ago")
+
+
+def test_a_span_inside_a_sentence_is_not_broken():
+    words = "it has been due for 23 h 20 min: 'mail' (7 tasks, 45 min 4 s), the last 1.5 s ago, in 12 months"
+    shown = str(unbroken(words).unescape())
+    assert shown.startswith(f"it has been due for {kept('23 h 20 min')}: ")
+    assert [one for one in shown.split(" ") if kept(" ") in one] == [
+        f"{kept('23 h 20 min')}:",
+        f"{kept('45 min 4 s')}),",
+        f"{kept('1.5 s ago')},",
+    ]
+    assert unbroken("<b>5 min") == f"&lt;b&gt;{kept('5 min')}"
+
+
+def test_an_age_has_a_unit_and_the_next_smaller_one():
+    assert elapsed(timedelta(minutes=59, seconds=5)) == kept("59 min 5 s")
+    assert elapsed(timedelta(hours=2, seconds=52)) == kept("2 h")
+    assert elapsed(timedelta(hours=2, minutes=1, seconds=52)) == kept("2 h 1 min")
+    assert elapsed(timedelta(days=2, minutes=39)) == kept("2 d")
+    assert age(NOON - timedelta(hours=2, seconds=52), NOON) == kept("2 h ago")
+    assert age(NOON + timedelta(days=1, hours=3, minutes=5), NOON) == f"in {kept('1 d 3 h')}"

@@ -133,7 +133,7 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     found = sorted(counts, key=lambda one: (-one[0], one[1]))
     if not found:
         return
-    tasks, within = sum(number for number, _ in found), span_of(limits.failed_within)
+    tasks, within = sum(number for number, _ in found), _period(limits.failed_within)
     some, (_, first) = _number(tasks, "task"), found[0]
     if len(found) == 1:
         sentence = f"{some} in the queue {first!r} failed permanently in the last {within}"
@@ -180,12 +180,17 @@ def _when(facts: Facts, group: DeadLetterGroup) -> str:
     return f"the first of them {span_of(facts.age(group.first_failed_at))} ago, the last {last}"
 
 
+def _period(value: timedelta) -> str:
+    """Return the words after "in the last": hour, 10 min."""
+    return "hour" if value == timedelta(hours=1) else span_of(value)
+
+
 def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     wanted = (row for row in facts.storms if facts.is_wanted(row["name"]) and not _is_over(facts, row))
     rows = sorted(wanted, key=lambda row: (-row["number"], row["name"], row["detail"]))
     if not rows or limits.retried is None:
         return
-    number, within = sum(row["number"] for row in rows), span_of(STORM_WITHIN)
+    number, within = sum(row["number"] for row in rows), _period(STORM_WITHIN)
     named = _listed(_storm(row) for row in rows)
     sentence = f"{_number(number, 'attempt')} failed in the last {within} and will be repeated: {named}"
     queue = rows[0]["name"]

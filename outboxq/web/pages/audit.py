@@ -55,9 +55,9 @@ def address_of(request: PageRequest, action: OperatorAction) -> str | None:
 
 
 def details_of(action: OperatorAction) -> str:
-    """Return the values or the filters of an action in words, such as "queue mail, limit 300"."""
+    """Return the values or the filters of an action in words, such as "queue: mail, limit: 300"."""
     details: dict[str, Any] = as_json(action.details)
-    return ", ".join(f"{name.replace('_', ' ')} {_words(value)}" for name, value in details.items())
+    return ", ".join(f"{name.replace('_', ' ')}: {_words(value)}" for name, value in details.items())
 
 
 def _words(value: object) -> str:

@@ -89,7 +89,10 @@ def page(request: PageRequest) -> View:
         "back": _list_of(request, wanted, filters),
     }
     data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
-    return View(template="bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data)
+    section = "failures" if wanted.action in {BulkAction.REDRIVE, BulkAction.DISCARD} else "tasks"
+    return View(
+        template="bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data, section=section
+    )
 
 
 def start(request: PageRequest) -> Redirect | View:

@@ -89,12 +89,13 @@ def _has_worker(request: PageRequest, planned: NewTask) -> bool:
 
 def _form(request: PageRequest, typed: Mapping[str, str], *, problem: str = "") -> View:
     tasks = sorted((one.name, one.options.queue) for one in request.outbox.tasks)
+    app = [] if request.outbox.integration.front_end.app else ["APP"]
     values: dict[str, Any] = {
         "tasks": tasks,
         "typed": {name: typed.get(name, "") for name in _NAMES},
         "problem": problem,
         "may": request.viewer.may_somewhere(CommandAction.ENQUEUE),
-        "web": request.typed("web", "--allow-actions"),
+        "web": request.typed("web", *app, "--allow-actions"),
         "command": request.typed("enqueue", "TASK", "--args", "{}"),
     }
     data = {"tasks": [{"name": name, "queue": queue} for name, queue in tasks]}

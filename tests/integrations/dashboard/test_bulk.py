@@ -17,6 +17,7 @@ from outboxq.task.built_in import BULK, BULK_QUEUE, Selection
 from outboxq.web.pages import bulk
 from tests.contract import helpers
 from tests.contract.test_counted import enqueueing
+from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.test_cures import HOUR, WORK, Stage
 from tests.waiting import until
 
@@ -290,7 +291,7 @@ def test_a_change_that_has_lost_its_filter_is_refused(stage, lost):
 def test_a_group_of_a_filtered_list_is_changed_in_that_queue_only(stage):
     mine, others = failed(stage, 2, queue="mail"), failed(stage, 1, queue="news")
     stage.visitor.go("/failures?queue=mail")
-    assert "Filter: queue mail" in stage.visitor.text
+    assert "Filter: queue=mail" in stage.visitor.text
     stage.visitor.follow("Discard …").press("Discard 2", tick=True)
     assert statuses(stage, mine) == {TaskStatus.CANCELLED}
     assert statuses(stage, others) == {TaskStatus.FAILED}
@@ -330,9 +331,15 @@ def test_the_question_shows_what_matches_and_the_oldest(stage):
 
 def test_there_is_no_question_where_nothing_matches(stage):
     text = stage.visitor.go("/bulk?action=discard&queue=mail").text
-    assert "Nothing to discard Nothing matches, and nothing changes: 0 dead letters in the queue 'mail'." in text
+    assert "Nothing to discard There are 0 dead letters in the queue 'mail', so there is nothing to change." in text
     assert "?" not in text
     assert stage.visitor.follow("Back").path.startswith("/failures")
+
+
+@pytest.mark.parametrize(("action", "words"), [("redrive", "Failures"), ("discard", "Failures"), ("cancel", "Tasks")])
+def test_the_navigation_marks_the_list_that_the_page_leads_back_to(stage, action, words):
+    text = Local(stage.dashboard).get(f"/bulk?action={action}&queue=mail").text
+    assert re.findall(r'aria-current="page">([^<]*)<', text) == [words]
 
 
 def test_a_dead_letter_links_to_its_group(stage):

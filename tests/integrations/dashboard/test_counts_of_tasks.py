@@ -27,7 +27,7 @@ def test_the_page_of_a_queue_has_the_counts_of_each_task(database, reader, monke
         ]
         database.store.metrics.record(counted, worker_id=one)
     words = reader.words("/queue", name="mail").partition("Tasks in the last hour")[2]
-    assert "Waited Ran send 110 6,600 0 0 6 ms 8 ms 1.5 s 2.0 s sync 0.3 14 4 2 – – Of the times" in words
+    assert "Waited Ran send 110 6,600 0 0 6 ms 8 ms 1.5 s 2.0 s sync 0.3 14 4 2 – – Waited and Ran show" in words
     assert "elsewhere" not in words
     assert 'href="/tasks?task=sync&amp;queue=mail"' in reader.page.text
     found = reader.get("/api/queue.json?name=mail").json["tasks"]
@@ -44,5 +44,5 @@ def test_the_page_of_a_worker_has_its_own_counts_of_the_last_two_minutes(databas
     database.store.metrics.record([metric(completed=5), metric(queue="sms", completed=2)], worker_id=mine)
     database.store.metrics.record([metric(completed=700)], worker_id=other)
     words = reader.words(f"/workers/{mine}").partition("Tasks in the last two minutes")[2]
-    assert "Ran send mail 2.5 5 0 0 – – send sms 1 2 0 0 – – Of the times" in words
+    assert "Ran send mail 2.5 5 0 0 – – send sms 1 2 0 0 – – Waited and Ran show" in words
     assert len(reader.get(f"/api/workers/{mine}.json").json["tasks"]) == 2

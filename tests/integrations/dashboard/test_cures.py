@@ -156,7 +156,7 @@ def test_each_action_can_be_chosen_on_the_page_of_actions(stage):
 def test_the_details_of_an_action_are_words(stage):
     ann = Operator(interface=Interface.DASHBOARD, name="ann")
     PAUSE_QUEUE.do(stage.store, "mail", operator=ann, create=True)
-    assert "queue pause mail create yes 1" in stage.visitor.go("/actions").text
+    assert "queue pause mail create: yes 1" in stage.visitor.go("/actions").text
 
 
 def test_a_key_that_a_dead_letter_holds_is_freed(stage):

@@ -214,4 +214,6 @@ def test_a_form_without_its_token_is_refused(stage):
 
 def test_a_dashboard_without_an_application_says_so(database):
     visitor = Visitor(application(Outbox(database.engine), authorize=lambda _: ANN, allow_actions=True))
-    assert "This dashboard does not know any tasks." in visitor.go("/enqueue").text
+    text = visitor.go("/enqueue").text
+    assert "This dashboard does not know any tasks." in text
+    assert "Name the application in its command: outboxq web APP --allow-actions" in text

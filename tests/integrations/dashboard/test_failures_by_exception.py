@@ -41,9 +41,9 @@ def rows(reader) -> list[str]:
 
 
 def test_one_broken_server_is_one_row_over_all_its_tasks(reader, failed):
-    assert "7 dead letters in 6 groups: by task, exception and message" in reader.words("/failures")
+    assert "7 dead letters in 6 groups by task, exception and message" in reader.words("/failures")
     words = reader.words("/failures", by="exception", sort="number")
-    assert "7 dead letters in 3 groups: by exception." in words
+    assert "7 dead letters in 3 groups by exception." in words
     first, *others = rows(reader)
     assert first.startswith(f"{SMTP} mail.bill, mail.news, mail.remind and 1 more 5 mail-0 , mail-1")
     assert {one.split(" shop.")[0] for one in others} == {"builtins.KeyError", "no exception"}
@@ -77,7 +77,7 @@ def test_tasks_without_an_exception_are_a_group_without_a_link(reader, failed):
 
 def test_no_group_is_cut_before_it_is_joined(reader, failed, monkeypatch):
     monkeypatch.setattr(failures, "_GROUPS", 2)
-    assert "6+ dead letters in 2 groups: by exception." in reader.words("/failures", by="exception")
+    assert "6+ dead letters in 2 groups by exception." in reader.words("/failures", by="exception")
     assert len(rows(reader)) == 2
     monkeypatch.setattr(failures, "_FEW", 3)
     words = reader.words("/failures", by="exception")

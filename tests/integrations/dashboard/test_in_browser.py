@@ -24,7 +24,7 @@ def looked_at(tab, page, path, window, scheme):
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
-    found += [*tab.problems[before:], *tab.layout()]
+    found += [*tab.problems[before:], *tab.layout(), *tab.cut()]
     if PICTURES or page in FIRST:
         found += tab.accessibility(only_seen=(window, scheme) != ("desktop", "light"))
     if PICTURES:

@@ -58,7 +58,7 @@ def test_the_filters_stand_in_the_url_and_stay_from_page_to_page(stage):
     stage.visitor.follow("Older →")
     assert listed(stage, stage.visitor.path) == mine[:1]
     stage.visitor.follow("Due")
-    assert "Filter: queue mail, key a b&c" in stage.visitor.text
+    assert "Filter: queue=mail, key=a b&c" in stage.visitor.text
 
 
 def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
@@ -119,7 +119,7 @@ def test_in_a_narrow_window_the_error_of_a_dead_letter_is_not_labelled_as_what_i
     stage.add(queue="mail")
     stage.dashboard._freshness.forget()
     text = Local(stage.dashboard).get("/tasks").get_data(as_text=True)
-    assert "queue paused" in text.partition('data-label="Waits for"')[2].partition("</td>")[0]
+    assert "queue paused" in text.partition('data-label="Note"')[2].partition("</td>")[0]
 
 
 # --- one task
@@ -316,10 +316,10 @@ def test_an_attempt_shows_what_its_handler_logged(stage):
     for number in range(1, 8):
         logged(stage, f"line of {number}", "<script>\u202e", log_omitted=1234 if number == 7 else 0)
     page = stage.page(task_id)
-    assert "What attempt 7 logged the last 2 lines; 1,234 before them are not kept" in page.text
+    assert "Log of attempt 7 the last 2 lines; 1,234 earlier ones were not kept" in page.text
     assert "03:00:00 ERROR shop line of 7 03:00:00 ERROR shop <script>\\u202e" in page.text
-    assert "What attempt 3 logged 2 lines" in page.text
-    assert "What attempt 2 logged" not in page.text
+    assert "Log of attempt 3 2 lines" in page.text
+    assert "Log of attempt 2" not in page.text
     record = json.loads(Local(stage.dashboard).get(f"/api/tasks/{task_id}.json").text)
     assert [one["attempt"]["log"][0]["text"] for one in record["attempts"]] == [
         f"line of {number}" for number in range(7, 0, -1)

@@ -90,7 +90,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     words = reader.words("/")
     assert words.startswith("Overview There are no tasks yet")
     assert "start a worker that runs it: outboxq worker APP" in words
-    assert "Nothing was recorded in this time." in reader.words("/queue", name="default")
+    assert "Nothing was recorded in this period." in reader.words("/queue", name="default")
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
@@ -436,7 +436,7 @@ def test_a_killed_worker_shows_what_it_ran_and_what_was_taken_back(database, rea
     database.store.recover()
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
-    assert "2: 1 taken back, 1 not yet" in reader.words("/workers")
+    assert "2 tasks: 1 taken back, 1 not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
     assert "1 was taken back, and it still holds 1." in words
     assert "Taken back from it" in words

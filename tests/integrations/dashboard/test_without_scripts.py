@@ -64,7 +64,7 @@ class Person:
         assert answered.value.status == 200
 
     def sees(self, words):
-        assert words in self.page.locator("main").inner_text()
+        assert words in self.page.locator("main").inner_text().replace("\N{NO-BREAK SPACE}", " ")
         return self
 
 
