@@ -60,7 +60,7 @@ class Webhook:
     one and the old one, and each event has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
-    """The time in which the endpoint must have answered, from the connection to the end of the answer."""
+    """The time within which the endpoint must answer, from the connection to the end of the answer."""
     body: Body | str = Body.CLOUDEVENT
     allowed_networks: Sequence[str] = ()
     """Networks inside which the endpoint may be although they are not public, such as ``10.1.0.0/16``."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pika
 
 _PREFIX = "cloudEvents_"
-"""The beginning of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
+"""The prefix of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
 _WRITE = 256 * 1024
 """The number of bytes in message bodies that are written at once, and perhaps one more body."""
 _FRAME_EDGES = 8
@@ -126,7 +126,7 @@ class RabbitMQ:
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the queue."""
         if self.queue is None:
-            raise ConfigurationError(f"{self} cannot be received from; write RabbitMQ(…, queue='NAME')")
+            raise ConfigurationError(f"cannot receive from {self}; write RabbitMQ(…, queue='NAME')")
         return _Consumer(self)
 
     @property
@@ -362,7 +362,7 @@ class _Link(threading.Thread):
             most = int(found[1])
             for letter in self._letters.values():
                 if self._batch is not None and len(letter.body) > most:
-                    reason = f"it has {len(letter.body)} bytes, and the broker accepts {most}"
+                    reason = f"it has {len(letter.body)} bytes, but the broker accepts at most {most}"
                     self._batch.settle(letter.number, Refused(reason))
         self._end(_cause(error))
         self._close()
@@ -387,7 +387,7 @@ class _Link(threading.Thread):
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason of an error. The error of a connection that was not opened contains the errors of its attempts."""
+    """Return the reason for an error. The error of a connection that was not opened contains the errors of its attempts."""
     inner = next((one for one in error.args if isinstance(one, BaseException)), None)
     attempts = getattr(inner, "exceptions", None) or getattr(error, "exceptions", None)
     if attempts:

@@ -35,7 +35,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 _BODY = b"body"
 """The field of an entry that contains the body of the message."""
 _HEADER = "header:"
-"""The beginning of the names of the fields that contain the headers of the event."""
+"""The prefix of the names of the fields that contain the headers of the event."""
 _HAS_IDMP = (8, 6)
 """The version of Redis that recognises an id which a producer sends again."""
 _SIZE = "proto-max-bulk-len"
@@ -110,9 +110,7 @@ class RedisStreams:
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""
         if self.group is None or not isinstance(self.stream, str) or "{topic}" in self.stream:
-            raise ConfigurationError(
-                f"{self} cannot be received from; write RedisStreams(…, stream='NAME', group='GROUP')"
-            )
+            raise ConfigurationError(f"cannot receive from {self}; write RedisStreams(…, stream='NAME', group='GROUP')")
         name = self._names.setdefault(os.getpid(), f"outboxq-{uuid4()}")
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
@@ -170,12 +168,16 @@ class _Publisher:
                 client.close()
 
     def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
-        """Add the letters, which are sent at once. One that fails stops no other: no two of them have the same key."""
+        """Add the letters, which are sent at once. One that fails does not stop the others, because no two of them have
+        the same key.
+        """
         connection: Any = self._connected(deadline).connection
         small = [letter for letter in letters if len(letter.body) <= self._most]
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
-                reason = f"it has {len(letter.body)} bytes, and the server accepts {self._most} (proto-max-bulk-len)"
+                reason = (
+                    f"it has {len(letter.body)} bytes, but the server accepts at most {self._most} (proto-max-bulk-len)"
+                )
                 outcomes[letter.number] = Refused(reason)
         _limit(connection, deadline)
         connection.send_packed_command(_parts(map(self._command, small)))

@@ -196,7 +196,7 @@ class Progress:
         """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
-        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait for ever
+        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait forever
         self._bar: Bar | None = None
         self._line: TaskID | None = None
 

@@ -161,7 +161,7 @@ add_verbs(db, Noun.SESSION)
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="What the role is for. Run the command once for each purpose.",
+    help="Purpose of the role. Run the command once for each purpose.",
 )
 @click.option(
     "--with",

@@ -89,7 +89,9 @@ class OfTask(click.Command):
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span for which the idempotency key stays taken. Default: forever.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
-@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="What to do if that key is taken.")
+@choice_option(
+    "--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="How to handle a key that is already taken."
+)
 @_options_of_both
 @database_options
 def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: bool, **options: Any) -> None:
@@ -170,9 +172,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
     if not rows and not wants_json():
         unrouted = "no task or relay subscribes to this topic"
         is_keyed = options["idempotency_key"] is not None
-        had_it = (
-            f"{unrouted}, or all relays that do have had an event with this idempotency key; the event went nowhere"
-        )
+        had_it = f"{unrouted}, or every relay that does has already had an event with this idempotency key; the event was not delivered"
         click.echo(had_it if is_keyed else f"{unrouted}; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
 

@@ -148,7 +148,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     "--overlap",
     kind=Overlap,
     default=Overlap.ALLOW,
-    help="What to do with a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
+    help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
 @choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks that run.", most=10_000, default=100)

@@ -204,7 +204,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 def _note(found: Sequence[Statistics]) -> str | None:
     """Return a sentence about missing counts; None if the rates are complete."""
     if found and not any(one.by_workers for one in found):
-        return "no worker has written any statistics in this time"
+        return "no worker has written any statistics in this period"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
         return f"the rates cover only the time since {short(since)} UTC"
     return None

@@ -79,7 +79,7 @@ def task() -> None:
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
-@click.option("--sort", type=click.Choice(list(SORTS)), help="Slowest first, by the time for which they ran or waited.")
+@click.option("--sort", type=click.Choice(list(SORTS)), help="Slowest first, by how long they ran or waited.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
@@ -435,7 +435,9 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             verb.name, help=f"{sentence}\n\nGive task ids, or filters, or --all. A single id needs no confirmation."
         ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
-        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids and filters."),
+        click.option(
+            "--all", "everything", is_flag=True, help="All dead letters. Required if neither ids nor filters are given."
+        ),
         number_option("--limit", help="Maximum number of dead letters, oldest first."),
         with_fields(*verb.fields),
         confirmation_options,

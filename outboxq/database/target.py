@@ -385,8 +385,8 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an object of that class of `sqlalchemy.orm`. Such an object cannot exist unless the module
-    is imported.
+    """Return whether this is an instance of the class of that name in `sqlalchemy.orm`. Such an object cannot exist
+    unless the module is imported.
 
     This spares a process that does not use sessions the import, which takes a quarter as long as importing SQLAlchemy.
     """

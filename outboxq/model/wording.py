@@ -91,5 +91,5 @@ def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
     """Return `plain` text for a page. Line breaks are kept, and text with more than `longest` characters is cut."""
     text = "" if value is None else str(value)
     if len(text) > longest:
-        text = f"{text[:longest]}\n… and {len(text) - longest} characters more"
+        text = f"{text[:longest]}\n… and {len(text) - longest} more characters"
     return plain(text, kept="\n\t")

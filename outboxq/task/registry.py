@@ -19,7 +19,7 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receiver:
-    """A task for the messages of another program."""
+    """A task for the messages from another program."""
 
     task: Task[..., Any]
     source: Source | WebhookSource

@@ -166,7 +166,7 @@ class Task(Answering, Generic[P, R]):
             the first task.
             unique_for: The time for which the key remains taken. None: permanently.
             unique_until_finished: True: the key is freed when its task has ended.
-            on_conflict: What happens if the key is already taken. "return": the handle of the task that has the key is
+            on_conflict: How a key that is already taken is handled. "return": the handle of the task that has the key is
             returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
             arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in

@@ -21,7 +21,7 @@ from .request import PageRequest
 _MINUTE, _HOUR = timedelta(minutes=1), timedelta(hours=1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 NOTHING = (
-    "Nothing was recorded in this time. Workers write statistics every 10 seconds while they are running tasks, and samples about "
+    "Nothing was recorded in this period. Workers write statistics every 10 seconds while they are running tasks, and samples about "
     "every 15 seconds."
 )
 """The text that is shown in place of a chart without any values."""

@@ -33,7 +33,7 @@ log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
 """The shortest and the longest time between the due times of suspects that are released. Between these two, it is the time for
-which the present suspect has run."""
+which the current suspect has run."""
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
@@ -278,7 +278,7 @@ class ClaimLoop(threading.Thread):
         if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        self._give_back(too_many, "its worker died before, so it must not wait for a busy handler")
+        self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 

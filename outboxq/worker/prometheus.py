@@ -267,7 +267,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait for ever."""
+    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait forever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -324,7 +324,7 @@ class MetricsServer:
         except OSError as error:
             raise ConfigurationError(
                 f"metrics cannot be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
-                "one (metrics_port, in commands --metrics-port)"
+                "one (metrics_port; in commands, --metrics-port)"
             ) from error
         self.port = int(self._server.server_port)
         log.info("metrics are served on http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)

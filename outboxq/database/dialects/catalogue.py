@@ -245,7 +245,7 @@ def server_of_postgresql(now: Any) -> sa.Select[Any]:
 
 
 def snapshots(most: Any) -> sa.Select[Any]:
-    """Select up to `most` holders of row versions on PostgreSQL, the oldest first: sessions, prepared transactions,
+    """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
     A session holds them by its snapshot, and also by the id of a transaction that has written. A role that may not see
@@ -297,7 +297,7 @@ def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
 
 
 def writing_transactions(_: Any) -> sa.Select[Any]:
-    """Select the transactions of the server that have written, the oldest first: those of sessions and prepared ones.
+    """Select the transactions of the server that have written, oldest first: those of sessions and prepared ones.
 
     A role that may not see the transactions of other roles finds only its own.
     """

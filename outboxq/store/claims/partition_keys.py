@@ -277,7 +277,7 @@ def release_unused(g: Grammar) -> Transition:
 
 
 def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") -> sa.CTE:
-    """Return the keys of each range in order with their heads, up to `budget` of each range.
+    """Return the keys of each range in order with their heads, up to `budget` keys of each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """

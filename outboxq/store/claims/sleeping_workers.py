@@ -15,8 +15,8 @@ transaction runs, the worker keeps looking. Once it has ended, the snapshot of s
 reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
 `pg_snapshot_xmax`, may belong to a producer that is still open.)
 
-Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). What it proves is limited to that,
-so the worker sleeps on it only until its next look from the front, for ten seconds at most.
+Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). It proves no more than
+that, so the worker sleeps on it only until its next look from the front, for ten seconds at most.
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
 dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect. If the server's clock is

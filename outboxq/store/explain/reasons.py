@@ -58,7 +58,7 @@ class Reason(StrEnum):
     """No relay takes the topic of the event, or its relay does not exist."""
     RELAY_PAUSED = "relay_paused", "relay paused"
     RELAY_UNSENT = "relay_unsent", "no worker sends its relay"
-    RELAY_FAILING = "relay_failing", "its broker is away"
+    RELAY_FAILING = "relay_failing", "its broker is unavailable"
     """The broker of the relay has confirmed no event since a failure."""
     RELAY_REFUSED = "relay_refused", "refused"
     """The broker refused the event, which is a dead letter."""

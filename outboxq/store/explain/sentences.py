@@ -36,7 +36,7 @@ _OVERDUE = 0.6
 after half of it at the latest.
 """
 _NAMED = 3
-"""The most workers that a sentence names."""
+"""The maximum number of workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
 

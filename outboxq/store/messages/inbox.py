@@ -1,4 +1,4 @@
-"""Accept each message of another program once, and forget it when its time is over."""
+"""Accept each message from another program once, and forget it when its retention time has passed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PRUNED_AT_ONCE = 1_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """A message that a consumer may not have yet, and the task for it."""
+    """A message that a consumer might not have yet, and the task for it."""
 
     consumer: str
     source: str
@@ -53,7 +53,7 @@ class InboxMessages:
         """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
 
         If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
-        takes the acceptance back. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
+        undoes the acceptance. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
         InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
         """
         name = f"message {str(message_id)[:200]!r}"
@@ -96,7 +96,7 @@ class InboxMessages:
         return self._store.run(work, using=using, enqueues=_ACCEPTS) if arrivals else 0
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
-        """Forget the messages whose time is over, and return their number."""
+        """Forget the messages whose retention time has passed, and return their number."""
 
         def work(target: Target) -> int:
             with target.atomic():
@@ -158,7 +158,7 @@ def accept_many(g: Grammar) -> Transition:
 
 
 def prune(g: Grammar) -> Transition:
-    """Delete up to :limit messages whose time is over."""
+    """Delete up to :limit messages whose retention time has passed."""
 
     def doomed(_: Relations) -> Statement:
         over = sa.select(*_KEY).where(_message.expires_at <= g.now).order_by(_message.expires_at)

@@ -95,7 +95,7 @@ class RelayFailure:
     reason: str
     pause: timedelta
     is_partial: bool
-    """True if the broker confirmed other events at the same time, so that it is not away."""
+    """True if the broker confirmed other events at the same time, so it is available."""
 
 
 class Relays:
@@ -165,7 +165,7 @@ class Relays:
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """Publish again, also if a pause after failures is not over.
+        """Publish again, even if a pause after failures is not over.
 
         `on_change` is called in the transaction if there was such a pause. Raises RelayNotFound.
         """
@@ -214,7 +214,7 @@ class Relays:
             )
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
-        """Ask that the worker is notified of messages of the relay (PostgreSQL)."""
+        """Ask for the worker to be notified of messages of the relay (PostgreSQL)."""
         values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 

@@ -26,7 +26,7 @@ from .problem import HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
-"""The time in which a storm of retries is looked for."""
+"""The period that is searched for a storm of retries."""
 STORM = 50
 """Minimum number of a task's attempts in this time that failed and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
@@ -221,7 +221,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def late_queues(facts: Facts, limits: HealthLimits) -> list[Statistics]:
-    """Return the queues that have workers, but whose tasks have been due for too long, the heaviest first."""
+    """Return the queues that have workers, but whose tasks have been due for too long, heaviest first."""
     if (most := limits.oldest) is None:
         return []
     return _heaviest(one for one in facts.queues if _due_for(one) > most and (one.live_workers or not limits.no_worker))

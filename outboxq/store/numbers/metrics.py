@@ -169,7 +169,7 @@ class Metrics:
         using: object = None,
     ) -> list[TaskCounts]:
         """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
-        first. `at` is the database's present time if it is already known.
+        first. `at` is the database's current time if it is already known.
 
         The call reads the counts of the window by their index.
         """

@@ -96,7 +96,7 @@ def overview(
     delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a storm of retries is on, or a worker was lost.
+    tasks failed or are late, a storm of retries is under way, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -109,7 +109,7 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, the most urgent first; empty if all is well. Problems are sorted by the number of tasks
+    """Return the broken rules, most urgent first; empty if all is well. Problems are sorted by the number of tasks
     that they hold up, multiplied by the time. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
@@ -120,7 +120,7 @@ def health(
 
 def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
     """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, they are
-    kept for ever.
+    kept forever.
     """
 
     def work(target: Target) -> bool:

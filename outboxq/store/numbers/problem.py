@@ -26,9 +26,11 @@ class Rule(StrEnum):
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the current clock can have planted it."""
     RELAY_LATE = "relay_late"
-    """The events of a relay to a broker are not published: the broker is away, no worker sends, or the relay is paused."""
+    """The events of a relay to a broker are not published: the broker is unavailable, no worker sends, or the relay is
+    paused.
+    """
     RECEIVER_FAILING = "receiver_failing"
-    """The receivers of a source cannot receive its messages, mostly because the broker is away."""
+    """The receivers of a source cannot receive its messages, usually because the broker is unavailable."""
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"

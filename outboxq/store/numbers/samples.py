@@ -225,8 +225,8 @@ def series(g: Grammar) -> sa.Select[Any]:
 
 
 def by_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, the newest
-    steps first.
+    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, newest steps
+    first.
     """
     moments = _last_of_steps(g)
     return (

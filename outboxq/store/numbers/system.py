@@ -73,7 +73,7 @@ class System:
     tables: list[TableSize]
     """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
     snapshots: list[HeldSnapshot]
-    """Snapshots that keep dead rows from being vacuumed, the oldest first; empty if the role may not see it, and on SQLite."""
+    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role may not see it, and on SQLite."""
     partitions: list[PartitionSize]
     """The partitions of the history, sorted by name; empty if it is not partitioned."""
 
@@ -216,7 +216,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
 
     if not store.run(work, using=using):
         raise InvalidTransition(
-            f"process {pid} is not ended: that session is over, or it holds no snapshot any more; `db sizes` names the "
+            f"process {pid} was not ended: that session is over or no longer holds a snapshot; `db sizes` names the "
             "oldest one"
         )
 
@@ -240,7 +240,7 @@ _began_at = sa.bindparam("began_at", type_=Instant, required=True)
 
 
 def terminate(_: Grammar) -> sa.Select[Any]:
-    """End the session with this process and this start, if it is a client's and holds a snapshot or a transaction."""
+    """End the session with this process and start, if it belongs to a client and holds a snapshot or a transaction."""
     session = pg_stat_activity.c
     return sa.select(sa.func.pg_terminate_backend(session.pid).label("ended")).where(
         session.pid == _pid,

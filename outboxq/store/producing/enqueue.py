@@ -273,7 +273,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         raise InvalidArgument(f"{name} cannot have both expires_at and expires_in")
     for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
         if moment is not None and not EARLIEST <= aware(moment, f"the {which} of {name}") <= LATEST:
-            raise InvalidArgument(f"the {which} of {name} must be in the years 1970 to 9000 (UTC)")
+            raise InvalidArgument(f"the {which} of {name} must be within the years 1970 to 9000 (UTC)")
     if type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(f"on_conflict of {name} must be an OnConflict")
     if task.unique_for is not None and not is_span(task.unique_for, MICROSECOND):

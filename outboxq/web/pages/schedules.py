@@ -23,7 +23,7 @@ from ..request import PageRequest, Redirect, View
 from .actions import may, offered, operator_of, reason_of
 
 _NEXT, _LAST = 5, 20
-"""The numbers of next ticks and last ticks on a page."""
+"""The numbers of upcoming and past ticks on a page."""
 _SPARKS = 100
 """The number of schedules in the list whose last ticks are drawn."""
 _OVERDUE = timedelta(minutes=1)
@@ -84,7 +84,7 @@ def edit(request: PageRequest) -> View | Redirect:
             raise Forbidden(f"You may not {EDIT.recorded_as} here: {schedule.name!r} was not changed.")
         if form.get("seen", digest_of(schedule)) != digest_of(schedule):
             raise InvalidArgument(
-                "it has been changed since you opened this form; compare what you typed with its present values"
+                "it has been changed since you opened this form; compare your input with its current values"
             )
         values = EDIT.of_form(form)
         if values["args"] is not ... and _is_same(values["args"], schedule.args):

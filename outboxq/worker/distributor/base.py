@@ -106,7 +106,7 @@ class Wakeup:
         self.nudge()
 
     def nudge(self) -> None:
-        """End a wait early, without a notification: the waiter is to ask again how long it may wait."""
+        """End a wait early, without a notification: the waiter must ask again how long it may wait."""
         with suppress(RuntimeError):  # the lock is free already
             self._lock.release()
 

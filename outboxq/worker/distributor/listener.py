@@ -146,8 +146,8 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        They may not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another database. The
-        trigger is the one on the outbox that the worker's own connections find.
+        They might not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another
+        database. The trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()
@@ -211,7 +211,7 @@ class Listener(threading.Thread):
     @contextmanager
     def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         """Cut the connection if the block takes too long. Otherwise a frozen or unreachable peer would block this
-        thread for ever.
+        thread forever.
         """
         timer = threading.Timer(self.answer_timeout, _shut_down, (connection,))
         timer.daemon = True

@@ -90,7 +90,7 @@ def test_of_an_empty_database_the_pages_say_what_would_be_there(reader):
     words = reader.words("/")
     assert words.startswith("Overview There are no tasks yet")
     assert "start a worker that runs it: outboxq worker APP" in words
-    assert "Nothing was recorded in this time." in reader.words("/queue", name="default")
+    assert "Nothing was recorded in this period." in reader.words("/queue", name="default")
     assert "There are no queues." in reader.words("/queues")
     assert "No worker is live." in reader.words("/workers")
     assert "There are no schedules." in reader.words("/schedules")
