@@ -122,7 +122,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
                 None means that no worker deletes them.
-            enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
+            enqueue_timeout: How long an enqueue or an emit in a separate transaction, `using(outbox)`, is
                 retried while the database is unavailable. Then it raises the database's error. In a handler, it is
                 retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name

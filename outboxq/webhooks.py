@@ -84,7 +84,7 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
-                f"the URL of {self} contains a user or a password; the signature proves the sender"
+                f"the URL of {self} contains a user or a password; remove them, because the signature proves the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
             raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")
@@ -228,7 +228,7 @@ class WebhookSource:
         return f"the webhooks of {self.name}"
 
     def check_length(self, length: int | None) -> None:
-        """Raise WebhookInvalid with the status 413 if a body of this length in bytes is too large to be read."""
+        """Raise WebhookInvalid with status 413 if a body of this length in bytes is too large to be read."""
         if length is not None and length > self.max_bytes:
             error = WebhookInvalid(f"the body has more than {self.max_bytes} bytes")
             error.status = 413

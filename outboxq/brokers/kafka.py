@@ -60,7 +60,7 @@ class Kafka:
     """The consumer group to receive with. It begins with the oldest message."""
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
-    """More settings of librdkafka, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
+    """More librdkafka settings, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

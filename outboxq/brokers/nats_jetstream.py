@@ -252,7 +252,9 @@ def _size(headers: Mapping[str, str]) -> int:
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
-    """Return the outcome of an event to which no stream has answered: it has none, or it has no leader at the moment."""
+    """Return the outcome of an event to which no stream has answered: no stream has its subject, or the stream has no
+    leader at the moment.
+    """
     import nats.js.errors
 
     try:
@@ -265,7 +267,7 @@ async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Out
 
 
 def _why_not(letter: Letter) -> str:
-    """Return the reason why the letter cannot be written in the protocol of NATS, or ""."""
+    """Return the reason why the letter cannot be written in the NATS protocol, or ""."""
     if not _SUBJECT.fullmatch(letter.to):
         return f"{letter.to!r} is not a subject that can be published to"
     for name, value in letter.headers.items():

@@ -43,12 +43,12 @@ _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max si
 
 
 _thread = threading.local()
-"""Has `is_quiet` while a thread works with a connection of outboxq."""
+"""Has `is_quiet` while a thread works with an outboxq connection."""
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Mark the thread as one that works with a connection of outboxq."""
+    """Mark the thread as one that works with an outboxq connection."""
     before = getattr(_thread, "is_quiet", False)
     _thread.is_quiet = True
     try:
@@ -58,7 +58,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records of a connection of outboxq, which reports a lost connection itself, in one line.
+    """Drop pika's records about an outboxq connection, which reports a lost connection itself, in one line.
 
     pika's loggers also serve the connections of the application. So their levels, handlers and propagation are left alone,
     and the records of other threads pass. If the application has set the level of the logger `pika`, every record passes.
@@ -182,7 +182,7 @@ class _Batch:
         self.left = left
         """The number of answers that are missing."""
         self.answered = threading.Event()
-        """Set when every answer has come, or none can come any more."""
+        """Set when every answer has arrived, or no more can arrive."""
         self.lock = threading.Lock()
         self.is_over = False
 
@@ -296,7 +296,7 @@ class _Link(threading.Thread):
         ]
 
     def _write(self, frames: Sequence[bytes]) -> None:
-        """Write the frames at once. For each message, pika's own method makes three calls of the operating system."""
+        """Write the frames at once. For each message, pika's own method makes three system calls."""
         if not self._connection.is_open:
             self._end("the connection was closed")
         elif not self._channel.is_open:

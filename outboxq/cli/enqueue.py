@@ -43,7 +43,10 @@ _options_of_both = stacked(
     click.option("--at", "run_after", type=INSTANT, help="Time at which the task is due, e.g. 2026-11-23T02:30Z."),
     span_option("--expires", help="Time span from now after which the task must not start."),
     click.option("--key", "partition_key", help="Partition key. Tasks with the same key run one at a time, in order."),
-    click.option("--concurrency-key", help="Concurrency key. The queue's limit per key applies to its running tasks."),
+    click.option(
+        "--concurrency-key",
+        help="Concurrency key. The queue's limit per key applies to the running tasks with this key.",
+    ),
     click.option("--idempotency-key", help="Idempotency key. Requests with the same key create only one task."),
     click.option(
         "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."

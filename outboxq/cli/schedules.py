@@ -246,7 +246,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
     if not dry_run:
-        what = f"ticks of the schedule {name!r} from {start} to before {end}"
+        what = f"ticks of the schedule {name!r} from {start} up to, but not including, {end}"
         confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
     if dry_run:
         ticks = fill(dry_run=True)

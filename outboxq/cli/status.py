@@ -231,7 +231,9 @@ def _happened(one: Statistics) -> dict[str, object]:
 
 
 def _notes(one: Statistics, *more: str) -> str | None:
-    """Return a note about the queue's pause and limits, and what else there is to say; None if there is nothing."""
+    """Return a note about the queue's pause and limits, and anything else that is worth noting; None if there is
+    nothing.
+    """
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {grouped(one.concurrency)} at a time")

@@ -105,8 +105,8 @@ def list_(
     A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
-    With --sort, it compares the newest 10,000 tasks that were started, by the time for which the last attempt ran
-    (duration), or by the time from enqueueing to the first start (wait).
+    With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),
+    or by the time from enqueueing to the first start (wait).
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -551,7 +551,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
         ("name", found.name),
         ("status", found.status),
         ("fault", UNCLOSED if found.status is BatchStatus.UNCLOSED else None),
-        ("tasks", f"{found.size}{before}, of which {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
+        ("tasks", f"{found.size}{before}; {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
         ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
         ("on failed", found.on_failed),
         ("waits for", f"{found.awaited} {plural(found.awaited, 'dead letter')}" if found.awaited else None),

@@ -148,7 +148,8 @@ def pairs_beyond(
 ) -> sa.CTE:
     """Return the pairs of `pairs`, and all pairs of `g.floors` with their `since`.
 
-    The index is probed between the pairs of the floors only. So a new pair is found at once, whatever is dead in the others.
+    The index is probed between the pairs of the floors only. So a new pair is found at once, however many entries are
+    dead in the others.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)

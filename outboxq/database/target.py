@@ -84,7 +84,7 @@ class Target(ABC):
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has
+        """Refuse the commit of this transaction while `reason` returns an error. A psycopg or sqlite3 connection has
         no such hook.
         """
         del reason
@@ -288,7 +288,7 @@ class SqlalchemyTarget(Target):
 
 
 class DriverTarget(Target):
-    """A connection of psycopg or sqlite3."""
+    """A psycopg or sqlite3 connection."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         super().__init__(dialect)

@@ -47,7 +47,7 @@ class SessionIntegration(Integration):
         return True
 
     def is_in_a_test(self) -> bool:
-        """Return whether the current Session has joined a transaction on a Connection, which ends after it."""
+        """Return whether the current Session has joined a transaction on a Connection, which ends after the Session."""
         if isinstance(self.session, scoped_session) and not self.session.registry.has():
             return False
         bind = getattr(self.session(), "bind", None)

@@ -23,7 +23,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """It is unknown whether the broker has the event: the connection broke, or no answer came before the deadline."""
+    """It is unknown whether the broker has the event: the connection broke, or no answer arrived before the deadline."""
 
     reason: str
 

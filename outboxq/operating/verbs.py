@@ -334,7 +334,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; another empty field keeps its value.",
+    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -355,7 +355,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why, using=using).id
-    words, record = f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}
+    words, record = f"was triggered: task {task} was enqueued", {"id": task, "schedule": schedule}
     return Outcome(predicate=words, record=record, answer=str(task))
 
 
@@ -529,8 +529,8 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
-    SESSION is a process of PostgreSQL and its start, as `check` prints them. The transaction is rolled back, and the program gets an
-    error. The role needs the privileges of the session's role or pg_signal_backend.
+    SESSION is a PostgreSQL process and its start, as `check` prints them. The transaction is rolled back, and the
+    program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})

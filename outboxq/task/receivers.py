@@ -77,7 +77,7 @@ class Receivers:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
             source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers
             may share one object; each of them then gets its own task for a message.
-            keep: The time for which the inbox remembers a message, at least. It must be longer than the period in which
+            keep: The minimum time for which the inbox remembers a message. It must be longer than the period in which
             the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
@@ -116,7 +116,7 @@ class Receivers:
     ) -> int:
         """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
 
-        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as
+        The tasks are committed when it returns; then answer with status 204. A webhook that cannot be read is kept as
         a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
@@ -255,7 +255,8 @@ class Inbox:
         keep: timedelta | float = KEPT,
         using: object = CURRENT,
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
+        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
+        already had the message.
 
         The transaction must also contain what the consumer does about the message. It then has an effect only once, no
         matter how often the message arrives. If the transaction is rolled back, the message is not accepted, and its

@@ -41,7 +41,7 @@ PUBLISH_TIMEOUT = timedelta(seconds=10)
 """The time within which a broker has to confirm a batch, by default."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze of an event whose queue has been paused: the shortest one, because the pause keeps the event back."""
+"""The snooze of an event whose queue has been paused: the shortest one, because the pause holds the event back."""
 
 
 class Endpoint(Protocol):

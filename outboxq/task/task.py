@@ -164,7 +164,7 @@ class Task(Answering, Generic[P, R]):
             time.
             idempotency_key: A key that only one task of this name can have. Enqueueing again with the same key finds
             the first task.
-            unique_for: The time for which the key remains taken. None: permanently.
+            unique_for: How long the key remains taken. None: permanently.
             unique_until_finished: True: the key is freed when its task has ended.
             on_conflict: How a key that is already taken is handled. "return": the handle of the task that has the key is
             returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these

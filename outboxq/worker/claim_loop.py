@@ -241,7 +241,7 @@ class ClaimLoop(threading.Thread):
             self._handled, self._handled_at = pool.handled, now
         elif now - self._handled_at >= _STUCK_AFTER:
             pool.reset_pace(_STUCK_AFTER)
-            self._give_back(pool.cancel_queued(), "the handlers before it are slow")
+            self._give_back(pool.cancel_queued(), "the handlers ahead of it are slow")
 
     def keep_tasks(self) -> None:
         """Ignore tasks that are declared from now on if child processes are about to be forked, which would not know
@@ -337,7 +337,7 @@ class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
     A suspect is a task that was running every time its worker died recently, and may be the cause. If one process ran
-    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run beside a
+    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run alongside a
     suspect.
     """
 

@@ -177,7 +177,7 @@ OLDEST_SNAPSHOT_AGE: Final = _database_gauge(
 )
 OLDEST_SNAPSHOT_TRANSACTIONS: Final = _database_gauge(
     "outboxq_oldest_snapshot_transactions",
-    help="Transactions that have begun since the oldest snapshot, also of a slot or a standby; 0 if there is none (PostgreSQL).",
+    help="Transactions that have begun since the oldest snapshot, including that of a slot or a standby; 0 if there is none (PostgreSQL).",
 )
 DELETES_OLD_TASKS: Final = _database_gauge(
     "outboxq_deletes_old_tasks", help="1: a schedule or a program deletes old tasks. 0: the history only grows."

@@ -52,7 +52,7 @@ class Receiver:
         self.receive()
 
     def receive_all(self) -> None:
-        """Receive until no message comes, before a worker with `burst` begins."""
+        """Receive until no more messages arrive, before a worker with `burst` begins."""
         while self.receive():
             pass
 

@@ -1,4 +1,6 @@
-"""Describe the running tasks and the threads of a process and its children. The text contains lines of code, and no values."""
+"""Describe the running tasks and the threads of a process and its children. The text contains lines of code, but no
+values.
+"""
 
 from __future__ import annotations
 

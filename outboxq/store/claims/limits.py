@@ -1,4 +1,4 @@
-"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` has the reasons)."""
+"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` gives the reasons)."""
 
 from __future__ import annotations
 

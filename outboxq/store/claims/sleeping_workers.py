@@ -1,4 +1,4 @@
-"""Let a worker sleep without a lost wake-up, although producers notify only sleeping workers.
+"""Let a worker sleep without losing a wake-up, although producers notify only sleeping workers.
 
 NOTIFY takes a lock at commit that all notifying transactions share: with eight producers, unconditional notifications cost two
 thirds of their commits. So the trigger notifies only if a row of `sleeping_workers` asks for it. A worker that found no task
@@ -37,13 +37,14 @@ busy:
   answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.
 
 The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
-look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit keeps their tasks
-back, the answer also has the time at which the next one may start, and the workers then look. This does not lose a task. The server
-delivers notifications in the order of their commits, which is the same for all sessions, and only when the transaction is visible.
-So each task of a forgotten call was committed before the look, which began after its last call had been heard. The look did not
-find the task due, as if the other worker had looked itself. Calls that the answering worker did not hear before its look come
-after the last one, and are not forgotten. A look that began at the worker's floors does not answer for others, and neither does a
-worker that takes some topics only. A worker's own look answers all calls that it heard before.
+look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit holds
+their tasks back, the answer also has the time at which the next one may start, and the workers then look. This does not
+lose a task. The server delivers notifications in the order of their commits, which is the same for all sessions, and
+only when the transaction is visible. So each task of a forgotten call was committed before the look, which began after
+its last call had been heard. The look did not find the task due, as if the other worker had looked itself. Calls that
+the answering worker did not hear before its look come after the last one, and are not forgotten. A look that began at
+the worker's floors does not answer for others, and neither does a worker that takes some topics only. A worker's own
+look answers all calls that it heard before.
 
 A worker with topics may refuse a task. It is not called by name, and claims at each notification. A queue that is resumed, a
 freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.

@@ -57,7 +57,7 @@ class Reason(StrEnum):
     RELAY_MISSING = "relay_missing", "no relay"
     """No relay takes the topic of the event, or its relay does not exist."""
     RELAY_PAUSED = "relay_paused", "relay paused"
-    RELAY_UNSENT = "relay_unsent", "no worker sends its relay"
+    RELAY_UNSENT = "relay_unsent", "no worker serves its relay"
     RELAY_FAILING = "relay_failing", "its broker is unavailable"
     """The broker of the relay has confirmed no event since a failure."""
     RELAY_REFUSED = "relay_refused", "refused"

@@ -125,7 +125,7 @@ def _is_impossible_lease(task: TaskExecution) -> bool:
 
 
 def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
-    """Return the time since the lease was extended; None if a live worker would not have had to extend it yet."""
+    """Return the time since the lease was extended; None if a live worker would not yet have needed to extend it."""
     silent = now - (ends - timedelta(seconds=task.lease_seconds))
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 

@@ -20,7 +20,7 @@ from ..producing.enqueue import enqueue_many
 from ..transactions import Transactions
 
 KEPT = timedelta(days=7)
-"""The time for which a message is remembered by default."""
+"""How long a message is remembered by default."""
 _ACCEPTS = frozenset({Feature.INBOX})
 _PRUNED_AT_ONCE = 1_000
 
@@ -50,7 +50,8 @@ class InboxMessages:
     def accept(
         self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
+        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
+        already had the message.
 
         If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
         undoes the acceptance. Above READ COMMITTED, the database may raise a serialization failure instead. Raises

@@ -227,7 +227,7 @@ def _gone(g: Grammar, r: Relations) -> sa.Delete:
 
 
 def bury(g: Grammar) -> Transition:
-    """Make dead letters of the given tasks, which the same transaction has enqueued."""
+    """Turn the given tasks, which the same transaction has enqueued, into dead letters."""
     entry, execution = task_outbox.c, task_executions.c
 
     def failed(r: Relations) -> Statement:

@@ -541,7 +541,7 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues by the number of due tasks and the time for which they have been due, then by name."""
+    """Return the queues by the number of due tasks and by how long they have been due, then by name."""
     return sorted(found, key=lambda one: (-one.ready * _due_for(one).total_seconds(), -one.ready, one.queue))
 
 

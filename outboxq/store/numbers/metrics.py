@@ -118,7 +118,7 @@ class TaskCounts:
 
 
 BY_WORKER: Final = LEVELS[0][0]
-"""The time for which counts are kept for each worker. The roll-up adds up older counts over all workers."""
+"""How long counts are kept for each worker. The roll-up adds up older counts over all workers."""
 
 
 class Metrics:
@@ -311,7 +311,7 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the start of the span of this length in which the time falls."""
+    """Return the start of the span of this length into which the time falls."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 

@@ -374,7 +374,7 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks of which many recent attempts failed and will be repeated, with the number of these and the time
+    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these and the time
     of the last one.
     """
     metric = tables.task_metrics.c

@@ -79,9 +79,7 @@ class System:
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return the description of the database, in at most four statements, none of which reads a row of the task
-    tables.
-    """
+    """Return the description of the database, in at most four statements that do not read any row of the task tables."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 

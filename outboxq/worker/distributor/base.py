@@ -115,8 +115,8 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
-        look for changes.
+        """Wait for a notification, and return whether one arrived. All notifications so far are forgotten, so call this
+        before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))

@@ -206,7 +206,7 @@ class Listener(threading.Thread):
         begins, self._error = self._error in (None, _NOT_YET), error
         if begins and not self._closed.is_set():
             self.on_change()
-            log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
+            log.warning("the listening connection broke; reconnecting, and polling in the meantime: %s", error)
 
     @contextmanager
     def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:

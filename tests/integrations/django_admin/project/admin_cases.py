@@ -614,7 +614,7 @@ class Schedules(Case):
         self.put("weekly")
         told = self.take("trigger", "nightly", "weekly")
         tasks = self.store.tasks(using="default")
-        assert {str(task.id) for task in tasks} == {re.search(r"task (\S+) is enqueued", one)[1] for one in told}
+        assert {str(task.id) for task in tasks} == {re.search(r"task (\S+) was enqueued", one)[1] for one in told}
         assert len(tasks) == 2
 
     def test_a_schedule_that_is_gone_meanwhile_stops_no_other(self):
