@@ -176,7 +176,7 @@ class Webhook:
     def _check(self, text: str) -> None:
         """Raise EndpointRefused unless the address is public or in an allowed network.
 
-        An IPv6 address that stands for an IPv4 address is judged by that one.
+        An IPv6 address that stands for an IPv4 address is judged by the IPv4 address.
         """
         address = _inner(ip_address(text.partition("%")[0]))
         is_public = address.is_global and not address.is_multicast and not any(address in one for one in _NOT_PUBLIC)

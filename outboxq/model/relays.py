@@ -23,7 +23,7 @@ _SLOTS: Final = 256
 
 
 class OnRefused(StrEnum):
-    """The effect of an event that the broker refused on its partition key."""
+    """The effect that a refused event has on its partition key."""
 
     HOLD = "hold"
     """The key's later events wait until the dead letter is redriven or discarded."""

@@ -241,7 +241,7 @@ def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 class Inbox:
-    """The messages that consumers in this application have accepted, each once."""
+    """The messages that consumers in this application have accepted. Each consumer accepts a message once."""
 
     def __init__(self, outbox: OutboxRef) -> None:
         self._outbox = outbox

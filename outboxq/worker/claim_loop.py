@@ -74,7 +74,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while it claims nothing because of an order, and no claim is on its way."""
+    """True while it claims nothing because of an order, and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 

@@ -28,10 +28,11 @@ wait for each other, and a rollback has nothing to undo. A session holds an advi
 that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, or every worker is
 busy:
 
-* A called worker claims. If its claim comes back short, nothing is left that it could take. If the claim is full, or no handler
-  is free, it looks. If a task is due, it ends its own requests and calls two other sleepers, which do the same (`pass_on`). Each
-  call removes one sleeper, so the calls end at an idle worker or when all workers are awake. A worker that has no free handler
-  calls others within 50 ms, or within one second if its own call came later.
+* A called worker claims. If its claim returns fewer tasks than it asked for, there is nothing left that it could take.
+  If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two other
+  sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when all
+  workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its own call
+  came later.
 * The deputy looks 0.1 s after the call, and claims if a task is due. So a worker that is frozen or cut off delays a task by 0.1 s.
 * All other sleepers look one second after the call, one after the other within another second, unless the call has been
   answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.

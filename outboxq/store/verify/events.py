@@ -198,7 +198,7 @@ def log_checks() -> Mapping[str, Check]:
         "events_without_task": Check(
             meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=_lost_or_moved,
-            also={"pipeline_differs_from_events": "an event names a different pipeline execution than its task"},
+            also={"pipeline_differs_from_events": "an event names a different pipeline execution from its task"},
         ),
     }
 

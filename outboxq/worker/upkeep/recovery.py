@@ -187,8 +187,8 @@ class Recovery:
         self._clock_offset = ahead
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
-        """Note when leases that now seem to last longer really expire, and make tasks due whose due times were set by
-        the clock that was running fast.
+        """Note when leases that now seem to last longer really expire, and make due the tasks whose due times were set
+        by the clock that was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process
         began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.
