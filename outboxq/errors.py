@@ -234,7 +234,7 @@ class EndpointRefused(WebhookFailed):
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm an event that was redriven, so the broker may not have the event."""
+    """A broker did not confirm an event that was redriven, so the broker might not have the event."""
 
 
 class EventRefused(PublishFailed):

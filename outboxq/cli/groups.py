@@ -161,7 +161,7 @@ class Group(click.Group):
             if error.possibilities:
                 raise
             name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
-            message = f"No such option {name!r} before a command; its options come after its name: {line}"
+            message = f"No such option {name!r} before a command; the options of a command come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
 
     def resolve_command(

@@ -81,7 +81,7 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
-    """Return the queues, behind `after` if given, that have entries without a key (or with one): one index probe for each
+    """Return the queues, after `after` if given, that have entries without a key (or with one): one index probe for each
     queue, for any backlog.
     """
 
@@ -101,7 +101,7 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 
 
 def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return the queues behind `after` that have entries without a key, and among them all that have a limit.
+    """Return the queues after `after` that have entries without a key, and among them all that have a limit.
 
     It hops to the next queue with a limit, and from there to the next queue with entries. It therefore takes two probes for each
     limited queue, or for each queue with entries, whichever are fewer.

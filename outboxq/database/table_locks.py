@@ -74,7 +74,7 @@ class Holder:
     """The processes that the session is waiting for."""
     application: str | None
     state: str | None
-    """The state in pg_stat_activity, such as "idle in transaction"; None if the role may not see it."""
+    """The state in pg_stat_activity, such as "idle in transaction"; None if the role is not permitted to see it."""
     query: str | None
     age: timedelta | None
     """Age of its transaction."""
@@ -95,7 +95,7 @@ class Holder:
 
     def _doing(self) -> str:
         if self.state is None or self.query is None:
-            return "the current role may not see its statement"
+            return "the current role is not permitted to see its statement"
         statement = statement_shown(self.query)
         if self.state == "active":
             return f"running: {statement}"

@@ -44,7 +44,7 @@ class Rights:
         """
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted if the role of the transaction may not enqueue with these features."""
+        """Raise NotPermitted if the role of the transaction is not permitted to enqueue with these features."""
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 

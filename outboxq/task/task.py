@@ -170,7 +170,7 @@ class Task(Answering, Generic[P, R]):
             returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
             arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-            `ctx.headers`. They may take up 8 KiB in total; a name can have 1 to 100 characters and must not begin with
+            `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not begin with
             `outboxq-`. Hooks can add more headers.
         """
         if target is None:

@@ -239,7 +239,7 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread looks next (`time.monotonic()`). Infinity means not until it is woken."""
+        """When the thread next checks (`time.monotonic()`). Infinity means not until it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False

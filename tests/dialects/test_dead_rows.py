@@ -110,7 +110,7 @@ def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgre
     (snapshot,) = postgresql.store.system().snapshots
     with postgresql.host.connect() as connection:
         connection.exec_driver_sql("SET LOCAL ROLE pg_read_all_stats")
-        with pytest.raises(NotPermitted, match=f"may not end process {snapshot.pid}.*pg_signal_backend"):
+        with pytest.raises(NotPermitted, match=f"is not permitted to end process {snapshot.pid}.*pg_signal_backend"):
             postgresql.store.end_session(snapshot.session, using=connection)
     assert is_open(other)
 

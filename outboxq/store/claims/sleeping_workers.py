@@ -25,8 +25,8 @@ set forward, the row expires early, and its worker finds new tasks when it wakes
 All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
 the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
 wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its number until it ends, so a worker
-that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, or every worker is
-busy:
+that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless
+every worker is busy:
 
 * A called worker claims. If its claim returns fewer tasks than it asked for, there is nothing left that it could take.
   If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two other

@@ -73,7 +73,9 @@ class System:
     tables: list[TableSize]
     """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
     snapshots: list[HeldSnapshot]
-    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role may not see it, and on SQLite."""
+    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role is not permitted to see it,
+    and on SQLite.
+    """
     partitions: list[PartitionSize]
     """The partitions of the history, sorted by name; empty if it is not partitioned."""
 
@@ -207,7 +209,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
             if not store.dialect.is_denied(error):
                 raise
             raise NotPermitted(
-                f"this role may not end process {pid}: it needs the privileges of the session's role, or GRANT "
+                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role, or GRANT "
                 f"pg_signal_backend; the session of a superuser can be ended by a superuser only, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error
