@@ -130,8 +130,8 @@ class ProcessDied(OutboxqError):
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is
-    not JSON.
+    """A step was refused: in a transactional task, inside another step, twice under one name, or because its
+    result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
     Failed at once, and its completed steps are kept.

@@ -55,7 +55,7 @@ class Message:
 
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The headers of the broker. The names of CloudEvents attributes begin with ``ce_``."""
+    """The headers that the broker delivered. The names of CloudEvents attributes begin with ``ce_``."""
     id: str | None = None
     """The id that the message keeps when it is delivered again. It is used if the message is not a CloudEvent."""
     type: str | None = None

@@ -28,7 +28,7 @@ from .statistics import Statistics
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a storm of retries."""
 STORM = 50
-"""Minimum number of a task's attempts in this time that failed and will be repeated."""
+"""Minimum number of a task's attempts in this period that failed and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time after the last failed attempt after which a storm without delayed tasks is over."""
@@ -360,13 +360,13 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         elif one.failing_since is not None:
             why = f"the broker has confirmed none for {span_of(facts.age(one.failing_since))}: {one.last_error}"
         elif not one.is_sent:
-            why = "no worker sends all of its shards"
+            why = "no worker serves all of its shards"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
             why = "their keys wait for events that the broker refused, or they are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
-            why = "they are sent too slowly, or an old transaction of a producer is open"
+            why = "they are sent too slowly, or a producer has an old transaction open"
         yield Problem(
             rule=Rule.RELAY_LATE,
             subjects=(one.name,),
