@@ -375,7 +375,7 @@ class TaskContext(Answering):
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task. What is written through it is committed together with the completion,
+        """The connection of a transactional task. Everything written through it is committed together with the completion,
         or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.

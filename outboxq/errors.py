@@ -33,7 +33,7 @@ class SchemaOutOfDate(ConfigurationError):
         self.code_is_older = code_is_older
         """True if the tables belong to a later release, so that the package must be upgraded rather than the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
-        """True if `outboxq upgrade` makes the tables what this release needs."""
+        """True if `outboxq upgrade` makes the tables fit this release."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
         """Return this error with the command that upgrades the tables; unchanged if an upgrade would not help."""
@@ -130,8 +130,8 @@ class ProcessDied(OutboxqError):
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step was refused: in a transactional task, inside another step, twice under one name, or for a result that is
-    not JSON.
+    """A step was refused: in a transactional task, inside another step, twice under one name, or because its
+    result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
     Failed at once, and its completed steps are kept.
@@ -222,7 +222,7 @@ class WebhookFailed(OutboxqError):
     """An endpoint did not accept a webhook. The message names the host and the status, but not the path of the URL."""
 
     retry_after: timedelta | None = None
-    """The time in which the endpoint does not want another attempt; None if it did not say so."""
+    """The time to wait before another attempt, as the endpoint asked; None if it did not ask."""
 
 
 class EndpointGone(WebhookFailed):
@@ -234,7 +234,7 @@ class EndpointRefused(WebhookFailed):
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm an event that was redriven, so it may not have it."""
+    """A broker did not confirm an event that was redriven, so the broker might not have the event."""
 
 
 class EventRefused(PublishFailed):
@@ -249,7 +249,7 @@ class WebhookInvalid(OutboxqError, ValueError):
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message of another program cannot become a task. It is kept as a dead letter, which a redrive reads again."""
+    """A message from another program cannot become a task. It is kept as a dead letter, which a redrive reads again."""
 
 
 class SourceUnavailable(OutboxqError):

@@ -123,7 +123,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
                 None means that no worker deletes them.
-            enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
+            enqueue_timeout: How long an enqueue or an emit in a separate transaction, `using(outbox)`, is
                 retried while the database is unavailable. Then it raises the database's error. In a handler, it is
                 retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
@@ -203,7 +203,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def inbox(self) -> Inbox:
-        """The inbox, which accepts each message of another program once."""
+        """The inbox, which accepts each message from another program once."""
         return Inbox(self)
 
     @overload
@@ -229,14 +229,14 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
                 need not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
-            timeout_action: What else happens at that time. "ask": nothing. "raise": TaskTimeout is raised in the handler.
-                "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is killed with its
-                process.
+            timeout_action: The action that the worker then takes. "ask": none. "raise": TaskTimeout is raised in the
+                handler. "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is killed
+                with its process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
                 event of such a topic; the event's payload is its only argument.
-            on_dead_letter: What happens to a partition key whose task is Failed. "release": its next task runs. "hold":
+            on_dead_letter: The effect on a partition key whose task is Failed. "release": its next task runs. "hold":
                 the key waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its plain annotated type (`int`, `str |
                 None`, `list[int]`, a TypedDict). With False, such parameters accept any JSON.

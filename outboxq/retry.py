@@ -149,7 +149,7 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _wait_in_words(wait: Any) -> str:
-    """Return the waits between attempts in words. A function or a rarer object of tenacity is named."""
+    """Return the waits between attempts in words. A function or a rarer tenacity object is named."""
     given = vars(wait) if isinstance(wait, wait_base) else {}
     longest = given.get("max", math.inf)
     to = f" to at most {_in_words(longest)}" if longest <= _LONGEST.total_seconds() else ""

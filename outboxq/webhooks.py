@@ -60,7 +60,7 @@ class Webhook:
     one and the old one, and each event has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
-    """The time in which the endpoint must have answered, from the connection to the end of the answer."""
+    """The time within which the endpoint must answer, from the connection to the end of the answer."""
     body: Body | str = Body.CLOUDEVENT
     allowed_networks: Sequence[str] = ()
     """Networks inside which the endpoint may be although they are not public, such as ``10.1.0.0/16``."""
@@ -84,7 +84,7 @@ class Webhook:
         parts = urlsplit(self.url)
         if parts.username is not None or parts.password is not None:
             raise ConfigurationError(
-                f"the URL of {self} contains a user or a password; the signature proves the sender"
+                f"the URL of {self} contains a user or a password; remove them, because the signature proves the sender"
             )
         if parts.scheme == "http" and not self.allow_http:
             raise ConfigurationError(f"the URL of {self} is not encrypted; use https, or set allow_http=True")
@@ -176,7 +176,7 @@ class Webhook:
     def _check(self, text: str) -> None:
         """Raise EndpointRefused unless the address is public or in an allowed network.
 
-        An IPv6 address that stands for an IPv4 address is judged by that one.
+        An IPv6 address that stands for an IPv4 address is judged by the IPv4 address.
         """
         address = _inner(ip_address(text.partition("%")[0]))
         is_public = address.is_global and not address.is_multicast and not any(address in one for one in _NOT_PUBLIC)
@@ -228,7 +228,7 @@ class WebhookSource:
         return f"the webhooks of {self.name}"
 
     def check_length(self, length: int | None) -> None:
-        """Raise WebhookInvalid with the status 413 if a body of this length in bytes is too large to be read."""
+        """Raise WebhookInvalid with status 413 if a body of this length in bytes is too large to be read."""
         if length is not None and length > self.max_bytes:
             error = WebhookInvalid(f"the body has more than {self.max_bytes} bytes")
             error.status = 413

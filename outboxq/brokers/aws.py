@@ -1,4 +1,4 @@
-"""Amazon SQS and SNS: publish in batches of ten, and receive from a queue of SQS."""
+"""Amazon SQS and SNS: publish in batches of ten, and receive from an SQS queue."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from .letters import (
 )
 
 _AT_ONCE = 10
-"""The most messages in a batch."""
+"""The maximum number of messages in a batch."""
 _BATCH_BYTES = 256 * 1024
 """The size of a batch, which every region allows. A larger message is sent alone."""
 _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
-"""Seconds in which a request must be answered."""
+"""Seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
 """Seconds that SQS waits for a first message, even if the deadline is earlier. With 0 it answers at once, and an idle
 receiver would send requests, which are billed, without a pause.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
-"""The batches that are sent at the same time."""
+"""The number of batches that are sent at the same time."""
 _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The last parts of the codes of errors that no repetition would avoid."""
+"""The last parts of the codes of errors that would recur at each attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,7 +107,7 @@ class _Service(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sqs(_Service):
-    """A queue of Amazon SQS that relays publish to, or that messages are received from.
+    """An Amazon SQS queue that relays publish to, or that messages are received from.
 
     An event is confirmed when SQS has stored it. A FIFO queue drops a repetition within five minutes.
     """
@@ -131,13 +131,13 @@ class Sqs(_Service):
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the queue."""
         if not isinstance(self.queue_url, str) or "{topic}" in self.queue_url:
-            raise ConfigurationError(f"{self} cannot be received from; write Sqs(queue_url='URL')")
+            raise ConfigurationError(f"cannot receive from {self}; write Sqs(queue_url='URL')")
         return _Consumer(self.client(), self.queue_url)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sns(_Service):
-    """A topic of Amazon SNS that relays publish to. An event is confirmed when SNS has stored it."""
+    """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""
 
     topic_arn: Destination
     """The ARN of the topic, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
@@ -292,7 +292,7 @@ def _why_not(letter: Letter) -> str:
     """Return the reason why the service cannot take the letter, or ""."""
     headers = [name for name, value in letter.headers.items() if value]
     if len(headers) > _MOST_HEADERS:
-        return f"it has {len(headers)} headers, and the service accepts {_MOST_HEADERS}"
+        return f"it has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
     for name in headers:
         if not _NAME.fullmatch(name):
             return f"the service does not accept the name of the header {name!r}"
@@ -300,7 +300,7 @@ def _why_not(letter: Letter) -> str:
 
 
 class _Consumer:
-    """A connection that receives from a queue of SQS."""
+    """A connection that receives from an SQS queue."""
 
     def __init__(self, client: Any, queue_url: str) -> None:
         self._client, self._queue_url = client, queue_url

@@ -42,7 +42,7 @@ _REFUSALS = frozenset(
     {"INVALID_MSG", "INVALID_RECORD", "MSG_SIZE_TOO_LARGE", "TOPIC_EXCEPTION"}
     | {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 )
-"""The names of the errors that no repetition would avoid."""
+"""The names of the errors that would recur at each attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,7 +60,7 @@ class Kafka:
     """The consumer group to receive with. It begins with the oldest message."""
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
-    """More settings of librdkafka, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
+    """More librdkafka settings, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
     _publisher: _Publisher = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -93,7 +93,7 @@ class Kafka:
     def connect(self) -> SourceConnection:
         """Return a new consumer of the topic."""
         if self.group is None or not isinstance(self.topic, str) or "{topic}" in self.topic:
-            raise ConfigurationError(f"{self} cannot be received from; write Kafka(…, topic='NAME', group='GROUP')")
+            raise ConfigurationError(f"cannot receive from {self}; write Kafka(…, topic='NAME', group='GROUP')")
         return _Consumer(self, self.topic, self.group)
 
     def settings(self, **own: Any) -> dict[str, Any]:

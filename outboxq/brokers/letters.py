@@ -1,4 +1,6 @@
-"""An event as a message of a broker: its body, its headers and its destination. And what all transports check."""
+"""An event as a message for a broker, with its body, its headers and its destination; and the checks that all
+transports share.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ class Letter(NamedTuple):
     def identity(self) -> str:
         """The text that is the same when the letter is sent again.
 
-        Two relays may send an event to two destinations, or with two kinds of body, that end in one stream or queue. One
-        is no repetition of the other.
+        Two relays may send an event to two destinations, or with two kinds of body, that end in one stream or queue.
+        Neither is a repetition of the other.
         """
         return f"{self.event.id} {self.content_type} {self.to}"
 
@@ -48,7 +50,7 @@ def letters_of(
 ) -> list[Letter]:
     """Return the letters of the events. An event without a destination is refused in `outcomes`, and has no letter.
 
-    `prefix` is the beginning of the names of the headers for the attributes of CloudEvents, which a letter has if its
+    `prefix` begins the names of the headers for CloudEvents attributes, which a letter has if its
     body is only the payload.
     """
     is_event = Body(body) is Body.CLOUDEVENT

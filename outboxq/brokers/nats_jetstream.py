@@ -104,7 +104,7 @@ class NatsJetStream:
         """Return a new connection that receives from the stream."""
         if self.stream is None or self.durable is None:
             raise ConfigurationError(
-                f"{self} cannot be received from; write NatsJetStream(…, stream='NAME', durable='CONSUMER')"
+                f"cannot receive from {self}; write NatsJetStream(…, stream='NAME', durable='CONSUMER')"
             )
         return _Consumer(self, self.stream, self.durable)
 
@@ -228,7 +228,9 @@ async def _publish(link: _Link, letters: Sequence[Letter], outcomes: list[Outcom
         # The server would close the connection at a larger one, and an error of the client would keep its place among
         # the messages that wait for an answer.
         if (size := len(letter.body) + _size(headers)) > most:
-            outcomes[letter.number] = Refused(f"it has {size} bytes with its headers, and the server accepts {most}")
+            outcomes[letter.number] = Refused(
+                f"it has {size} bytes with its headers, but the server accepts at most {most}"
+            )
             continue
         answers.append((letter, await stream.publish_async(letter.to, letter.body, headers=headers)))
     for letter, answer in answers:
@@ -250,7 +252,9 @@ def _size(headers: Mapping[str, str]) -> int:
 
 
 async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Outcome:
-    """Return the outcome of an event to which no stream has answered: it has none, or it has no leader at the moment."""
+    """Return the outcome of an event to which no stream has answered: no stream has its subject, or the stream has no
+    leader at the moment.
+    """
     import nats.js.errors
 
     try:
@@ -263,7 +267,7 @@ async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Out
 
 
 def _why_not(letter: Letter) -> str:
-    """Return the reason why the letter cannot be written in the protocol of NATS, or ""."""
+    """Return the reason why the letter cannot be written in the NATS protocol, or ""."""
     if not _SUBJECT.fullmatch(letter.to):
         return f"{letter.to!r} is not a subject that can be published to"
     for name, value in letter.headers.items():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pika
 
 _PREFIX = "cloudEvents_"
-"""The beginning of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
+"""The prefix of the names of attributes in headers, as the AMQP binding of CloudEvents defines it."""
 _WRITE = 256 * 1024
 """The number of bytes in message bodies that are written at once, and perhaps one more body."""
 _FRAME_EDGES = 8
@@ -43,12 +43,12 @@ _TOO_LARGE = re.compile(r"message size \d+ is larger than (?:configured )?max si
 
 
 _thread = threading.local()
-"""Has `is_quiet` while a thread works with a connection of outboxq."""
+"""Has `is_quiet` while a thread works with an outboxq connection."""
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Mark the thread as one that works with a connection of outboxq."""
+    """Mark the thread as one that works with an outboxq connection."""
     before = getattr(_thread, "is_quiet", False)
     _thread.is_quiet = True
     try:
@@ -58,7 +58,7 @@ def _quietly() -> Iterator[None]:
 
 
 def _is_wanted(_: logging.LogRecord) -> bool:
-    """Drop pika's records of a connection of outboxq, which reports a lost connection itself, in one line.
+    """Drop pika's records about an outboxq connection, which reports a lost connection itself, in one line.
 
     pika's loggers also serve the connections of the application. So their levels, handlers and propagation are left alone,
     and the records of other threads pass. If the application has set the level of the logger `pika`, every record passes.
@@ -126,7 +126,7 @@ class RabbitMQ:
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the queue."""
         if self.queue is None:
-            raise ConfigurationError(f"{self} cannot be received from; write RabbitMQ(…, queue='NAME')")
+            raise ConfigurationError(f"cannot receive from {self}; write RabbitMQ(…, queue='NAME')")
         return _Consumer(self)
 
     @property
@@ -182,7 +182,7 @@ class _Batch:
         self.left = left
         """The number of answers that are missing."""
         self.answered = threading.Event()
-        """Set when every answer has come, or none can come any more."""
+        """Set when every answer has arrived, or no more can arrive."""
         self.lock = threading.Lock()
         self.is_over = False
 
@@ -296,7 +296,7 @@ class _Link(threading.Thread):
         ]
 
     def _write(self, frames: Sequence[bytes]) -> None:
-        """Write the frames at once. For each message, pika's own method makes three calls of the operating system."""
+        """Write the frames at once. For each message, pika's own method makes three system calls."""
         if not self._connection.is_open:
             self._end("the connection was closed")
         elif not self._channel.is_open:
@@ -362,7 +362,7 @@ class _Link(threading.Thread):
             most = int(found[1])
             for letter in self._letters.values():
                 if self._batch is not None and len(letter.body) > most:
-                    reason = f"it has {len(letter.body)} bytes, and the broker accepts {most}"
+                    reason = f"it has {len(letter.body)} bytes, but the broker accepts at most {most}"
                     self._batch.settle(letter.number, Refused(reason))
         self._end(_cause(error))
         self._close()
@@ -387,7 +387,7 @@ class _Link(threading.Thread):
 
 
 def _cause(error: BaseException) -> str:
-    """Return the reason of an error. The error of a connection that was not opened contains the errors of its attempts."""
+    """Return the reason for an error. The error of a connection that was not opened contains the errors of its attempts."""
     inner = next((one for one in error.args if isinstance(one, BaseException)), None)
     attempts = getattr(inner, "exceptions", None) or getattr(error, "exceptions", None)
     if attempts:

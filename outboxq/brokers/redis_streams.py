@@ -35,16 +35,16 @@ _SCHEMES = ("redis", "rediss", "unix")
 _BODY = b"body"
 """The field of an entry that contains the body of the message."""
 _HEADER = "header:"
-"""The beginning of the names of the fields that contain the headers of the event."""
+"""The prefix of the names of the fields that contain the headers of the event."""
 _HAS_IDMP = (8, 6)
-"""The version of Redis that recognises an id which a producer sends again."""
+"""The Redis version that recognises an id that a producer sends again."""
 _SIZE = "proto-max-bulk-len"
 _MOST = 512 * 1024 * 1024
 """The size of the largest string by default."""
 _WRITE = 256 * 1024
 """The number of bytes that are written at once, and perhaps one more command."""
 _LIMIT_EVERY = 0.05
-"""Seconds after which the timeout of the socket is shortened. Each change is a call of the operating system."""
+"""Seconds after which the timeout of the socket is shortened. Each change is a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
@@ -110,9 +110,7 @@ class RedisStreams:
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""
         if self.group is None or not isinstance(self.stream, str) or "{topic}" in self.stream:
-            raise ConfigurationError(
-                f"{self} cannot be received from; write RedisStreams(…, stream='NAME', group='GROUP')"
-            )
+            raise ConfigurationError(f"cannot receive from {self}; write RedisStreams(…, stream='NAME', group='GROUP')")
         name = self._names.setdefault(os.getpid(), f"outboxq-{uuid4()}")
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
@@ -140,7 +138,9 @@ class _Publisher:
         self._client: redis.Redis | None = None
         self._has_idmp = False
         self._most = _MOST
-        """The size of the largest body that the server accepts. It would close the connection at a larger one."""
+        """The size of the largest body that the server accepts. It would close the connection if it received a larger
+        one.
+        """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         import redis
@@ -170,12 +170,16 @@ class _Publisher:
                 client.close()
 
     def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
-        """Add the letters, which are sent at once. One that fails stops no other: no two of them have the same key."""
+        """Add the letters, which are sent at once. One that fails does not stop the others, because no two of them have
+        the same key.
+        """
         connection: Any = self._connected(deadline).connection
         small = [letter for letter in letters if len(letter.body) <= self._most]
         for letter in letters if len(small) < len(letters) else ():
             if len(letter.body) > self._most:
-                reason = f"it has {len(letter.body)} bytes, and the server accepts {self._most} (proto-max-bulk-len)"
+                reason = (
+                    f"it has {len(letter.body)} bytes, but the server accepts at most {self._most} (proto-max-bulk-len)"
+                )
                 outcomes[letter.number] = Refused(reason)
         _limit(connection, deadline)
         connection.send_packed_command(_parts(map(self._command, small)))
@@ -187,7 +191,7 @@ class _Publisher:
             outcomes[letter.number] = _answer(connection)
 
     def _command(self, letter: Letter) -> bytes:
-        """Return XADD in the protocol of Redis. redis-py takes three times as long to encode it."""
+        """Return XADD in the Redis protocol. redis-py takes three times as long to encode it."""
         event = letter.event
         options = [b"IDMP", event.source.encode(), letter.identity.encode()] if self._has_idmp else []
         if self._place.max_length is not None:
@@ -331,7 +335,7 @@ class _Consumer:
 
 
 def _flat(entries: Any) -> Any:
-    """Return the entries. With RESP3, redis-py puts them in one more list."""
+    """Return the entries. With RESP3, redis-py puts them in an additional list."""
     return entries[0] if entries and isinstance(entries[0], list) else entries
 
 

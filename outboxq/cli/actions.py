@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--action",
     type=click.Choice(RECORDED),
     metavar="ACTION",
-    help='Only this action, in the words of its command, such as "queue pause".',
+    help='Only this action, named by its command, such as "queue pause".',
 )
 @click.option("--target", help="Only changes to this queue or schedule, or to the task or batch with this id.")
 @click.option("--since", type=MOMENT, help="Only changes within this time span, e.g. 2h, or since this time.")

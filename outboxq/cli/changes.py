@@ -61,7 +61,9 @@ class Exactly:
 
 
 yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required without a terminal.")
-_dry_run_option = click.option("--dry-run", is_flag=True, help="Change nothing. Print how many match, and a few.")
+_dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Change nothing. Print the number of matches, and a few of them."
+)
 
 
 confirmation_options = stacked(yes_option, _dry_run_option)
@@ -196,7 +198,7 @@ class Progress:
         """The exception for the signal that requested the stop."""
         self._done = done
         self._commits = commits
-        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait for ever
+        self._is_asked = False  # not an Event, because a signal that arrives while its lock is held would wait forever
         self._bar: Bar | None = None
         self._line: TaskID | None = None
 
@@ -354,7 +356,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """Print on stderr that nothing was changed, if so. For outcomes whose record is printed instead of the sentence."""
+    """If nothing was changed, say so on stderr. For outcomes whose record is printed instead of the sentence."""
     if not outcome.changes:
         click.echo(plain(f"nothing was changed: {outcome.sentence}"), err=True)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 _PATIENCE: Final = 1.0
-"""Seconds for which a failed look at the database is repeated."""
+"""Seconds for which a failed read of the database is retried."""
 
 
 def completions(kind: str, context: click.Context, incomplete: str) -> list[CompletionItem]:

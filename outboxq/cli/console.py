@@ -119,7 +119,7 @@ def _as_typed(sentence: str) -> str:
 
 
 def _fail_if_plain(error: DBAPIError) -> None:
-    """Exit with a sentence about an error of the database, unless its traceback says more."""
+    """Exit with a sentence about a database error, unless its traceback says more."""
     from sqlalchemy.exc import OperationalError
 
     from ..database.dialects import damaged, dialect_for, is_damaged

@@ -161,7 +161,7 @@ add_verbs(db, Noun.SESSION)
     "--role",
     required=True,
     type=click.Choice(Role, case_sensitive=False),
-    help="What the role is for. Run the command once for each purpose.",
+    help="Purpose of the role. Run the command once for each purpose.",
 )
 @click.option(
     "--with",
@@ -331,7 +331,8 @@ def partition(
     "--whole-partitions", is_flag=True, help="Only drop whole old partitions (PostgreSQL, after `outboxq partition`)."
 )
 @number_option(
-    "--batch", help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, what takes about 50 ms."
+    "--batch",
+    help="Tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as take about 50 ms.",
 )
 @span_option("--pause", help="Pause between two transactions. Default: as long as other sessions need.")
 @with_fields(REASON)

@@ -43,7 +43,10 @@ _options_of_both = stacked(
     click.option("--at", "run_after", type=INSTANT, help="Time at which the task is due, e.g. 2026-11-23T02:30Z."),
     span_option("--expires", help="Time span from now after which the task must not start."),
     click.option("--key", "partition_key", help="Partition key. Tasks with the same key run one at a time, in order."),
-    click.option("--concurrency-key", help="Concurrency key. The queue's limit per key applies to its running tasks."),
+    click.option(
+        "--concurrency-key",
+        help="Concurrency key. The queue's limit per key applies to the running tasks with this key.",
+    ),
     click.option("--idempotency-key", help="Idempotency key. Requests with the same key create only one task."),
     click.option(
         "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
@@ -89,7 +92,9 @@ class OfTask(click.Command):
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="Time span for which the idempotency key stays taken. Default: forever.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
-@choice_option("--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="What to do if that key is taken.")
+@choice_option(
+    "--on-conflict", kind=OnConflict, default=OnConflict.RETURN, help="How to handle a key that is already taken."
+)
 @_options_of_both
 @database_options
 def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: bool, **options: Any) -> None:
@@ -170,9 +175,7 @@ def emit(store: Store, *, topic: str, payload: object, dry_run: bool, **options:
     if not rows and not wants_json():
         unrouted = "no task or relay subscribes to this topic"
         is_keyed = options["idempotency_key"] is not None
-        had_it = (
-            f"{unrouted}, or all relays that do have had an event with this idempotency key; the event went nowhere"
-        )
+        had_it = f"{unrouted}, or every relay that does has already had an event with this idempotency key; the event was not delivered"
         click.echo(had_it if is_keyed else f"{unrouted}; event_unrouted was recorded", err=True)
     show(("task", "id", "result"), rows, records={**merged(emitted), "dry_run": False})
 

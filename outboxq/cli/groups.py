@@ -140,7 +140,7 @@ def output_checked() -> Iterator[None]:
         if error.errno not in _UNWRITTEN or error.filename is not None:  # a file that the application opened
             raise
         with suppress(OSError):  # standard error may be on the same disk
-            reason = f"{error.strerror}; make room, or write it to another place"
+            reason = f"{error.strerror}; free some space, or write it elsewhere"
             click.echo(f"outboxq: the output cannot be written: {reason}; changes that were made are kept", err=True)
         # Python writes the rest of its buffers when it exits.
         with suppress(OSError, ValueError):
@@ -161,7 +161,7 @@ class Group(click.Group):
             if error.possibilities:
                 raise
             name, line = error.option_name, f"{ctx.command_path} COMMAND {error.option_name}"
-            message = f"No such option {name!r} before a command; its options come after its name: {line}"
+            message = f"No such option {name!r} before a command; the options of a command come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
 
     def resolve_command(

@@ -159,7 +159,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
     show_envvar=True,
     help="URL that reaches the database without a connection pooler, for notifications. Set the variable to hide a password.",
 )
-@span_option("--drain-timeout", help="Time that a batch gets to finish when the process stops.", default="25s")
+@span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")
 @click.pass_context
 @opens_app
 def run(

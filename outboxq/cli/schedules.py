@@ -148,7 +148,7 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     "--overlap",
     kind=Overlap,
     default=Overlap.ALLOW,
-    help="What to do with a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
+    help="How to handle a tick while the task of an earlier tick is unfinished: run it as well, wait, or skip it.",
 )
 @choice_option("--catch-up", kind=CatchUp, default=CatchUp.LATEST, help="Which missed ticks still run.")
 @number_option("--catch-up-limit", help="Maximum number of missed ticks that run.", most=10_000, default=100)
@@ -246,7 +246,7 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
     if not dry_run:
-        what = f"ticks of the schedule {name!r} from {start} to before {end}"
+        what = f"ticks of the schedule {name!r} from {start} up to, but not including, {end}"
         confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
     if dry_run:
         ticks = fill(dry_run=True)

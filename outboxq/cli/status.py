@@ -204,7 +204,7 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 def _note(found: Sequence[Statistics]) -> str | None:
     """Return a sentence about missing counts; None if the rates are complete."""
     if found and not any(one.by_workers for one in found):
-        return "no worker has written any statistics in this time"
+        return "no worker has written any statistics in this period"
     if since := next((one.counted_since for one in found if one.counted_since is not None), None):
         return f"the rates cover only the time since {short(since)} UTC"
     return None
@@ -231,7 +231,9 @@ def _happened(one: Statistics) -> dict[str, object]:
 
 
 def _notes(one: Statistics, *more: str) -> str | None:
-    """Return a note about the queue's pause and limits, and what else there is to say; None if there is nothing."""
+    """Return a note about the queue's pause and limits, and anything else that is worth noting; None if there is
+    nothing.
+    """
     notes = ["paused"] if one.paused else []
     if one.concurrency is not None:
         notes.append(f"limit {grouped(one.concurrency)} at a time")

@@ -38,7 +38,7 @@ _CAUSES: Mapping[EventType | str, str] = {
     EventType.RELEASED: "a worker released it, with a wait of {wait}",
     EventType.RESET: "it was taken back from a dead worker, with a wait of {wait}",
     EventType.REPLACED: "it was replaced, with a delay of {wait}",
-    EventType.RESCHEDULED: "it was rescheduled, to {wait} after that",
+    EventType.RESCHEDULED: "it was rescheduled for {wait} later",
 }
 """Explanations for a due time in the future, by the event that caused it."""
 

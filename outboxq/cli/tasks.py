@@ -75,7 +75,7 @@ def task() -> None:
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
-@click.option("--sort", type=click.Choice(list(SORTS)), help="Slowest first, by the time for which they ran or waited.")
+@click.option("--sort", type=click.Choice(list(SORTS)), help="Slowest first, by how long they ran or waited.")
 @click.option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
 @click.option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
@@ -101,8 +101,8 @@ def list_(
     A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
-    With --sort, it compares the newest 10,000 tasks that were started, by the time for which the last attempt ran
-    (duration), or by the time from enqueueing to the first start (wait).
+    With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),
+    or by the time from enqueueing to the first start (wait).
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -408,7 +408,9 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             verb.name, help=f"{sentence}\n\nGive task ids, or filters, or --all. A single id needs no confirmation."
         ),
         click.argument("task_ids", nargs=-1, type=TASK_ID),
-        click.option("--all", "everything", is_flag=True, help="All dead letters. Required without ids and filters."),
+        click.option(
+            "--all", "everything", is_flag=True, help="All dead letters. Required if neither ids nor filters are given."
+        ),
         number_option("--limit", help="Maximum number of dead letters, oldest first."),
         with_fields(*verb.fields),
         confirmation_options,
@@ -522,7 +524,7 @@ def _lines(found: Batch) -> list[tuple[str, object]]:
         ("name", found.name),
         ("status", found.status),
         ("fault", UNCLOSED if found.status is BatchStatus.UNCLOSED else None),
-        ("tasks", f"{found.size}{before}, of which {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
+        ("tasks", f"{found.size}{before}; {found.pending} {plural(found.pending, 'has', 'have')} not ended"),
         ("counts", f"{found.completed} completed, {found.failed} failed, {found.cancelled} cancelled"),
         ("on failed", found.on_failed),
         ("waits for", f"{found.awaited} {plural(found.awaited, 'dead letter')}" if found.awaited else None),

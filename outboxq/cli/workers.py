@@ -53,7 +53,10 @@ def workers() -> None:
 @workers.command("list")
 @click.option("-q", "--queue", type=QUEUE, help="Only workers that serve this queue.")
 @click.option(
-    "--all", "with_silent", is_flag=True, help="Include workers of the last week that ended, were killed or cut off."
+    "--all",
+    "with_silent",
+    is_flag=True,
+    help="Include workers that ended, were killed or were cut off in the last week.",
 )
 @database_options
 def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
@@ -207,7 +210,7 @@ def order_of(worker: LiveWorker) -> str | None:
 
 
 def _failure(worker: LiveWorker) -> str | None:
-    """Return the error that keeps a worker from its work, with the time since when."""
+    """Return the error that keeps a worker from its work, and since when."""
     if worker.failure is None or worker.failing_since is None:
         return worker.failure
     return f"{worker.failure}, since {short(worker.failing_since)} UTC"

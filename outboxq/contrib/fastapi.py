@@ -17,9 +17,9 @@ from .wsgi import length_of
 def webhook_endpoint(outbox: Outbox, source: WebhookSource) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that receives the webhooks of the source, for ``app.post("/hooks/erp")(…)``.
 
-    It reads the body as it arrived, and enqueues the tasks in a thread, so that the event loop goes on. It answers 204
-    when the tasks are committed, 401 for a wrong signature or age, and 413 for a body that is too large. An error of the
-    database is raised, which the framework answers with 500.
+    It reads the body as it arrived, and enqueues the tasks in a thread, so that it does not block the event loop. It
+    answers 204 when the tasks are committed, 401 for a wrong signature or age, and 413 for a body that is too large. A
+    database error is raised, and the framework answers with 500.
     """
 
     async def receive_webhook(request: Request) -> Response:

@@ -104,7 +104,7 @@ class Outboxq(Outbox):
     def init_app(self, app: Flask) -> None:
         """Give the application its outbox, as `app.extensions["outboxq"]`, and the commands `flask outboxq …`.
 
-        Call it after `db.init_app(app)` of Flask-SQLAlchemy. It reads `app.config`:
+        Call it after Flask-SQLAlchemy's `db.init_app(app)`. It reads `app.config`:
 
         * `OUTBOXQ_DATABASE_URL`: the URL of the database; None means Flask-SQLAlchemy's database, * `OUTBOXQ_BIND_KEY`: one
         of `SQLALCHEMY_BINDS`; None means Flask-SQLAlchemy's default database, * `OUTBOXQ_CONFIGURE_SQLITE` (True): call
@@ -190,7 +190,7 @@ class Outboxq(Outbox):
                 raise ConfigurationError("OUTBOXQ_BIND_KEY is a bind of Flask-SQLAlchemy: call db.init_app(app) first")
             if not super().is_bound:
                 raise ConfigurationError(
-                    "this application has no database for its outbox; call db.init_app(app) of Flask-SQLAlchemy first, or "
+                    "this application has no database for its outbox; call Flask-SQLAlchemy's db.init_app(app) first, or "
                     "set OUTBOXQ_DATABASE_URL in its config"
                 )
             return Application(session=self._session)
@@ -213,8 +213,8 @@ def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response
     """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
     The endpoint is called ``webhooks_`` and the name of the source. It answers 204 when the tasks are committed, 401 for
-    a wrong signature or age, 413 for a body that is too large, and 405 for any method except POST. An error of the
-    database is raised, which Flask answers with 500.
+    a wrong signature or age, 413 for a body that is too large, and 405 for any method except POST. A database error is
+    raised, and Flask answers with 500.
     """
 
     def receive_webhook() -> Response:
@@ -232,7 +232,7 @@ def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Application:
-    """A Flask application, as far as its Outboxq needs to know it."""
+    """The parts of a Flask application that its Outboxq needs."""
 
     store: Store | None = None
     """The application's Store; None: the Store of the Outboxq itself."""
@@ -325,9 +325,7 @@ class _StoreOutside(Store):
 
     @property
     def bound_engine(self) -> Engine:
-        raise ConfigurationError(
-            f"this outbox needs a current Flask application, because it uses its database; {_PUSH}"
-        )
+        raise ConfigurationError(f"this outbox needs a current Flask application, whose database it uses; {_PUSH}")
 
 
 def _starts_worker(arguments: Sequence[str]) -> bool:

@@ -387,5 +387,5 @@ def slug_of(name: str) -> str:
 
 
 def _minutes(seconds: float) -> int:
-    """Return the duration in whole minutes, which is Sentry's unit: at least one."""
+    """Return the duration in whole minutes, Sentry's unit; at least 1."""
     return max(1, math.ceil(seconds / 60))

@@ -20,8 +20,8 @@ def webhook_application(
     """Return a WSGI application that receives the webhooks of the source, at any path.
 
     It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too large, 411
-    for a body without a length, and 405 for any method except POST. An error of the database is raised to the server,
-    which answers 500.
+    for a body without a length, and 405 for any method except POST. A database error is raised to the server, which
+    answers 500.
     """
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

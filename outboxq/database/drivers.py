@@ -39,12 +39,12 @@ def ensure_psycopg() -> None:
 
 
 def is_psycopg(raw: object) -> TypeGuard[psycopg.Connection[Any]]:
-    """Return True for a connection of psycopg 3."""
+    """Return True for a psycopg 3 connection."""
     return isinstance(raw, _classes("Connection"))
 
 
 def is_async_psycopg(raw: object) -> TypeGuard[psycopg.AsyncConnection[Any]]:
-    """Return True for an asynchronous connection of psycopg 3, such as one under SQLAlchemy's `AsyncSession`."""
+    """Return True for an asynchronous psycopg 3 connection, such as one under SQLAlchemy's `AsyncSession`."""
     return isinstance(raw, _classes("AsyncConnection"))
 
 

@@ -81,7 +81,7 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
-    """Return the queues, behind `after` if given, that have entries without a key (or with one): one index probe for each
+    """Return the queues, after `after` if given, that have entries without a key (or with one): one index probe for each
     queue, for any backlog.
     """
 
@@ -101,7 +101,7 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 
 
 def limited_queues(after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return the queues behind `after` that have entries without a key, and among them all that have a limit.
+    """Return the queues after `after` that have entries without a key, and among them all that have a limit.
 
     It hops to the next queue with a limit, and from there to the next queue with entries. It therefore takes two probes for each
     limited queue, or for each queue with entries, whichever are fewer.
@@ -148,7 +148,8 @@ def pairs_beyond(
 ) -> sa.CTE:
     """Return the pairs of `pairs`, and all pairs of `g.floors` with their `since`.
 
-    The index is probed between the pairs of the floors only. So a new pair is found at once, whatever is dead in the others.
+    The index is probed between the pairs of the floors only. So a new pair is found at once, however many entries are
+    dead in the others.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)

@@ -32,7 +32,7 @@ It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the 
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""The time for which an upgrade keeps trying to lock tables that other sessions have locked."""
+"""How long an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
 """The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
@@ -74,7 +74,7 @@ class Holder:
     """The processes that the session is waiting for."""
     application: str | None
     state: str | None
-    """The state in pg_stat_activity, such as "idle in transaction"; None if the role may not see it."""
+    """The state in pg_stat_activity, such as "idle in transaction"; None if the role is not permitted to see it."""
     query: str | None
     age: timedelta | None
     """Age of its transaction."""
@@ -95,7 +95,7 @@ class Holder:
 
     def _doing(self) -> str:
         if self.state is None or self.query is None:
-            return "the current role may not see its statement"
+            return "the current role is not permitted to see its statement"
         statement = statement_shown(self.query)
         if self.state == "active":
             return f"running: {statement}"

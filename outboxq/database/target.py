@@ -89,7 +89,7 @@ class Target(ABC):
         self.dialect.explain(error, self._raw)
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Refuse the commit of this transaction while `reason` returns an error. A connection of psycopg or sqlite3 has
+        """Refuse the commit of this transaction while `reason` returns an error. A psycopg or sqlite3 connection has
         no such hook.
         """
         del reason
@@ -298,7 +298,7 @@ class SqlalchemyTarget(Target):
 
 
 class DriverTarget(Target):
-    """A connection of psycopg or sqlite3."""
+    """A psycopg or sqlite3 connection."""
 
     def __init__(self, connection: Any, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -399,8 +399,8 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an object of that class of `sqlalchemy.orm`. Such an object cannot exist unless the module
-    is imported.
+    """Return whether this is an instance of the class of that name in `sqlalchemy.orm`. Such an object cannot exist
+    unless the module is imported.
 
     This spares a process that does not use sessions the import, which takes a quarter as long as importing SQLAlchemy.
     """

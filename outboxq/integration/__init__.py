@@ -74,7 +74,7 @@ class Integration:
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
         """Return a context manager around a handler and its transaction, in the handler's thread.
 
-        An exception raised on entering it makes the attempt fail.
+        An exception that is raised on entry makes the attempt fail.
         """
         return nullcontext()
 

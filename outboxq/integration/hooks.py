@@ -75,7 +75,7 @@ class WorkerInfo:
 class Hook:
     """The base class of hooks, for `Outbox(hooks=[…])`. Override the methods that you need; the others take no time.
 
-    The first hook in the list is entered first and left last. If a hook raises an Exception, it is logged with the
+    The first hook in the list is entered first and exited last. If a hook raises an Exception, it is logged with the
     hook's name, at most once a minute, and the other hooks still run. Many threads may call a hook at the same time.
     """
 
@@ -116,7 +116,7 @@ log = logging.getLogger("outboxq.hooks")
 
 
 class HookCalls:
-    """The hooks of one outbox. They are entered in order and left in reverse order."""
+    """The hooks of one outbox. They are entered in order and exited in reverse order."""
 
     @classmethod
     def of(cls, hooks: Iterable[Hook]) -> HookCalls | None:
@@ -288,7 +288,7 @@ class _SafeHook:
             if own is not error:
                 if not isinstance(own, Exception):
                     raise
-                self.failed(f"its {method}() failed on leaving and is skipped", own, about)
+                self.failed(f"its {method}() failed on exit and is skipped", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
         """Log an exception that the hook raised, with the fields of its task. The first one is logged at once, later

@@ -48,7 +48,7 @@ class SessionIntegration(Integration):
         return True
 
     def is_in_a_test(self) -> bool:
-        """Return whether the current Session has joined a transaction on a Connection, which ends after it."""
+        """Return whether the current Session has joined a transaction on a Connection, which ends after the Session."""
         if isinstance(self.session, scoped_session) and not self.session.registry.has():
             return False
         bind = getattr(self.session(), "bind", None)
@@ -126,8 +126,8 @@ class Scope:
     def unit_of_work(self, store: Store, *, within: object = None, home: Engine | None = None) -> Iterator[UnitOfWork]:
         """Open a transaction like `Integration.unit_of_work`, with a new session that writes in it.
 
-        `home` is the engine for outboxq's tables. None means the engine that the session uses for them. What the
-        session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses
+        `home` is the engine for outboxq's tables. None means the engine that the session uses for them. Anything that
+        the session writes to other engines is committed in separate transactions. Raises InvalidTarget if the session uses
         a different database from the store's.
         """
         session = self.session.session_factory()

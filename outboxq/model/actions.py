@@ -24,7 +24,7 @@ class Interface(StrEnum):
 
 
 class CommandAction(StrEnum):
-    """The changes that people make with commands that are not verbs, in the words of these commands."""
+    """The changes that people make with commands that are not verbs, named by these commands."""
 
     ENQUEUE = "enqueue"
     """Made in the dashboard. The command is not recorded, because programs use it too."""

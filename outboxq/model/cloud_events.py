@@ -71,7 +71,7 @@ class CloudEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceivedEvent:
-    """An event of another program."""
+    """An event from another program."""
 
     id: str
     source: str
@@ -80,7 +80,7 @@ class ReceivedEvent:
     """The payload as JSON, as it arrived."""
     partition_key: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The other headers and attributes. The names of attributes of CloudEvents begin with ``ce_``, except `traceparent`
+    """The other headers and attributes. The names of CloudEvents attributes begin with ``ce_``, except `traceparent`
     and `tracestate`.
     """
 

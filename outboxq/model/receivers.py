@@ -1,4 +1,4 @@
-"""The records of receivers, which turn the messages of a broker into tasks. No I/O."""
+"""The records of receivers, which turn the messages from a broker into tasks. No I/O."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ReceiverState:
     failing_since: datetime | None = None
     """The first failure since messages could last be received, by the worker's clock; None: it works."""
     last_error: str | None = None
-    """The reason of the last failure; None: it works."""
+    """The reason for the last failure; None: it works."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

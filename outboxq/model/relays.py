@@ -15,15 +15,15 @@ from .options import OnDeadLetter, bad_name, is_name
 from .subscriptions import check_pattern
 
 RELAY_PREFIX: Final = "relay."
-"""The beginning of the name of each relay's task and queue."""
+"""The prefix of the name of each relay's task and queue."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The time in which a relay gets only one event with the same idempotency key."""
+"""The period in which a relay gets only one event with the same idempotency key."""
 _SLOTS: Final = 256
 
 
 class OnRefused(StrEnum):
-    """The effect of an event that the broker refused on its partition key."""
+    """The effect that a refused event has on its partition key."""
 
     HOLD = "hold"
     """The key's later events wait until the dead letter is redriven or discarded."""
@@ -86,7 +86,7 @@ class Relay:
     """The time before which nothing is published; None: there is no pause."""
     created_at: datetime
     last_error: str | None
-    """The reason of the last failure. It is kept after the broker works again."""
+    """The reason for the last failure. It is kept after the broker works again."""
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
@@ -124,7 +124,7 @@ class HeldRelayKey:
     """The task that publishes the event when it is redriven."""
     failed_at: datetime | None
     error: str | None
-    """The reason of the refusal."""
+    """The reason for the refusal."""
     waiting: int
     """The number of events of the key that wait, among the first `COUNTED` events of the relay."""
 
@@ -139,7 +139,7 @@ class RelayDetail:
     backlogs: Sequence[ShardBacklog]
     """The shards that have events, by their numbers."""
     held_keys: Sequence[HeldRelayKey]
-    """The keys, the one that has been held for the longest time first."""
+    """The keys, longest held first."""
 
 
 COUNTED: Final = 100_000
@@ -152,7 +152,8 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return the slot of an event, which decides its shard: from its partition key, or without one from its id.
+    """Return the slot of an event, which decides its shard. The slot is derived from the partition key or, without one,
+    from the id.
 
     The events of a key are therefore in one shard, and those without a key are spread over all shards.
     """

@@ -308,7 +308,7 @@ def _refused(text: str, fault: str) -> InvalidArgument:
     return (
         _without_moment(text)
         if fault == "Bad day-of-month"
-        else InvalidArgument(f"{text!r} is not a cron expression: month is wrong")
+        else InvalidArgument(f"{text!r} is not a cron expression: the month is wrong")
     )
 
 

@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A tick of a schedule, and how long its task ran."""
 
     ran: timedelta | None
-    """The time for which the last attempt ran. None if the task has not ended or not been started, or has been deleted."""
+    """How long the last attempt ran. None if the task has not ended or not been started, or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

@@ -23,7 +23,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unsure:
-    """It is unknown whether the broker has the event: the connection broke, or no answer came before the deadline."""
+    """It is unknown whether the broker has the event: the connection broke, or no answer arrived before the deadline."""
 
     reason: str
 
@@ -34,14 +34,14 @@ Outcome = Confirmed | Refused | Unsure
 class Transport(Protocol):
     """A connection to a broker, such as `RabbitMQ`. Your own class may be one. One thread at a time uses it.
 
-    If it also has a method `clone()`, which returns a transport with a connection of its own, the shards of a relay that a
-    process has publish at the same time, each through its own clone. Otherwise, they take turns.
+    If it also has a method `clone()`, which returns a transport with a connection of its own, a process publishes its
+    shards of a relay at the same time, each through its own clone. Otherwise, they take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events in their order, wait for the broker's answers, and return one outcome for each event.
 
-        The transport connects when it is first used, and again after it lost the connection. `deadline` is a moment of
+        The transport connects when it is first used, and again after it has lost the connection. `deadline` is a value of
         `time.monotonic()`: an event without an answer by then is `Unsure`. An exception counts as `Unsure` for all events.
         """
 
@@ -55,7 +55,7 @@ class Message:
 
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The headers of the broker. The names of the attributes of CloudEvents begin with ``ce_``."""
+    """The headers that the broker delivered. The names of CloudEvents attributes begin with ``ce_``."""
     id: str | None = None
     """The id that the message keeps when it is delivered again. It is used if the message is not a CloudEvent."""
     type: str | None = None

@@ -99,5 +99,5 @@ def plain_text(value: object, longest: int = LONGEST_TEXT) -> str:
         return value
     text = "" if value is None else str(value)
     if len(text) > longest:
-        text = f"{text[:longest]}\n… and {len(text) - longest} characters more"
+        text = f"{text[:longest]}\n… and {len(text) - longest} more characters"
     return plain(text, kept="\n\t")

@@ -49,7 +49,7 @@ def read_instant(text: str) -> datetime:
     except OverflowError:  # the year 1 or 9999, compared in UTC
         inside = False
     if not inside:
-        raise InvalidArgument(f"{text!r} is not in the years {EARLIEST.year} to {LATEST.year - 1}")
+        raise InvalidArgument(f"{text!r} is outside the years {EARLIEST.year} to {LATEST.year - 1}")
     return moment
 
 

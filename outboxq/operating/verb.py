@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..store import Store
 
 Target = UUID | str
-"""The id of a task, batch or worker, or the of a worker, or the name of a queue, schedule or relay."""
+"""The id of a task, batch or worker, or the name of a queue, schedule or relay."""
 
 
 class Noun(StrEnum):

@@ -165,7 +165,7 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     words = {
         TaskStatus.READY: "was recovered from its worker, and is due now",
         TaskStatus.CANCELLED: "was cancelled, because it had been asked to stop",
-        TaskStatus.FAILED: "was recovered too often, and is a dead letter now",
+        TaskStatus.FAILED: "was recovered too often and is now a dead letter",
     }
     return _moved(task, now, words[now])
 
@@ -184,7 +184,7 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     `failed redrive` does the same with one or many.
     """
     store.redrive(task, take_key_back=take_key_back, reason=why, using=using)
-    return _moved(task, TaskStatus.READY, "was redriven, to run now from the first attempt")
+    return _moved(task, TaskStatus.READY, "was redriven from the first attempt, due now")
 
 
 @declare(
@@ -220,11 +220,11 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
     """Stop starting tasks of a queue until it is resumed.
 
-    Tasks that are already running go on.
+    Tasks that are already running continue.
     """
     seen = Seen()
     settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
-    words = "is paused: its tasks are not started, but running tasks go on"
+    words = "is paused: its tasks are not started, but running tasks continue"
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
@@ -314,7 +314,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Stop planting the ticks of a schedule until it is resumed.
 
-    Its planted ticks that are not due yet are cancelled. Tasks that are already running go on.
+    Its planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
     seen = Seen()
     found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
@@ -340,7 +340,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
-    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; another empty field keeps its value.",
+    hint="Its planted ticks that are not due yet are planted again. An empty grace removes it; any other empty field keeps its value.",
 )
 def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -> Outcome:
     """Change a schedule that was stored at run time.
@@ -361,7 +361,7 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     The ticks of the schedule stay as they are. A paused schedule can be triggered too.
     """
     task = store.schedules.trigger(schedule, by=why, using=using).id
-    words, record = f"was triggered: task {task} is enqueued", {"id": task, "schedule": schedule}
+    words, record = f"was triggered: task {task} was enqueued", {"id": task, "schedule": schedule}
     return Outcome(predicate=words, record=record, answer=str(task))
 
 
@@ -469,7 +469,7 @@ def REMOVE_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a worker claim no more tasks until it is resumed.
 
-    Tasks that it is running go on, and tasks that have not begun are released.
+    Tasks that it is running continue, and tasks that have not begun are released.
     """
     return _ordered(store, worker, WorkerOrder.QUIET, "is asked to claim no more tasks, and does so", using)
 
@@ -560,8 +560,8 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
-    SESSION is a process of PostgreSQL and its start, as `check` prints them. The transaction is rolled back, and the program gets an
-    error. The role needs the privileges of the session's role or pg_signal_backend.
+    SESSION is a PostgreSQL process and its start, as `check` prints them. The transaction is rolled back, and the
+    program gets an error. The role needs the privileges of the session's role or pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(predicate="is ended: its transaction is rolled back", record={"session": session, "ended": True})
@@ -587,7 +587,7 @@ _TO_DO: Final = {WorkerOrder.QUIET: "be quiet", WorkerOrder.STOP: "stop"}
 VERBS: Final = tuple(one for one in list(globals().values()) if isinstance(one, Verb))
 """All verbs, in the order in which pages offer them. The adapters iterate over this tuple."""
 RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, CommandAction)}))
-"""The actions that records can have, in the words of their commands."""
+"""The actions that records can have, named by their commands."""
 
 
 def noun_of(action: str) -> Noun | None:

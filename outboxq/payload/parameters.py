@@ -264,7 +264,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
     if len(data) <= limit:
         return data.decode()
     # The marker is ASCII, so that text that fits into every encoding still does.
-    marker = f"\n... {len(data) - limit} bytes and more were cut ...\n".encode()
+    marker = f"\n... at least {len(data) - limit} bytes were cut ...\n".encode()
     if limit < 4 * len(marker):
         return data[: max(limit, 0)].decode(errors="ignore")
     # The end gets more of the space, because a traceback ends with what happened.

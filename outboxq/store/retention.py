@@ -81,8 +81,8 @@ def prune(
     are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
     completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
     (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed
-    (`actions`), but not those of the last 90 days. Messages of the inbox are forgotten when their own time is over,
-    whatever `older_than` is. `dry_run` only counts. `stop` is called
+    (`actions`), but not those of the last 90 days. Messages of the inbox are forgotten when their own retention time
+    has passed, whatever `older_than` is. `dry_run` only counts. `stop` is called
     before each batch, `on_progress` after each with the number of tasks deleted so far, and `on_change` in each
     transaction with the number of tasks that it deletes.
 

@@ -32,7 +32,7 @@ class RunsTransactions(Protocol):
 
 
 class Rights:
-    """The privileges of the store's database role, as far as they are known, and their granting to other roles."""
+    """The privileges of the store's database role, as far as they are known, and methods that grant them to other roles."""
 
     def __init__(self, store: RunsTransactions, *, works: bool) -> None:
         """`works`: the store belongs to a worker."""
@@ -44,7 +44,7 @@ class Rights:
         """
 
     def check(self, target: Target, enqueues: frozenset[Feature] | None) -> None:
-        """Raise NotPermitted if the role of the transaction may not enqueue with these features."""
+        """Raise NotPermitted if the role of the transaction is not permitted to enqueue with these features."""
         if enqueues is not None and (lacking := lacks(target, needed_to_join(enqueues))):
             raise complaint(lacking, Role.PRODUCER, enqueues)
 

@@ -52,8 +52,8 @@ NEW_TASK: Columns = {
 """The columns of the rows that are given to an enqueue, in order. Further options come last."""
 
 CONSTANT_COLUMNS = frozenset(NEW_TASK) - {"id", "pipeline_execution_id", "args"}
-"""Columns that usually have one value in a whole batch, because tasks that are written together are mostly calls of one
-function with the same options.
+"""Columns that usually have one value in a whole batch, because tasks that are written together are usually calls of
+one function with the same options.
 """
 
 IDS: Columns = {"id": sa.Uuid()}

@@ -156,7 +156,7 @@ class ChainHandle(Sourced[R_co]):
         annotation.
 
         If a task stops the chain, the wait ends at once, and that task's TaskFailed or TaskCancelled is raised. If the
-        task became a dead letter, the chain goes on when it is redriven. `timeout` and the other exceptions are the
+        task became a dead letter, the chain continues when it is redriven. `timeout` and the other exceptions are the
         same as for `Handle.result`.
 
         Raises InvalidCall if the handle was pickled or copied; write ``outbox.result(handle.task_ids[-1])`` instead.
@@ -272,7 +272,7 @@ class BatchedTasks(AwaitedResults):
             around the block.
             then: The call that follows the batch: ``report.call(42)``, or with options
             ``report.using(priority=5).call(42)``. None if no call follows.
-            on_failed: What a dead letter does to the batch. "continue": it counts as ended. "wait": the batch waits
+            on_failed: The effect of a dead letter on the batch. "continue": it counts as ended. "wait": the batch waits
             until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
             cancelled, and `then` still follows.
             name: A name for people to read. None if it does not have one.
@@ -335,7 +335,7 @@ class BatchedTasks(AwaitedResults):
 
         Args:
             calls: The calls, in their order.
-            on_failed: What a dead letter does to the chain. "wait": the chain waits, and continues when the dead letter
+            on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead letter
             has been redriven and completes. "cancel": the chain ends.
             name: A name for people to read. None if it does not have one.
 

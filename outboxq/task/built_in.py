@@ -260,7 +260,7 @@ def prune_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
-    """Return the schedule that deletes tasks when they have been over for longer than `retention`. Raises
+    """Return the schedule that deletes tasks that ended longer than `retention` ago. Raises
     InvalidArgument.
     """
     age = duration(retention, "retention")

@@ -1,4 +1,4 @@
-"""Receivers, which make one task of each message of a broker, and the inbox, which accepts each message once."""
+"""Receivers, which turn each message from a broker into one task, and the inbox, which accepts each message once."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Receivers:
         keep: timedelta | float = KEPT,
         **options: Any,
     ) -> Callable[[Callable[..., Any]], Task[..., Any]]:
-        """Declare a function as a task for the messages of another program: ``@outbox.receive("billing.*", source=…)``.
+        """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
-        Workers receive the messages of a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes
+        Workers receive the messages from a broker, and `receive_webhook` those of a `WebhookSource`. Each message becomes
         exactly one task, which is enqueued in one transaction with its row in the inbox; then the message is
         acknowledged. A message that arrives again is acknowledged and dropped.
         The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` has the headers and the
@@ -77,12 +77,12 @@ class Receivers:
             topics: Exact topics (the `type` of a CloudEvent), or patterns such as ``billing.*``.
             source: The place in the broker, such as a `RabbitMQ` with a queue, or a `WebhookSource`. Several receivers
             may share one object; each of them then gets its own task for a message.
-            keep: The time for which the inbox remembers a message, at least. It must be longer than the time in which
+            keep: The minimum time for which the inbox remembers a message. It must be longer than the period in which
             the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
-        Raises ConfigurationError for a function that cannot take a payload, and for a source that cannot be received
-        from, and what `task` raises.
+        Raises ConfigurationError for a function that cannot take a payload, and for a source from which nothing can be
+        received, and raises what `task` raises.
         """
         if not isinstance(source, WebhookSource) and not callable(getattr(source, "connect", None)):
             raise ConfigurationError(
@@ -116,7 +116,7 @@ class Receivers:
     ) -> int:
         """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
 
-        The tasks are committed when it returns; then answer with the status 204. A webhook that cannot be read is kept as
+        The tasks are committed when it returns; then answer with status 204. A webhook that cannot be read is kept as
         a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
@@ -241,7 +241,7 @@ def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 class Inbox:
-    """The messages that consumers in this application have accepted, each once."""
+    """The messages that consumers in this application have accepted. Each consumer accepts a message once."""
 
     def __init__(self, outbox: OutboxRef) -> None:
         self._outbox = outbox
@@ -255,7 +255,8 @@ class Inbox:
         keep: timedelta | float = KEPT,
         using: object = CURRENT,
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
+        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
+        already had the message.
 
         The transaction must also contain what the consumer does about the message. It then has an effect only once, no
         matter how often the message arrives. If the transaction is rolled back, the message is not accepted, and its
@@ -267,7 +268,7 @@ class Inbox:
             message_id: The id that the message keeps when it is delivered again, such as the CloudEvents `id`.
             source: The program that chose the id, such as the CloudEvents `source`. Two programs may use the same ids.
             keep: The shortest time for which the message is remembered: a timedelta or seconds. It must be longer than
-                the time in which the message can arrive again. After that time, `prune` forgets the message.
+                the period in which the message can arrive again. After that time, `prune` forgets the message.
             using: The Session or connection that owns the transaction, as in `Task.using`. If it is omitted, the current
                 transaction of the task or the framework is used.
 

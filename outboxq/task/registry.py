@@ -19,14 +19,14 @@ from .task import Task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receiver:
-    """A task for the messages of another program."""
+    """A task for the messages from another program."""
 
     task: Task[..., Any]
     source: Source | WebhookSource
     topics: Sequence[Subscription]
     """The topics and patterns of its messages, and the parameter that gets their payload."""
     keep: timedelta
-    """The time for which the inbox remembers each message."""
+    """How long the inbox remembers each message."""
 
     def takes(self, topic: str) -> bool:
         """Return whether the task is for messages of this topic."""

@@ -38,10 +38,10 @@ _AGAIN = RetryPolicy(
 )
 """The attempts of an event that the broker refused once, and that was redriven."""
 PUBLISH_TIMEOUT = timedelta(seconds=10)
-"""The time in which a broker has to confirm a batch by default."""
+"""The time within which a broker has to confirm a batch, by default."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
-"""The snooze of an event whose queue has been paused: the shortest one, because the pause keeps the event back."""
+"""The snooze of an event whose queue has been paused: the shortest one, because the pause holds the event back."""
 
 
 class Endpoint(Protocol):
@@ -96,7 +96,7 @@ class Relays(AwaitedResults):
                 several, each through its own connection to the broker. The events of a partition key are all in one part.
             on_refused: For a broker: what happens to a partition key whose event was refused. "hold": its later events
                 wait until the dead letter is redriven or discarded. "skip": they are published.
-            timeout: For a broker: the time in which it has to confirm a batch, as a timedelta or seconds.
+            timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
 
         Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to
         this kind of receiver, and InvalidArgument for an option that is out of range.

@@ -58,7 +58,7 @@ class AwaitedResults(ABC):
         Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or was discarded, and
         the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises TaskNotFound
         for a task that does not exist or has been pruned, PayloadError for a result that does not fit the annotation,
-        and NotPermitted if the database role may not read results.
+        and NotPermitted if the database role is not permitted to read results.
 
         Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that is running an event loop, and in
         any thread of a worker process except the main thread.

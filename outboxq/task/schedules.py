@@ -278,7 +278,7 @@ class PeriodicTasks(AwaitedResults):
             name: The name of the schedule. None means the task's name.
             tz: The IANA name of the time zone in which the rule is read, such as "Europe/Berlin".
             args: The arguments of each task, as a tuple or a mapping.
-            overlap: What happens to a tick's task while an earlier one is running. "allow": they run side by side.
+            overlap: How a tick's task is handled while an earlier one is running. "allow": they run side by side.
             "queue": they run one after another. "skip": the later task is cancelled if the earlier one is still running
             when the `grace` ends.
             catch_up: Which ticks still run if they were missed because no worker was running: "none", "latest" (only

@@ -165,13 +165,13 @@ class Task(Answering, Generic[P, R]):
             time.
             idempotency_key: A key that only one task of this name can have. Enqueueing again with the same key finds
             the first task.
-            unique_for: The time for which the key remains taken. None: permanently.
+            unique_for: How long the key remains taken. None: permanently.
             unique_until_finished: True: the key is freed when its task has ended.
-            on_conflict: What happens if the key is already taken. "return": the handle of the task that has the key is
+            on_conflict: How a key that is already taken is handled. "return": the handle of the task that has the key is
             returned. "skip": a handle without a task is returned. "replace": the task that has the key gets these
             arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-            `ctx.headers`. They may take up 8 KiB in total; a name can have 1 to 100 characters and must not begin with
+            `ctx.headers`. They may take up to 8 KiB in total; a name can have 1 to 100 characters and must not begin with
             `outboxq-`. Hooks can add more headers.
         """
         if target is None:

@@ -149,7 +149,7 @@ class Expected:
             if args or named:
                 parts = ", ".join([*map(repr, args), *named])
                 raise InvalidCall(
-                    f"{parts}: this way to describe arguments needs a task that this process has declared; describe them with "
+                    f"{parts}: this way of describing arguments needs a task that this process has declared; describe them with "
                     f"kwargs={{…}}{nearest(self.name or '', {task.name for task in self._tasks})}"
                 )
             return kwargs

@@ -467,11 +467,11 @@ class Harness(Answering):
         its, tested = (getattr(one.integration, "alias", None) for one in (task.outbox, self.app))
         if its is None or tested is None:
             raise ConfigurationError(
-                f"the task {task.name} belongs to another Outbox; create this harness, or its fixture outboxq_app, with that one"
+                f"the task {task.name} belongs to another Outbox; pass that Outbox to the harness, or return it from the fixture outboxq_app"
             )
         raise ConfigurationError(
-            f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; have outboxq_app, a fixture or an "
-            f"attribute of the OutboxTests class, be outboxes[{its!r}]"
+            f"the task {task.name} belongs to the outbox of {its!r}; this harness tests {tested!r}; set outboxq_app, which is a "
+            f"fixture or an attribute of the OutboxTests class, to outboxes[{its!r}]"
         )
 
     def _find_transaction(self) -> TestTransaction | None:

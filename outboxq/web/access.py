@@ -72,7 +72,7 @@ class Access:
             raise ConfigurationError("authorize alone decides who sees the dashboard; leave out token and trust_header")
         if trust_header is not None and not trusted_proxies:
             raise ConfigurationError(
-                f"anyone can send the header {trust_header}; name the proxies that set it: trusted_proxies, in commands --from, such as 10.0.0.0/8"
+                f"anyone can send the header {trust_header}; name the proxies that set it with trusted_proxies (in commands, --from), such as 10.0.0.0/8"
             )
         for name, given in (("trusted_proxies", trusted_proxies), ("trusted_hosts", trusted_hosts)):
             if isinstance(given, str):
@@ -219,7 +219,7 @@ class Sessions:
         wait = self._tries.fail(client.network)
         if wait is not None:
             raise TooManyTries(wait)
-        log.warning("somebody at %s gave a wrong token", client.address or "an unknown address")
+        log.warning("someone at %s sent a wrong token", client.address or "an unknown address")
         return False
 
     def begin(self) -> tuple[str, str]:

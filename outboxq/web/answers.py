@@ -262,7 +262,7 @@ class Login:
         if not self._sessions.check(request.form.get("token", "").strip(), client):
             return self._page(request, browser, urls, wanted, is_wrong=True)
         session_id, value = self._sessions.begin()
-        log.info("somebody logged in from %s", client.address or "an unknown address")
+        log.info("someone logged in from %s", client.address or "an unknown address")
         response = redirect(client.root + local_path(wanted), code=303, Response=Response)
         client.set_cookie(response, COOKIE, value, seconds=SECONDS)
         renewed = Browser.of(request, client, self._sessions.key, person=f"session {session_id}", is_renewed=True)

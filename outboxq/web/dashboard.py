@@ -89,7 +89,7 @@ def application(
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that any
         name is accepted if people have to log in.
-        redact: A function that returns a text without what people must not see. Pages and their JSON pass it the
+        redact: A function that returns a text with its sensitive parts removed. Pages and their JSON pass it the
         arguments, results and headers that they show, everything that handlers and brokers wrote (messages, tracebacks,
         logs, notes), and the reasons that people gave.
         title: A name such as "shop, production", which tells this dashboard from others in the header and the title of each

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Redact = Callable[[str], str]
-"""A function that returns a text without what people must not see."""
+"""A function that returns a text with its sensitive parts removed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +27,7 @@ class Permission:
     """The right to make some changes. A permission without fields is the right to make all of them."""
 
     actions: Collection[str] | None = None
-    """The actions, in the words of their commands, such as "failed redrive"; None means all actions."""
+    """The actions, named by their commands, such as "failed redrive"; None means all actions."""
     queues: Collection[str] | None = None
     """The queues on whose tasks, schedules and settings the actions may be carried out; None means all queues. A batch,
     or a bulk change without a filter for the queue, needs a permission for all queues.
@@ -92,7 +92,7 @@ class PageRequest:
     form: MultiDict[str, str]
     """The fields of the form; empty unless the method is POST."""
     redact: Redact
-    """Returns a text without what people must not see."""
+    """Returns a text with its sensitive parts removed."""
     url: Callable[..., str]
     """Returns the URL of a page by the name of its route: ``url("task", task_id=…, tab="events")``."""
 

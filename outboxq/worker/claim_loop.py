@@ -33,7 +33,7 @@ log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
 """The shortest and the longest time between the due times of suspects that are released. Between these two, it is the time for
-which the present suspect has run."""
+which the current suspect has run."""
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
@@ -74,7 +74,7 @@ class ClaimLoop(threading.Thread):
     burst: bool = False
     failures: WorkFailures = field(default_factory=WorkFailures)
     is_quiet: bool = False
-    """True while it claims nothing because of an order, and no claim is on its way."""
+    """True while it claims nothing because of an order, and no claim is in progress."""
     on_quiet: Callable[[], None] = lambda: None
     """Called when `is_quiet` has changed."""
 
@@ -241,7 +241,7 @@ class ClaimLoop(threading.Thread):
             self._handled, self._handled_at = pool.handled, now
         elif now - self._handled_at >= _STUCK_AFTER:
             pool.reset_pace(_STUCK_AFTER)
-            self._give_back(pool.cancel_queued(), "the handlers before it are slow")
+            self._give_back(pool.cancel_queued(), "the handlers ahead of it are slow")
 
     def keep_tasks(self) -> None:
         """Ignore tasks that are declared from now on if child processes are about to be forked, which would not know
@@ -278,7 +278,7 @@ class ClaimLoop(threading.Thread):
         if strangers := [claim for claim in claims if claim.task_name not in self.tasks]:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        self._give_back(too_many, "its worker died before, so it must not wait for a busy handler")
+        self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 
@@ -337,7 +337,7 @@ class _Suspects:
     """Starts suspects one at a time in this process, and decides when the others are due again.
 
     A suspect is a task that was running every time its worker died recently, and may be the cause. If one process ran
-    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run beside a
+    two of them, the guilty one would drive the innocent one to the recovery limit. Other tasks may run alongside a
     suspect.
     """
 

@@ -124,7 +124,7 @@ class KeeperPlace:
 
 def _renew_locks() -> None:
     """Make new locks. If another thread held a lock at the time of the fork, the child process would wait for the lock
-    for ever.
+    forever.
     """
     global _making, _sharing
     _making, _sharing = threading.Lock(), threading.Lock()

@@ -124,7 +124,7 @@ class WorkerSettings:
     relay: bool = True
     """Publish the events of the relays to brokers that the code declares. False: `outboxq relay run` or other workers do."""
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
-    """The time that running tasks have to finish when the worker stops."""
+    """The time allowed for running tasks to finish when the worker stops."""
     timeout_grace: timedelta = field(default=timedelta(seconds=30), metadata={"check": duration})
     """With ``timeout_action="kill"``, the time between a handler's timeout and the killing of its process."""
     isolation: Isolation = field(default=Isolation.THREAD, metadata={"check": partial(choice, Isolation)})

@@ -187,7 +187,7 @@ OLDEST_SNAPSHOT_AGE: Final = _database_gauge(
 )
 OLDEST_SNAPSHOT_TRANSACTIONS: Final = _database_gauge(
     "outboxq_oldest_snapshot_transactions",
-    help="Transactions that have begun since the oldest snapshot, also of a slot or a standby; 0 if there is none (PostgreSQL).",
+    help="Transactions that have begun since the oldest snapshot, including that of a slot or a standby; 0 if there is none (PostgreSQL).",
 )
 DELETES_OLD_TASKS: Final = _database_gauge(
     "outboxq_deletes_old_tasks", help="1: a schedule or a program deletes old tasks. 0: the history only grows."
@@ -279,7 +279,7 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait for ever."""
+    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait forever."""
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -336,7 +336,7 @@ class MetricsServer:
         except OSError as error:
             raise ConfigurationError(
                 f"metrics cannot be served on {host} port {port}: {error.strerror or error}; free that port or choose another "
-                "one (metrics_port, in commands --metrics-port)"
+                "one (metrics_port; in commands, --metrics-port)"
             ) from error
         self.port = int(self._server.server_port)
         log.info("metrics are served on http://%s:%d/metrics", f"[{host}]" if ":" in host else host, self.port)

@@ -1,4 +1,4 @@
-"""Receive the messages of a broker and turn each of them into a task."""
+"""Receive the messages from a broker and turn each of them into a task."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..store import Store
 from ..task.receivers import Reader
 
 _AT_ONCE = 200
-"""The most messages in one transaction."""
+"""The maximum number of messages in one transaction."""
 _LONGEST_WAIT = 0.5
 """Seconds that one call waits for a message. A stopping worker waits as long for the broker, and 1 s for SQS."""
 _BACK_OFF = (1.0, 5.0)
@@ -52,7 +52,7 @@ class Receiver:
         self.receive()
 
     def receive_all(self) -> None:
-        """Receive until no message comes, before a worker with `burst` begins."""
+        """Receive until no more messages arrive, before a worker with `burst` begins."""
         while self.receive():
             pass
 
@@ -79,7 +79,7 @@ class Receiver:
         return len(messages)
 
     def pause(self) -> float:
-        """Return the seconds until the next batch: none, or after failures longer and longer, up to 5 s."""
+        """Return the seconds until the next batch: 0, or after failures an increasing wait of up to 5 s."""
         return self._wait * random.uniform(0.5, 1.0)  # noqa: S311
 
     def close(self) -> None:
@@ -90,7 +90,7 @@ class Receiver:
                 connection.close()
 
     def _works(self) -> None:
-        """Receive without a pause again, also if no message was waiting."""
+        """Receive without a pause again, even if no message was waiting."""
         self._wait = 0.0
         if self.state.failing_since is not None:
             self.state = replace(self.state, failing_since=None, last_error=None)
@@ -121,4 +121,4 @@ class Receiver:
 
     def _unavailable(self, error: Exception) -> SourceUnavailable:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return SourceUnavailable(f"{self._source} cannot be received from: {reason}")
+        return SourceUnavailable(f"cannot receive from {self._source}: {reason}")

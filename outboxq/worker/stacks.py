@@ -1,4 +1,6 @@
-"""Describe the running tasks and the threads of a process and its children. The text contains lines of code, and no values."""
+"""Describe the running tasks and the threads of a process and its children. The text contains lines of code, but no
+values.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def of_threads(first: str) -> str:
 
 
 _NO_ANSWER = (
-    "it has not answered: its handler has not begun yet or has just ended, or runs C code that keeps Python's lock (even "
+    "it has not answered: its handler has not started yet or has just ended, or runs C code that keeps Python's lock (even "
     "then, SIGUSR1 to the worker prints the stacks of its child processes on stderr)\n"
 )
 

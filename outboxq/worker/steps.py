@@ -191,8 +191,8 @@ class Steps:
             )
         if context.unit is not None:
             raise StepRefused(
-                f"{context.task_name} is declared transactional=True, so all its writes are one commit, and no step "
-                "can be stored earlier; remove that, and call ctx.step(…, transactional=True)"
+                f"{context.task_name} is declared transactional=True, so all its writes are committed together, and no "
+                "step can be stored earlier; remove that, and call ctx.step(…, transactional=True)"
             )
         if known is None:
             known = context.steps = self._known(context)

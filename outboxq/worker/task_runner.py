@@ -73,7 +73,7 @@ class TaskRunner:
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
-        otherwise keep it for ever.
+        otherwise keep it forever.
 
         A thread that dies does not drop its claim; the worker releases it.
         """
@@ -244,7 +244,9 @@ class HandlerRunner:
         active.warn_if_late()
         if late_error is not None:
             fields = fields_of(claim, exception=exception_field(late_error))
-            log.error("%s: the framework's code after its handler failed", claim, exc_info=late_error, extra=fields)
+            log.error(
+                "%s: the framework's code that runs after the handler failed", claim, exc_info=late_error, extra=fields
+            )
         if outcome is None:
             return
         if self.hooks is not None and (active.state is _COMMITTED or not context.was_lost):
@@ -265,7 +267,7 @@ class HandlerRunner:
             self.integration.after_handler(active.context, outcome)
         except Exception as error:
             fields = fields_of(active.claim, exception=exception_field(error))
-            log.exception("%s: the hook after its handler failed", active.claim, extra=fields)
+            log.exception("%s: the hook that runs after the handler failed", active.claim, extra=fields)
 
     def _limit(self, active: ActiveClaim, task: Task[..., Any]) -> TimeLimit | None:
         """Return the enforced timeout of this attempt; None if the handler is only asked to stop."""

@@ -4,7 +4,7 @@ then, it is ended without waiting for its handler.
 The last part of the module contains time limits for other calls that may never return.
 
 An exception for another thread is stored in that thread's slot, and is raised there some lines later. By then, the
-handler may have ended, and the thread may be running another one. So a handler ends in a fixed order
+handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
 (`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
 sent; then it empties the slot. This takes no lock, because an exception that arrived while the lock was held would
 leave it locked.
@@ -239,7 +239,7 @@ class Timeouts:
         self._on_thread_failure = on_thread_failure
         self._limits: dict[TimeLimit, None] = {}
         self._next = math.inf
-        """When the thread looks next (`time.monotonic()`). Infinity means not until it is woken."""
+        """When the thread next checks (`time.monotonic()`). Infinity means not until it is woken."""
         self._wake = threading.Event()
         self._starting = threading.Lock()
         self._is_stopped = False

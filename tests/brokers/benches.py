@@ -97,7 +97,7 @@ class Bench(ABC):
 
     @abstractmethod
     def send(self, body: str, *, message_id: str | None = None) -> None:
-        """Put a message of another program there."""
+        """Put a message from another program there."""
 
     def unsendable(self) -> CloudEvent:
         """An event that the broker will never accept."""

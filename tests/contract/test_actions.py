@@ -244,7 +244,7 @@ def test_a_change_whose_commit_was_not_answered_is_made_and_recorded_once(databa
     handle = failed(database)
     redrive = next(one for one in verbs_of(Noun.TASK) if one.name == "redrive")
     outcome = redrive.do(helpers.lossy(database, monkeypatch), handle.id, operator=ANN)
-    assert outcome.predicate == "was redriven, to run now from the first attempt"
+    assert outcome.predicate == "was redriven from the first attempt, due now"
     assert [event.event_type for event in database.frozen.history(handle.id)].count(EventType.REQUEUED) == 1
     assert [one.changed for one in database.frozen.actions.list()] == [1]
 

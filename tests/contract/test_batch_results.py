@@ -672,7 +672,7 @@ def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, 
     chain, store = app.chain(app.fetch.call(1), app.double.call()), app.outbox.store
     asked = store.attempts if ask == "history" else getattr(store, ask)
     with pytest.raises(
-        TaskNotFound, match=f"there is no task .*; it may not be enqueued yet: outboxq batch show {chain.id}$"
+        TaskNotFound, match=f"there is no task .*; it may not have been enqueued yet: outboxq batch show {chain.id}$"
     ):
         asked(chain.task_ids[1])
     with pytest.raises(TaskNotFound, match=f"; this is the id of a batch or a chain: outboxq batch show {chain.id}$"):

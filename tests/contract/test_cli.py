@@ -487,7 +487,7 @@ def test_cancel_asks_a_running_task_and_forces_it_when_told_to(database):
 def test_redrive_runs_a_dead_letter_again_and_nothing_else(database):
     task_id = failed(database)
     assert outboxq("task", "redrive", task_id, url=database.url).stdout.endswith(
-        "was redriven, to run now from the first attempt\n"
+        "was redriven from the first attempt, due now\n"
     )
     assert database.store.get(task_id).status is TaskStatus.READY
     assert "is Ready and cannot be redriven" in sentence(

@@ -41,7 +41,7 @@ def test_batches_are_listed_and_shown(database: Database, batch: NewBatch) -> No
     assert str(chain.id) in listed
     assert [one["id"] for one in json.loads(said(database, "list", "--open", "--json").stdout)] == [str(batch.id)]
     shown = said(database, "show", str(batch.id)).stdout
-    assert "3, of which 2 have not ended" in shown
+    assert "3; 2 have not ended" in shown
     assert f"tests.then {batch.then[0].id} (not enqueued)" in shown
     record = json.loads(said(database, "show", str(batch.id), "--json").stdout)
     assert (record["pending"], record["status"], record["statuses"]) == (2, "Running", {"Completed": 1, "Ready": 2})
@@ -102,7 +102,7 @@ def test_all_tasks_of_a_batch_are_listed_page_by_page(database: Database, batch:
 def test_a_chain_says_that_its_last_task_is_not_counted(database: Database) -> None:
     chain = batch_with(new_task("tests.then"), kind=BatchKind.CHAIN)
     database.store.batches.create(chain)
-    assert "0 before the last, of which 0 have not ended" in said(database, "show", str(chain.id)).stdout
+    assert "0 before the last; 0 have not ended" in said(database, "show", str(chain.id)).stdout
     database.store.batches.close(chain.id)
 
 

@@ -163,7 +163,7 @@ def test_what_is_no_id_of_a_group_is_refused_as_wrong_usage(sqlite):
 def test_an_option_before_the_name_of_a_command_says_where_it_belongs(words):
     result = CliRunner().invoke(main, words)
     assert result.exit_code == 2
-    assert "No such option '--url' before a command; its options come after its name: " in result.stderr
+    assert "No such option '--url' before a command; the options of a command come after its name: " in result.stderr
     command = "main task COMMAND --url" if words[0] == "task" else "main COMMAND --url"
     assert result.stderr.endswith(f": {command}\n")
 

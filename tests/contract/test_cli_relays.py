@@ -117,7 +117,7 @@ def test_an_emit_prints_the_relays_to_which_the_event_went(database: Database, o
     assert (done["handles"], done["relays"]) == ({}, ["orders"])
     lines = outboxq(database, "emit", "order.paid").splitlines()
     assert lines[1].split("\t")[0::2] == ["relay.orders", "written for the relay"]
-    assert "all relays that do have had" in outboxq(database, "emit", "order.paid", "--idempotency-key", "a")
+    assert "every relay that does has already had" in outboxq(database, "emit", "order.paid", "--idempotency-key", "a")
     assert "event_unrouted was recorded" in outboxq(database, "emit", "other")
     assert len(database.rows("SELECT id FROM relay_messages")) == 4
     del outbox
@@ -128,7 +128,7 @@ def test_check_names_the_cause_of_a_late_relay(database: Database, outbox: Outbo
     [problem] = late(database)
     assert problem.subjects == ("orders",)
     assert problem.sentence.startswith("2 events of the relay 'orders' are not published, the oldest for ")
-    assert problem.sentence.endswith("no worker sends all of its shards")
+    assert problem.sentence.endswith("no worker serves all of its shards")
     assert problem.cures[0].command == ("relay", "run")
     assert late(database, relay_late=None) == []
 

@@ -172,7 +172,7 @@ def test_people_see_that_no_worker_has_counted(database):
     store = Store(database.engine)
     database.add(store, queue="mail")
     *_, note = _for_people(store.stats(), by_task=False)
-    assert note.head == ["no worker has written any statistics in this time"]
+    assert note.head == ["no worker has written any statistics in this period"]
 
 
 WATCHED = """

@@ -123,7 +123,7 @@ def test_what_never_follows_says_so(database: Database) -> None:
     assert "is being cancelled" in sentence(database, link)
     database.frozen.cancel(first, force=True)
     assert sentence(database, link).startswith(
-        f"it will never be enqueued: the chain {chain} before it ended as Cancelled at "
+        f"it will never be enqueued: it follows the chain {chain}, which ended as Cancelled at "
     )
     assert running.id == first
 
@@ -134,7 +134,7 @@ def test_a_batch_that_is_not_closed_is_never_followed(database: Database) -> Non
     database.frozen.batches.create(batch)
     database.add(pipeline_execution_id=batch_id)
     why = database.store.explain(batch.then[0].id)
-    assert why.sentence.startswith(f"it will never be enqueued: the batch {batch_id} before it is not closed")
+    assert why.sentence.startswith(f"it will never be enqueued: it follows the batch {batch_id}, which is not closed")
     assert why.cures[0].command == ("batch", "cancel", str(batch_id))
     database.frozen.batches.cancel(batch_id)
 

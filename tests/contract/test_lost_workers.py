@@ -92,7 +92,7 @@ def test_the_last_recovery_ends_the_task_and_a_requested_cancellation_too(databa
         database.claim()
     database.clock.advance(91)
     outcome = RECOVER.do(database.frozen, running.id, operator=ANN)
-    assert outcome.sentence == f"task {running.id} was recovered too often, and is a dead letter now"
+    assert outcome.sentence == f"task {running.id} was recovered too often and is now a dead letter"
     other = helpers.claimed(database, lease=HOUR)
     database.frozen.cancel(other.id)
     database.clock.advance(91)

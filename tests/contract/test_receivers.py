@@ -1,4 +1,4 @@
-"""Receivers: each message of a broker becomes one task, whatever fails between the broker and the database."""
+"""Receivers: each message from a broker becomes one task, whatever fails between the broker and the database."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ def test_a_broker_that_fails_is_connected_to_again(outbox: Outbox, queue: Queue,
     queue.put(1)
     queue.faults = [fault]
     one = receiver(outbox, queue)
-    with pytest.raises(SourceUnavailable, match=f"the queue 'shop' cannot be received from: OSError: {fault} failed"):
+    with pytest.raises(SourceUnavailable, match=f"cannot receive from the queue 'shop': OSError: {fault} failed"):
         one.run_once()
     assert queue.waiting
     assert 0 < one.pause() <= 1
@@ -356,7 +356,7 @@ def test_a_failing_receiver_says_since_when_and_why(outbox: Outbox, queue: Queue
     since = one.state.failing_since
     assert since is not None
     assert began <= since <= datetime.now(UTC)
-    assert one.state.last_error == "the queue 'shop' cannot be received from: OSError: receive failed"
+    assert one.state.last_error == "cannot receive from the queue 'shop': OSError: receive failed"
     one.run_once()
     assert (one.state.failing_since, one.state.last_error) == (None, None)
     assert [state.failing_since for state in changes] == [since, None], "each change is reported once"
@@ -378,7 +378,7 @@ def test_a_failing_receiver_is_shown_at_once_everywhere_and_no_longer_once_it_wo
     worker.start()
     try:
         [state] = until(failing)
-        assert state.last_error == "the queue 'shop' cannot be received from: OSError: the broker is away"
+        assert state.last_error == "cannot receive from the queue 'shop': OSError: the broker is away"
         shown = cli(database, "workers", "show", str(worker.id))
         assert "failing" in shown
         assert "the broker is away" in shown
@@ -489,7 +489,7 @@ def test_a_worker_receives_until_it_stops(outbox: Outbox, queue: Queue, caplog: 
         assert worker.is_healthy
         worker.stop()
     assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert "the queue 'shop' cannot be received from" in caplog.text
+    assert "cannot receive from the queue 'shop'" in caplog.text
     assert "Traceback" not in caplog.text
     until(lambda: not [one for one in threading.enumerate() if one.name.startswith("outboxq-receiver")])
 

@@ -88,7 +88,7 @@ def test_the_session_that_a_problem_names_is_ended_and_the_action_is_recorded(po
     assert not is_open(other)
     [action] = postgresql.store.actions.list()
     assert (action.action, action.target, action.operator) == ("db end-session", session, "ann")
-    with pytest.raises(InvalidTransition, match="is not ended: that session is over"):
+    with pytest.raises(InvalidTransition, match="was not ended: that session is over"):
         postgresql.store.end_session(session)
 
 
@@ -99,7 +99,7 @@ def test_a_process_number_that_was_used_again_is_not_hit(postgresql, other):
     with pytest.raises(InvalidTransition, match="that session is over"):
         postgresql.store.end_session(earlier.session)
     other.rollback()  # it holds nothing any more
-    with pytest.raises(InvalidTransition, match="holds no snapshot"):
+    with pytest.raises(InvalidTransition, match="no longer holds a snapshot"):
         postgresql.store.end_session(snapshot.session)
     assert is_open(other)
     assert postgresql.store.actions.list() == []
@@ -110,7 +110,7 @@ def test_a_role_that_may_not_end_the_session_learns_which_right_it_lacks(postgre
     (snapshot,) = postgresql.store.system().snapshots
     with postgresql.host.connect() as connection:
         connection.exec_driver_sql("SET LOCAL ROLE pg_read_all_stats")
-        with pytest.raises(NotPermitted, match=f"may not end process {snapshot.pid}.*pg_signal_backend"):
+        with pytest.raises(NotPermitted, match=f"is not permitted to end process {snapshot.pid}.*pg_signal_backend"):
             postgresql.store.end_session(snapshot.session, using=connection)
     assert is_open(other)
 

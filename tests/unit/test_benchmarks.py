@@ -100,7 +100,7 @@ def test_a_chart_is_xml_with_a_bar_for_each_and_its_command(results, tmp_path):
 def test_the_readme_says_how_many_times_as_fast(results):
     _, _, *rows = published.table(results).splitlines()
     cells = {row.split("|")[1].strip(): [cell.strip() for cell in row.split("|")[2:4]] for row in rows}
-    assert cells["begin a task when it comes (p50)"] == ["0.70", "2.0"]  # the other took longer
+    assert cells["begin a task when it arrives (p50)"] == ["0.70", "2.0"]  # the other took longer
     assert cells["PostgreSQL: enqueue, a transaction each"] == ["", ""]
 
 

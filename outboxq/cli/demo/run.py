@@ -34,7 +34,7 @@ PATIENCE = 60.0
 """Seconds without a change in the counts after which the demo stops waiting for its tasks."""
 
 STOP_TIMEOUT = 10.0
-"""Seconds that a worker gets to stop."""
+"""Seconds allowed for a worker to stop."""
 
 
 @dataclass

@@ -41,7 +41,7 @@ _LARGEST_REQUEST = 2**20
 @click.option(
     "--redact",
     metavar="MODULE:FUNCTION",
-    help="Function that returns a text without what people must not see. It gets arguments, messages and tracebacks.",
+    help="Function that returns a text with its sensitive parts removed. It gets arguments, messages and tracebacks.",
 )
 @click.option("--title", default="", help='Name in the header and title of each page, such as "shop, production".')
 @click.option(

@@ -54,7 +54,7 @@ Exit codes:
    4  the tables or the file are missing, or of an incompatible release
   66  the SQLite file was replaced, but its old log was left: delete the log
   69  the database cannot be reached, or its file is damaged
-  75  a handler with timeout_action="kill" did not stop: start it again
+  75  a handler with timeout_action="kill" did not stop: start the worker again
   77  the database role lacks a privilege
 """
 
@@ -127,7 +127,7 @@ _worker_options = stacked(
     ),
     span_option(
         "--drain-timeout",
-        help="Time that running tasks get to finish when the worker stops.",
+        help="Time allowed for running tasks to finish when the worker stops.",
         default=f"{DEFAULTS.drain_timeout.total_seconds():g}s",
     ),
     span_option(
@@ -166,7 +166,7 @@ _worker_options = stacked(
         help="Address for --metrics-port. Everyone who can reach it can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
-    click.option("--reload", is_flag=True, help="Restart when a Python file below the working directory changes."),
+    click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
     click.option(
         "--log-level",
         default="INFO",
@@ -385,7 +385,7 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
 
 @contextmanager
 def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
-    """Call `changed` whenever a Python file below `directory` changes during the block."""
+    """Call `changed` whenever a Python file under `directory` changes during the block."""
     try:
         from watchfiles import PythonFilter, watch
     except ModuleNotFoundError as error:

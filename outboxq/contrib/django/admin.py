@@ -160,7 +160,7 @@ class OutboxAdmin(admin.ModelAdmin):
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
     redact: ClassVar[Callable[[str], str] | None] = None
-    """A function that returns a text without what users must not see. It is applied to arguments, results and errors."""
+    """A function that returns a text with its sensitive parts removed. It is applied to arguments, results and errors."""
 
     action_form = ReasonedAction
     sortable_by = ()

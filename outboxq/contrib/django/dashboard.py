@@ -56,7 +56,7 @@ def dashboard_urls(
         allow_actions: True: users can make the changes that they have the permissions for.
         show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden. A
             function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
-        redact: A function that returns a text without what users must not see; see `outboxq.web.application`.
+        redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
         title: A name in the header and the title of each page. Default: the alias, unless that is "default".
     """
     from werkzeug.exceptions import Forbidden

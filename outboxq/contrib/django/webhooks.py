@@ -20,7 +20,7 @@ def webhook_view(outbox: DjangoOutbox, source: WebhookSource) -> Callable[[HttpR
 
     It needs no CSRF token, because the signature proves the sender. It ignores ATOMIC_REQUESTS and has a transaction of
     its own. It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too
-    large, and 405 for any method except POST. An error of the database is raised, which Django answers with 500.
+    large, and 405 for any method except POST. A database error is raised, and Django answers with 500.
     """
 
     @csrf_exempt

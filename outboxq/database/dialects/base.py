@@ -325,7 +325,9 @@ class Dialect(ABC):
         return None
 
     def count_rows(self, table: str) -> str | None:  # noqa: ARG002
-        """Return the message that tells the planner how many rows our table has now; None: it does not plan by that."""
+        """Return the message that tells the planner how many rows our table has now; None: its planner does not use
+        that.
+        """
         return None
 
     def version(self, raw: Any) -> int | None:  # noqa: ARG002

@@ -209,7 +209,7 @@ def set_forward_in_sqlite() -> Transition:
 
 
 def set_back_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the sequence if it was set back. Selects no rows for a role that may not read the sequence."""
+    """Select the sequence if it was set back. Selects no rows for a role that is not permitted to read the sequence."""
     sequence = oid(tables.task_position.name)
     may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
     last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
@@ -247,12 +247,13 @@ def server_of_postgresql(now: Any) -> sa.Select[Any]:
 
 
 def snapshots(most: Any) -> sa.Select[Any]:
-    """Select up to `most` holders of row versions on PostgreSQL, the oldest first: sessions, prepared transactions,
+    """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
-    A session holds them by its snapshot, and also by the id of a transaction that has written. A role that may not see
-    the other sessions' transactions does not find them. The age, in seconds, is NULL for a slot and for a standby, because
-    the server knows it only as a number of transactions. A vacuum is left out, because no other vacuum waits for it.
+    A session holds them by its snapshot, and also by the id of a transaction that has written. A role that is not
+    permitted to see the other sessions' transactions does not find them. The age, in seconds, is NULL for a slot and
+    for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because no other
+    vacuum waits for it.
     """
     session, here = pg_stat_activity.c, sa.func.current_database(type_=sa.Text)
     of_standby = session.backend_type == text_literal("walsender")
@@ -299,9 +300,9 @@ def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
 
 
 def writing_transactions(_: Any) -> sa.Select[Any]:
-    """Select the transactions of the server that have written, the oldest first: those of sessions and prepared ones.
+    """Select the transactions of the server that have written, oldest first: those of sessions and prepared ones.
 
-    A role that may not see the transactions of other roles finds only its own.
+    A role that is not permitted to see the transactions of other roles finds only its own.
     """
     session = pg_stat_activity.c
     of_sessions = sa.select(

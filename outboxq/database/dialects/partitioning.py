@@ -40,7 +40,7 @@ _BOUND = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'(.+)')\) TO \('(.+)'\)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Partition:
-    """A pair of partitions: the tasks with ids from `lower` to before `upper`, and their events."""
+    """A pair of partitions: the tasks with ids from `lower` up to, but not including, `upper`, and their events."""
 
     name: str
     """The suffix of both tables' names."""

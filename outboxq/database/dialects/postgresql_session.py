@@ -135,7 +135,7 @@ _COMMITS: Final[Mapping[Begin, str]] = {
 }
 """The value of `synchronous_commit` for transactions on connections that have our settings."""
 _KEY: Final = "outboxq_commits"
-"""The key in the `info` of a connection that has our settings: its present `synchronous_commit`."""
+"""The key in the `info` of a connection that has our settings: its current `synchronous_commit`."""
 _DIRECT: Final = "outboxq_direct"
 """The key in the `info` of a connection: True if there is no pooler between the connection and the server session."""
 

@@ -111,7 +111,7 @@ def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> 
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
     changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its producer's
     clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded in an event
-    whose number was drawn after `keep` ran. So few rows are read.
+    whose number was drawn after `keep` ran. Therefore, few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(

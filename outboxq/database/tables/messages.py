@@ -39,7 +39,7 @@ class RelaysColumns(TypedColumns):
     failing_since = Column(BoundedInstant)  # the first of the failures since events were last confirmed; NULL: none
     failures = Column(Integer, nullable=False)  # the number of pauses since then, which makes them longer
     next_try_at = Column(BoundedInstant)  # no event is published before this time
-    last_error = Column(Text)  # the reason of the last failure, also after events are confirmed again
+    last_error = Column(Text)  # the reason for the last failure, kept after events are confirmed again
     created_at = Column(BoundedInstant, nullable=False)
 
 

@@ -14,8 +14,8 @@ from .tasks import metadata
 class TaskMetricsColumns(TypedColumns):
     """A row for each queue and task, with the counts of one worker process in a span of time.
 
-    Old rows are summed into rows for longer spans, finally an hour. Besides these columns it has one for each bucket of
-    the two
+    Old rows are summed into rows for longer spans, finally an hour. In addition to these columns, it has one for each
+    bucket of the two
     histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
     """
 

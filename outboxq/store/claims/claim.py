@@ -93,7 +93,8 @@ class Claiming(Transactions):
         instead. The call never waits for another worker's claim. Raises InvalidArgument.
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
-        one that is committed late, may be skipped for a second, or up to ten seconds if these rows take long to read.
+        one that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to
+        read.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's

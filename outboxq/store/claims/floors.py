@@ -127,7 +127,7 @@ class _Turns:
         return self._due_at - time.monotonic()
 
     def took(self, seconds: float) -> None:
-        """Note that one has ended, which took these seconds."""
+        """Note that one has ended, and how many seconds it took."""
         self._due_at = time.monotonic() + min(max(_LEAST, _REST * seconds), _LONGEST)
 
 

@@ -1,4 +1,4 @@
-"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` has the reasons)."""
+"""Claim from a queue that limits its keys, under the lock of its settings (`limits_sql.py` gives the reasons)."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class KeyLimitClaims:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key that was served last, by queue. The next claim begins behind it."""
+        """The key that was served last, by queue. The next claim begins after it."""
 
     def claim(
         self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool

@@ -7,7 +7,7 @@ the row locked skips the queue.
 A running task occupies its key as long as it has a lease. So the key is freed by an end, and by a recovery after a
 crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
 
-Two statements search for tasks whose keys have limits. Both skip keys that may not start a task:
+Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
 * `oldest` reads the entries that have been due longest. If these are fewer than its budget, it has found everything.
 * `hop` goes from key to key with one probe each, however many entries a key has, and `entries` reads the due entries of some keys.
@@ -75,7 +75,7 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the entries of :queue that have been due longest and whose keys may start a task, among :budget due
     entries.
 
-    The keys come in order, beginning behind :after. Each row has `looked_at`, the number of entries that were read.
+    The keys come in order, beginning after :after. Each row has `looked_at`, the number of entries that were read.
     There is at least one row.
     """
     queues = _one_queue(g)
@@ -111,7 +111,7 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 
 
 def hop(g: Grammar) -> sa.Select[Any]:
-    """Select, among :budget keys of :queue from behind :after up to :upto, the keys that may start a task, and the last key.
+    """Select, among :budget keys of :queue after :after up to :upto, the keys that may start a task, and the last key.
 
     `free` does not mean yet that a concurrency key has a due entry.
     """
@@ -340,7 +340,8 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: a key whose bucket is full again at `full_at` may not start a task now. NULL without a rate.
+    """Return a condition: a key whose bucket is full again at `full_at` is not allowed to start a task now. NULL
+    without a rate.
 
     A bucket that would be full only after twice its time is ignored, because the clock has been set back since then.
     """

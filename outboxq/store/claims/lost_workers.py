@@ -2,7 +2,7 @@
 expire.
 
 Recovery itself does not use the registry of workers, so that a mistake in it never costs a live worker its task. A
-person may know that a worker is dead. The registry then prevents a mistake of the person.
+person may know that a worker is dead. The registry then protects against that person's mistakes.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], n
 
 
 def find_running(target: Target, task_id: UUID, now: datetime | None) -> RunningTask | None:
-    """Return a running task with its worker's last sign of life; None if the task is not running. `now` is the present
+    """Return a running task with its worker's last sign of life; None if the task is not running. `now` is the current
     time, or None for the database's clock.
     """
     return _first(target.run(running_task, {"task_id": task_id, "now": now}))

@@ -38,7 +38,7 @@ from .broken_entries import started
 from .claim_sql import claim
 
 Segment = tuple[str, str, str | None]
-"""A queue and two of its keys: the segment begins behind the first key and ends with the second."""
+"""A queue and two of its keys: the segment begins after the first key and ends with the second."""
 Won = tuple[list[Row], bool]
 """The acquired keys, and whether no other key of these queues can be acquired."""
 Way = Callable[[Target, int, dict[str, Any], Sequence[str]], Won]
@@ -197,7 +197,7 @@ _RECENT = sa.literal_column("64", sa.Integer)
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
-    """Select the first :most queues behind :after that a plain claim does not serve in full, in their order."""
+    """Select the first :most queues after :after that a plain claim does not serve in full, in their order."""
     keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(_after)
     # A recursive query is read row by row, so each source is read up to its limit only.
     first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
@@ -277,7 +277,7 @@ def release_unused(g: Grammar) -> Transition:
 
 
 def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") -> sa.CTE:
-    """Return the keys of each range in order with their heads, up to `budget` of each range.
+    """Return the keys of each range in order with their heads, up to `budget` keys of each range.
 
     `n` is the key's rank in its range, and `place` is the range's ordinal in the batch.
     """

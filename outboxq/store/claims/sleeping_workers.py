@@ -1,4 +1,4 @@
-"""Let a worker sleep without a lost wake-up, although producers notify only sleeping workers.
+"""Let a worker sleep without losing a wake-up, although producers notify only sleeping workers.
 
 NOTIFY takes a lock at commit that all notifying transactions share: with eight producers, unconditional notifications cost two
 thirds of their commits. So the trigger notifies only if a row of `sleeping_workers` asks for it. A worker that found no task
@@ -15,8 +15,8 @@ transaction runs, the worker keeps looking. Once it has ended, the snapshot of s
 reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
 `pg_snapshot_xmax`, may belong to a producer that is still open.)
 
-Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). What it proves is limited to that,
-so the worker sleeps on it only until its next look from the front, for ten seconds at most.
+Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). It proves no more than
+that, so the worker sleeps on it only until its next look from the front, for ten seconds at most.
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
 dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect. If the server's clock is
@@ -25,25 +25,27 @@ set forward, the row expires early, and its worker finds new tasks when it wakes
 All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
 the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
 wait for each other, and a rollback has nothing to undo. A session holds an advisory lock on its number until it ends, so a worker
-that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, or every worker is
-busy:
+that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless
+every worker is busy:
 
-* A called worker claims. If its claim comes back short, nothing is left that it could take. If the claim is full, or no handler
-  is free, it looks. If a task is due, it ends its own requests and calls two other sleepers, which do the same (`pass_on`). Each
-  call removes one sleeper, so the calls end at an idle worker or when all workers are awake. A worker that has no free handler
-  calls others within 50 ms, or within one second if its own call came later.
+* A called worker claims. If its claim returns fewer tasks than it asked for, there is nothing left that it could take.
+  If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two other
+  sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when all
+  workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its own call
+  came later.
 * The deputy looks 0.1 s after the call, and claims if a task is due. So a worker that is frozen or cut off delays a task by 0.1 s.
 * All other sleepers look one second after the call, one after the other within another second, unless the call has been
   answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.
 
 The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
-look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit keeps their tasks
-back, the answer also has the time at which the next one may start, and the workers then look. This does not lose a task. The server
-delivers notifications in the order of their commits, which is the same for all sessions, and only when the transaction is visible.
-So each task of a forgotten call was committed before the look, which began after its last call had been heard. The look did not
-find the task due, as if the other worker had looked itself. Calls that the answering worker did not hear before its look come
-after the last one, and are not forgotten. A look that began at the worker's floors does not answer for others, and neither does a
-worker that takes some topics only. A worker's own look answers all calls that it heard before.
+look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit holds
+their tasks back, the answer also has the time at which the next one may start, and the workers then look. This does not
+lose a task. The server delivers notifications in the order of their commits, which is the same for all sessions, and
+only when the transaction is visible. So each task of a forgotten call was committed before the look, which began after
+its last call had been heard. The look did not find the task due, as if the other worker had looked itself. Calls that
+the answering worker did not hear before its look come after the last one, and are not forgotten. A look that began at
+the worker's floors does not answer for others, and neither does a worker that takes some topics only. A worker's own
+look answers all calls that it heard before.
 
 A worker with topics may refuse a task. It is not called by name, and claims at each notification. A queue that is resumed, a
 freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.

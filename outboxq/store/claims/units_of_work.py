@@ -127,8 +127,8 @@ def ended() -> InvalidTarget:
 def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
     """Open the transaction of a handler: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
 
-    It is committed after the block, and rolled back after an error. The begin is tried again after temporary errors;
-    the block runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
+    It is committed after the block, and rolled back after an error. The BEGIN is retried after temporary errors; the
+    block runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
     """
     with ExitStack() as stack:
         target: Any = None

@@ -25,7 +25,7 @@ from .workers import live_workers, read_names, takes
 UNKNOWN_KEPT = timedelta(days=1)
 """Time for which the unknown tasks that a worker has come across are kept after it was last seen."""
 _PAGE = 500
-"""Number of outbox entries that one transaction reads, so that no other session waits long for it."""
+"""Number of outbox entries that one transaction reads, so that other sessions do not wait long for it."""
 _KNOWN = "a worker that knows the task has started"
 
 
@@ -71,7 +71,7 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make tasks due that are waiting because a worker did not know their names, for a worker that knows them.
+    """Make due the tasks that are waiting because a worker did not know their names, for a worker that knows them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
     None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.

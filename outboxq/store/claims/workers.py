@@ -299,7 +299,7 @@ def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBac
 def live_workers(
     target: Target, now: datetime, within: timedelta = LIVE_WITHIN, *, with_ended: bool = False
 ) -> list[LiveWorker]:
-    """Return the workers that were seen within this time, the oldest first."""
+    """Return the workers that were seen within this time, oldest first."""
     try:
         since = now - within
     except OverflowError:

@@ -354,14 +354,16 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     name = f"the {batch.kind} {batch.id}"
     shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
     if batch.completed_at is not None:
-        sentence = f"it will never be enqueued: {name} before it ended as Cancelled at {written(batch.completed_at)}"
+        sentence = (
+            f"it will never be enqueued: it follows {name}, which ended as Cancelled at {written(batch.completed_at)}"
+        )
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.runs_then:
-        sentence = f"it will never be enqueued: {name} before it is being cancelled"
+        sentence = f"it will never be enqueued: it follows {name}, which is being cancelled"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
     if not batch.closed:
         sentence = (
-            f"it will never be enqueued: {name} before it is not closed, because its `with` block raised an error; cancel "
+            f"it will never be enqueued: it follows {name}, which is not closed, because its `with` block raised an error; cancel "
             "the batch and create it again"
         )
         return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
@@ -400,7 +402,7 @@ SETTINGS = (
     "rate_full_at",
     *LIMITS_OF_KEYS,
 )
-"""Columns of a queue's settings that can keep tasks from being claimed, and the reason of its pause."""
+"""Columns of a queue's settings that can keep tasks from being claimed, and the reason for its pause."""
 _FACTS = ("id", "entry_id", "available_at", "priority", "head", "head_due", "owner", "held", *SETTINGS, "running")
 """Columns of `waiting` that the rules read."""
 _entry: Any = task_outbox.c

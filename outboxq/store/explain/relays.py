@@ -142,7 +142,7 @@ def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanatio
 
 
 def _in_turn(store: Transactions, target: Target, message: Row, relay: str) -> Explanation:
-    """Return the explanation of a message that nothing in our tables keeps back."""
+    """Return the explanation of a message that nothing in our tables holds back."""
     names = ("relay", "shard", "shards")
     asked = {**{name: message[name] for name in names}, "message_id": message["id"]}
     before = target.run(ahead, store.values(target, **asked))[0]["messages"]
@@ -246,7 +246,7 @@ def relays_of_topic(_: Grammar) -> sa.Select[Any]:
 
 
 def first_relay(_: Grammar) -> sa.Select[Any]:
-    """Select a relay, if there is any."""
+    """Select a relay, if there is one."""
     return sa.select(_r.name).limit(sa.literal_column("1", sa.Integer))
 
 

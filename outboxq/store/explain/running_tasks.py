@@ -16,7 +16,7 @@ BEHIND_A_RUNNING_TASK: Final = frozenset({Reason.KEY_RUNNING, Reason.KEY_LIMIT, 
 
 
 def with_running_task(target: Target, task: TaskExecution, found: Explanation, now: datetime) -> Explanation:
-    """Return the explanation with the running task to deal with first, which may be of a worker that is lost."""
+    """Return the explanation with the running task to deal with first, which may belong to a lost worker."""
     if found.waits_for is not None:
         held = find_running(target, found.waits_for, now)
     else:

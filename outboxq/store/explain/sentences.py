@@ -36,7 +36,7 @@ _OVERDUE = 0.6
 after half of it at the latest.
 """
 _NAMED = 3
-"""The most workers that a sentence names."""
+"""The maximum number of workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
 """Time within which a live worker reports again. Workers report every five seconds, and a report may be slow."""
 
@@ -125,7 +125,7 @@ def _is_impossible_lease(task: TaskExecution) -> bool:
 
 
 def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
-    """Return the time since the lease was extended; None if a live worker would not have had to extend it yet."""
+    """Return the time since the lease was extended; None if a live worker would not yet have needed to extend it."""
     silent = now - (ends - timedelta(seconds=task.lease_seconds))
     return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 

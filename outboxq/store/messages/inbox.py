@@ -1,4 +1,4 @@
-"""Accept each message of another program once, and forget it when its time is over."""
+"""Accept each message from another program once, and forget it when its retention time has passed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ..producing.enqueue import enqueue_many
 from ..transactions import Transactions
 
 KEPT = timedelta(days=7)
-"""The time for which a message is remembered by default."""
+"""How long a message is remembered by default."""
 _ACCEPTS = frozenset({Feature.INBOX})
 _PRUNED_AT_ONCE = 1_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Arrival:
-    """A message that a consumer may not have yet, and the task for it."""
+    """A message that a consumer might not have yet, and the task for it."""
 
     consumer: str
     source: str
@@ -50,10 +50,11 @@ class InboxMessages:
     def accept(
         self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
     ) -> bool:
-        """Record in the transaction of `using` that the consumer has this message. Returns False if it already had it.
+        """Record in the transaction of `using` that the consumer has this message. Returns False if the consumer
+        already had the message.
 
         If another transaction is accepting the same message, the call waits until that transaction ends. A rollback
-        takes the acceptance back. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
+        undoes the acceptance. Above READ COMMITTED, the database may raise a serialization failure instead. Raises
         InvalidArgument, InvalidTarget and SchemaOutOfDate before anything is written.
         """
         name = f"message {str(message_id)[:200]!r}"
@@ -96,7 +97,7 @@ class InboxMessages:
         return self._store.run(work, using=using, enqueues=_ACCEPTS) if arrivals else 0
 
     def prune(self, stop: Callable[[], bool] = lambda: False, *, using: object = None) -> int:
-        """Forget the messages whose time is over, and return their number."""
+        """Forget the messages whose retention time has passed, and return their number."""
 
         def work(target: Target) -> int:
             with target.atomic():
@@ -158,7 +159,7 @@ def accept_many(g: Grammar) -> Transition:
 
 
 def prune(g: Grammar) -> Transition:
-    """Delete up to :limit messages whose time is over."""
+    """Delete up to :limit messages whose retention time has passed."""
 
     def doomed(_: Relations) -> Statement:
         over = sa.select(*_KEY).where(_message.expires_at <= g.now).order_by(_message.expires_at)

@@ -10,7 +10,7 @@ it has published, because published messages are deleted.
 
 **One sender.** A shard has one lease. The messages of a partition key are always in one slot, and a shard sends the slots
 whose number leaves its own number as the remainder when divided by the number of shards. If the number of shards changes,
-the leases are taken away, and no worker gets one before the last of the old ones would have expired. A worker settles only
+the leases are taken away, and no worker gets one until the last of the old ones would have expired. A worker settles only
 under its lease. One that was frozen can still repeat messages that its successor publishes too, but not settle them.
 
 **Wake-ups.** A sender without work announces that it sleeps, and the trigger notifies it of messages. A transaction whose
@@ -77,7 +77,7 @@ class RelayLook:
     """The number of shards of the relay."""
     failures: int = 0
     try_in: float | None = None
-    """Seconds until the next attempt after a failure; None: nothing is to be waited for."""
+    """Seconds until the next attempt after a failure; None: there is nothing to wait for."""
     is_paused: bool = False
     head: int = 0
     """The highest id of the relay's messages."""
@@ -95,7 +95,7 @@ class RelayFailure:
     reason: str
     pause: timedelta
     is_partial: bool
-    """True if the broker confirmed other events at the same time, so that it is not away."""
+    """True if the broker confirmed other events at the same time, so it is available."""
 
 
 class Relays:
@@ -165,7 +165,7 @@ class Relays:
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """Publish again, also if a pause after failures is not over.
+        """Publish again, even if a pause after failures is not over.
 
         `on_change` is called in the transaction if there was such a pause. Raises RelayNotFound.
         """
@@ -214,7 +214,7 @@ class Relays:
             )
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
-        """Ask that the worker is notified of messages of the relay (PostgreSQL)."""
+        """Ask for the worker to be notified of messages of the relay (PostgreSQL)."""
         values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
@@ -258,8 +258,8 @@ class Relays:
         failure: RelayFailure | None = None,
         works_again: bool = False,
     ) -> bool:
-        """Record the answers of the broker in one transaction: delete confirmed messages, and make dead letters of refused
-        ones. Returns False, and writes nothing, if the lease is lost.
+        """Record the answers of the broker in one transaction: delete confirmed messages, and turn refused ones into
+        dead letters. Returns False, and writes nothing, if the lease is lost.
 
         `refused` maps the id of a message to the broker's reason, and `options` are the options of the dead letters.
         """
@@ -321,7 +321,9 @@ _SHOWN = (
 
 
 def _divide(target: Target, relay: str, shards: int) -> None:
-    """Give the relay this number of shards, which no worker may send before the leases of the old ones would have expired."""
+    """Give the relay this number of shards, which no worker may send until the leases of the old ones would have
+    expired.
+    """
     before = target.run(sql.lock_shards, {"relay": relay})
     token = max((one["lease_token"] for one in before), default=0) + 1
     free_at = max((one["lease_expires_at"] for one in before if one["lease_expires_at"] is not None), default=None)

@@ -151,7 +151,7 @@ def give_up(_: Grammar) -> Transition:
 
 
 def sleep(g: Grammar) -> sa.Update:
-    """Ask that this worker is notified of messages of :relay for :pause_seconds."""
+    """Ask for this worker to be notified of messages of :relay for :pause_seconds."""
     mine = sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id)
     return mine.values(sleeps_until=g.later(g.now, _pause))
 
@@ -182,7 +182,7 @@ def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
     """Select up to :limit messages of a shard with ids up to :settled, in the order of their ids, while this worker has
     its lease.
 
-    With `holds`, messages are left out whose key waits for an event that the broker refused. The key is held by a Failed
+    With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed
     task or, when that has been redriven, by the running task; in between, the task has an outbox entry.
     """
     has_lease = sa.select(_s.shard).where(_MINE, _s.lease_expires_at > g.now).exists()
@@ -227,7 +227,7 @@ def _gone(g: Grammar, r: Relations) -> sa.Delete:
 
 
 def bury(g: Grammar) -> Transition:
-    """Make dead letters of the given tasks, which the same transaction has enqueued."""
+    """Turn the given tasks, which the same transaction has enqueued, into dead letters."""
     entry, execution = task_outbox.c, task_executions.c
 
     def failed(r: Relations) -> Statement:
@@ -329,7 +329,7 @@ def select_topics(_: Grammar) -> sa.Select[Any]:
 
 
 def select_shards(g: Grammar) -> sa.Select[Any]:
-    """Select all shards, with the labels of the workers that send them. An expired lease counts as none."""
+    """Select all shards, with the labels of the workers that send them. An expired lease counts as no lease."""
     worker = sa.case((_s.lease_expires_at > g.now, _s.worker_id)).label("worker_id")
     both = relay_shards.outerjoin(workers, workers.c.id == _s.worker_id)
     return (

@@ -37,7 +37,7 @@ class SnapshotKind(StrEnum):
     PREPARED = "prepared"
     """A transaction that was prepared for a two-phase commit. It has no session, and survives a restart."""
     SLOT = "slot"
-    """A replication slot. It keeps the snapshot of its standby even while the standby is away."""
+    """A replication slot. It keeps the snapshot of its standby even while the standby is disconnected."""
     STANDBY = "standby"
     """A standby with hot_standby_feedback, which reports the snapshot of its oldest query."""
 
@@ -124,7 +124,7 @@ class DeadRows:
     """The causes and the numbers of dead rows."""
 
     snapshots: Sequence[HeldSnapshot] = ()
-    """The oldest ones, the oldest first; those whose age is not known come last."""
+    """The oldest ones, oldest first; those of unknown age come last."""
     tables: Sequence[HotTable] = ()
     log: Log | None = None
     """The log next to an SQLite file."""
@@ -138,7 +138,7 @@ class DeadRows:
 
 
 def held_snapshots_now(store: Transactions) -> list[HeldSnapshot] | None:
-    """Return the snapshots that keep dead rows from being vacuumed, the oldest first; None on SQLite."""
+    """Return the snapshots that keep dead rows from being vacuumed, oldest first; None on SQLite."""
     return store.run(held_snapshots_in, begin=Begin.READ) if store.dialect.measures_tables else None
 
 

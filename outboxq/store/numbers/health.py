@@ -26,9 +26,9 @@ from .problem import HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
-"""The time in which a storm of retries is looked for."""
+"""The period that is searched for a storm of retries."""
 STORM = 50
-"""Minimum number of a task's attempts in this time that failed and will be repeated."""
+"""Minimum number of a task's attempts in this period that failed and will be repeated."""
 ADD_RETENTION = Cure("delete tasks 90 days after their end", ("schedule", "add-retention", "90d"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time after the last failed attempt after which a storm without delayed tasks is over."""
@@ -245,7 +245,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def late_queues(facts: Facts, limits: HealthLimits) -> list[Statistics]:
-    """Return the queues that have workers, but whose tasks have been due for too long, the heaviest first."""
+    """Return the queues that have workers, but whose tasks have been due for too long, heaviest first."""
     if (most := limits.oldest) is None:
         return []
     return _heaviest(one for one in facts.queues if _due_for(one) > most and (one.live_workers or not limits.no_worker))
@@ -384,13 +384,13 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         elif one.failing_since is not None:
             why = f"the broker has confirmed none for {span_of(facts.age(one.failing_since))}: {one.last_error}"
         elif not one.is_sent:
-            why = "no worker sends all of its shards"
+            why = "no worker serves all of its shards"
             look = Cure("publish them", ("relay", "run"))
         elif one.dead_letters:
             why = "their keys wait for events that the broker refused, or they are sent too slowly"
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
-            why = "they are sent too slowly, or an old transaction of a producer is open"
+            why = "they are sent too slowly, or a producer has an old transaction open"
         yield Problem(
             rule=Rule.RELAY_LATE,
             subjects=(one.name,),
@@ -565,7 +565,7 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues by the number of due tasks and the time for which they have been due, then by name."""
+    """Return the queues by the number of due tasks and by how long they have been due, then by name."""
     return sorted(found, key=lambda one: (-one.ready * _due_for(one).total_seconds(), -one.ready, one.queue))
 
 

@@ -120,7 +120,7 @@ class TaskCounts:
 
 
 BY_WORKER: Final = LEVELS[0][0]
-"""The time for which counts are kept for each worker. The roll-up adds up older counts over all workers."""
+"""How long counts are kept for each worker. The roll-up adds up older counts over all workers."""
 
 
 class Metrics:
@@ -171,7 +171,7 @@ class Metrics:
         using: object = None,
     ) -> list[TaskCounts]:
         """Return the counts of each task in a queue over the window up to the present, the task with the most attempts
-        first. `at` is the database's present time if it is already known.
+        first. `at` is the database's current time if it is already known.
 
         The call reads the counts of the window by their index.
         """
@@ -312,7 +312,7 @@ def _durations(row: Row) -> dict[str, Any]:
 
 
 def _begin_of(moment: datetime, length: timedelta) -> datetime:
-    """Return the start of the span of this length in which the time falls."""
+    """Return the start of the span of this length into which the time falls."""
     return EARLIEST + (moment.astimezone(UTC) - EARLIEST) // length * length
 
 

@@ -98,7 +98,7 @@ def overview(
     delayed.
 
     The call takes four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a storm of retries is on, or a worker was lost.
+    tasks failed or are late, a storm of retries is under way, or a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -111,7 +111,7 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, the most urgent first; empty if all is well. Problems are sorted by the number of tasks
+    """Return the broken rules, most urgent first; empty if all is well. Problems are sorted by the number of tasks
     that they hold up, multiplied by the time. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
@@ -122,7 +122,7 @@ def health(
 
 def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
     """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, they are
-    kept for ever.
+    kept forever.
     """
 
     def work(target: Target) -> bool:
@@ -415,7 +415,7 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks of which many recent attempts failed and will be repeated, with the number of these and the time
+    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these and the time
     of the last one.
     """
     metric = tables.task_metrics.c

@@ -27,9 +27,11 @@ class Rule(StrEnum):
     SCHEDULE_AHEAD = "schedule_ahead"
     """A schedule is planted further ahead than the current clock can have planted it."""
     RELAY_LATE = "relay_late"
-    """The events of a relay to a broker are not published: the broker is away, no worker sends, or the relay is paused."""
+    """The events of a relay to a broker are not published: the broker is unavailable, no worker sends, or the relay is
+    paused.
+    """
     RECEIVER_FAILING = "receiver_failing"
-    """The receivers of a source cannot receive its messages, mostly because the broker is away."""
+    """The receivers of a source cannot receive its messages, usually because the broker is unavailable."""
     KEY_HELD = "key_held"
     """Tasks are waiting for a dead letter that holds their partition key."""
     BATCH_WAITS = "batch_waits"
@@ -145,7 +147,7 @@ class Problem:
     tasks: int = 0
     """Number of tasks that it holds up or has ended; 0 if it is about the database."""
     age: timedelta = timedelta(0)
-    """The time for which the first of these tasks has been held up."""
+    """How long the first of these tasks has been held up."""
     parts: tuple[Part, ...] = ()
     """The largest parts, if they have cures of their own."""
 

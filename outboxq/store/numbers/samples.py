@@ -225,8 +225,8 @@ def series(g: Grammar) -> sa.Select[Any]:
 
 
 def by_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, the newest
-    steps first.
+    """Select the number of due tasks in each queue in the last sample of each of :steps, up to :most rows, newest steps
+    first.
     """
     moments = _last_of_steps(g)
     return (
@@ -246,7 +246,7 @@ def _last_of_steps(g: Grammar) -> sa.CTE:
 
 
 def thin_out(g: Grammar) -> sa.Delete:
-    """Delete the samples from :since to before :before, except the first of each queue and hour."""
+    """Delete the samples from :since up to, but not including, :before, except the first of each queue and hour."""
     other = queue_samples.alias("other")
     first = (
         sa.select(sa.func.min(other.c.at))

@@ -73,15 +73,15 @@ class System:
     tables: list[TableSize]
     """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
     snapshots: list[HeldSnapshot]
-    """Snapshots that keep dead rows from being vacuumed, the oldest first; empty if the role may not see it, and on SQLite."""
+    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role is not permitted to see it,
+    and on SQLite.
+    """
     partitions: list[PartitionSize]
     """The partitions of the history, sorted by name; empty if it is not partitioned."""
 
 
 def system(store: Transactions, *, using: object = None) -> System:
-    """Return the description of the database, in at most four statements, none of which reads a row of the task
-    tables.
-    """
+    """Return the description of the database, in at most four statements that do not read any row of the task tables."""
     return store.run(partial(_read, store), using=using, begin=Begin.READ)
 
 
@@ -209,14 +209,14 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
             if not store.dialect.is_denied(error):
                 raise
             raise NotPermitted(
-                f"this role may not end process {pid}: it needs the privileges of the session's role, or GRANT "
+                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role, or GRANT "
                 f"pg_signal_backend; the session of a superuser can be ended by a superuser only, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error
 
     if not store.run(work, using=using):
         raise InvalidTransition(
-            f"process {pid} is not ended: that session is over, or it holds no snapshot any more; `db sizes` names the "
+            f"process {pid} was not ended: that session is over or no longer holds a snapshot; `db sizes` names the "
             "oldest one"
         )
 
@@ -240,7 +240,7 @@ _began_at = sa.bindparam("began_at", type_=Instant, required=True)
 
 
 def terminate(_: Grammar) -> sa.Select[Any]:
-    """End the session with this process and this start, if it is a client's and holds a snapshot or a transaction."""
+    """End the session with this process and start, if it belongs to a client and holds a snapshot or a transaction."""
     session = pg_stat_activity.c
     return sa.select(sa.func.pg_terminate_backend(session.pid).label("ended")).where(
         session.pid == _pid,

@@ -169,8 +169,8 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
 def _checked(task: NewTask) -> Mapping[str, Any] | None:
     """Check a task that is alone, and return its `plain_columns`; None if it is not plain.
 
-    The tasks of one name mostly have the same objects as options. These are checked and turned into columns for the first of
-    them only, which saves a tenth of the client's time.
+    The tasks of one name usually have the same objects as options. These are checked and turned into columns for the
+    first of them only, which saves a tenth of the client's time.
     """
     shared = _shared(task)
     known = _known.get(task.task_name) if type(task.task_name) is str else None
@@ -196,7 +196,7 @@ def _check_all(tasks: Sequence[NewTask]) -> bool:
     """Check each task. Returns whether they are alike: the tasks of one `enqueue_many` have the same objects in all fields but id
     and arguments, which are then checked once. The arguments are checked as one text.
 
-    A task of 1,000 then takes 2.5 us from here to the driver, instead of 5.6 us.
+    Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
     """
     first = _shared_in_batch(tasks[0])
     if not all(all(map(is_, _shared_in_batch(task), first)) for task in tasks):
@@ -273,7 +273,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
         raise InvalidArgument(f"{name} cannot have both expires_at and expires_in")
     for moment, which in ((task.available_at, "due time"), (task.expires_at, "expiry")):
         if moment is not None and not EARLIEST <= aware(moment, f"the {which} of {name}") <= LATEST:
-            raise InvalidArgument(f"the {which} of {name} must be in the years 1970 to 9000 (UTC)")
+            raise InvalidArgument(f"the {which} of {name} must be within the years 1970 to 9000 (UTC)")
     if type(task.on_conflict) is not OnConflict:
         raise InvalidArgument(f"on_conflict of {name} must be an OnConflict")
     if task.unique_for is not None and not is_span(task.unique_for, MICROSECOND):

@@ -98,8 +98,8 @@ def parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Return the tasks that `count_tasks` has counted in this snapshot by status, task and queue, the largest number
-    first. Of each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this
+    """Return the tasks that `count_tasks` has counted in this snapshot by status, task and queue, largest number first.
+    Of each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this
     limit would cancel are returned.
     """
     if limit is not None:

@@ -168,7 +168,7 @@ class DeadLetters:
     def groups(
         self, *, limit: int = 100, most: int = LOOKED_AT, using: object = None, **wanted: Unpack[Wanted]
     ) -> DeadLetterGroups:
-        """Return up to `limit` groups of the newest `most` matching dead letters, the largest group first. Grouping
+        """Return up to `limit` groups of the newest `most` matching dead letters, largest group first. Grouping
         2,000 dead letters takes about 20 ms, and 10,000 about 100 ms. Raises InvalidArgument.
         """
         read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
@@ -224,7 +224,7 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
-        """Return the dead letters that `count` has counted in this snapshot by task, queue and exception, the largest
+        """Return the dead letters that `count` has counted in this snapshot by task, queue and exception, largest
         number first. With `group`, the newest `most` are read, otherwise `most` of them. With `limit`, the oldest
         `most` are read, and only the `limit` oldest that match are returned.
         """
@@ -388,8 +388,8 @@ def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]
 def newest_groups(
     target: Target, queues: Iterable[str | None], *, limit: int, most: int, since: datetime
 ) -> list[DeadLetterGroup]:
-    """Return up to `limit` groups of the newest `most` dead letters of these queues since a time, the largest group
-    first. The queue None stands for all queues.
+    """Return up to `limit` groups of the newest `most` dead letters of these queues since a time, largest group first.
+    The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
     found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)

@@ -240,7 +240,7 @@ def _highest() -> sa.ScalarSelect[Any]:
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a waiting or running task existed and had not ended at the snapshot :head, :open.
 
-    With :only_ready or :only_running, it also had that status. This is concluded from later events.
+    With :only_ready or :only_running, it also had that status. This is inferred from later events.
     """
     again = (EventType.CREATED, EventType.REQUEUED, EventType.RETRY_SCHEDULED)
     given_back = (EventType.RETRY_SCHEDULED, EventType.RESET, EventType.RELEASED, EventType.SNOOZED)

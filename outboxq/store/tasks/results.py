@@ -58,11 +58,11 @@ class Standing:
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
+    """Return the standing of each of these tasks that has ended; with `everything`, including unfinished tasks.
 
     A task that is missing from the result does not exist or has not been committed. The transaction is not retried
-    after an error, because the caller decides when to query again. Raises NotPermitted if the database role may not
-    read results.
+    after an error, because the caller decides when to query again. Raises NotPermitted if the database role is not
+    permitted to read results.
     """
     with _reading(store, _READS) as target:
         values = pack_ids(target, "tasks", task_ids)
@@ -212,8 +212,8 @@ def batch_standings(
     links.
 
     A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
-    transaction is not retried after an error. Raises NotPermitted if the database role may not read both results and
-    batches.
+    transaction is not retried after an error. Raises NotPermitted if the database role is not permitted to read both
+    results and batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
         return _standings(target, links, everything=everything)
@@ -307,7 +307,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     """Select the batch for each given place if the task at that place is enqueued, or may never be; with :everything,
     for all places.
 
-    Each is looked up by its id. The `then` tasks themselves are not read, because a producer may not read them.
+    Each is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to read them.
     """
     place = g.rows("places", PLACES)
     has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)

@@ -132,7 +132,7 @@ def no_task(task_id: UUID) -> TaskNotFound:
     if link is not None and link.number == 0:
         hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
     elif link is not None:
-        hint = f"; it may not be enqueued yet: outboxq batch show {link.batch_id}"
+        hint = f"; it may not have been enqueued yet: outboxq batch show {link.batch_id}"
     return TaskNotFound(f"there is no task {task_id}{hint}")
 
 

@@ -166,7 +166,7 @@ def log_checks() -> Mapping[str, Check]:
             meaning="a task has a cancel request that no event records", broken=_request_not_recorded
         ),
         "cancel_forgotten": Check(
-            meaning="an event records a cancel request for a running task, but its row has none, so its worker does not see it",
+            meaning="an event records a cancel request for a running task, but the task's row has none, so its worker does not see it",
             broken=lambda _: sa.select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
         ),
         "birth_not_recorded_once": Check(
@@ -190,13 +190,15 @@ def log_checks() -> Mapping[str, Check]:
         "claim_left_open": Check(
             meaning="a claim has not ended, although its task is not Running under it", broken=_claim_left_open
         ),
-        "life_after_end": Check(meaning="a task has an event after its end without a redrive", broken=_life_after_end),
+        "life_after_end": Check(
+            meaning="a task has an event after it ended, although it was not redriven", broken=_life_after_end
+        ),
         "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
         "recovered_early": Check(meaning="a lease was taken back before it expired", broken=_recovered_early),
         "events_without_task": Check(
             meaning="a task has events but no row; pruning deletes both, so the task is lost",
             broken=_lost_or_moved,
-            also={"pipeline_differs_from_events": "an event names a different pipeline execution than its task"},
+            also={"pipeline_differs_from_events": "an event names a different pipeline execution from its task"},
         ),
     }
 

@@ -65,7 +65,7 @@ def row_checks() -> Mapping[str, Check]:
             broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
         ),
         "lease_differs_from_task": Check(
-            meaning="a lease belongs to a different queue than its task",
+            meaning="a lease belongs to a different queue from its task",
             broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
         ),
         "failed_without_letter": Check(

@@ -52,7 +52,7 @@ def start(request: PageRequest) -> Redirect | View:
         wanted, form_id = _wanted(request), request.form.get("form_id", "")
         _refuse_unless_permitted(request, wanted.planned(request.outbox))
         if not form_id.isalnum() or not form_id.isascii() or len(form_id) != 16:
-            raise InvalidArgument("the form is incomplete; begin again")
+            raise InvalidArgument("the form is incomplete; start again")
         handle = wanted.enqueue(
             request.outbox, operator=operator_of(request), reason=reason_of(request), form_id=form_id
         )

@@ -53,9 +53,9 @@ def page(request: PageRequest) -> View:
     now, found, problem = request.store.now(), DeadLetterGroups(groups=[], looked_at=0, is_complete=True), ""
     try:
         if order not in _ORDERS:
-            raise InvalidArgument(f"there is no order {order!r}: write {', '.join(_ORDERS)}")
+            raise InvalidArgument(f"cannot sort by {order!r}: write {', '.join(_ORDERS)}")
         if by not in {"", _BY_EXCEPTION}:
-            raise InvalidArgument(f"there are no groups by {by!r}: write {_BY_EXCEPTION}, or leave it out")
+            raise InvalidArgument(f"cannot group by {by!r}: write {_BY_EXCEPTION}, or leave it out")
         most = _MANY if far else _FEW
         limit = most if chosen else _GROUPS
         found = request.store.dead_letters.groups(limit=limit, most=most, **_wanted(given, now))
@@ -94,7 +94,7 @@ def page(request: PageRequest) -> View:
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
-    """Return the groups by exception alone, the largest first. One server that is away is then one row, no matter how many
+    """Return the groups by exception alone, largest first. One server that is down is then one row, no matter how many
     tasks call it.
     """
     found: dict[str | None, list[DeadLetterGroup]] = {}

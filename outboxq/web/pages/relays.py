@@ -26,7 +26,7 @@ def one_page(request: PageRequest) -> View:
     try:
         detail = request.store.relays.show(name)
     except RelayNotFound:
-        raise NotFound(f"There is no relay to a broker with the name {name!r}.") from None
+        raise NotFound(f"There is no relay {name!r} to a broker.") from None
     now, found = detail.at, detail.relay
     values = {
         "now": now,

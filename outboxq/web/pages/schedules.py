@@ -23,7 +23,7 @@ from ..request import PageRequest, Redirect, View
 from .actions import may, offered, operator_of, reason_of
 
 _NEXT, _LAST = 5, 20
-"""The numbers of next ticks and last ticks on a page."""
+"""The numbers of upcoming and past ticks on a page."""
 _SPARKS = 100
 """The number of schedules in the list whose last ticks are drawn."""
 _OVERDUE = timedelta(minutes=1)
@@ -84,7 +84,7 @@ def edit(request: PageRequest) -> View | Redirect:
             raise Forbidden(f"You may not {EDIT.recorded_as} here: {schedule.name!r} was not changed.")
         if form.get("seen", digest_of(schedule)) != digest_of(schedule):
             raise InvalidArgument(
-                "it has been changed since you opened this form; compare what you typed with its present values"
+                "it has been changed since you opened this form; compare your input with its current values"
             )
         values = EDIT.of_form(form)
         if values["args"] is not ... and _is_same(values["args"], schedule.args):
@@ -143,8 +143,8 @@ def _page(
 
 
 def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
-    """Return the values in the inputs of the form. The arguments are left out if the viewer may not see all of them: what
-    stands for a hidden value must not be stored.
+    """Return the values in the inputs of the form. The arguments are left out if the viewer may not see all of them: the
+    placeholder for a hidden value must not be stored.
     """
     shown = redacted(schedule.args) if request.viewer.may_see_arguments else ""
     is_whole = bool(shown) and shown == redacted(schedule.args, None) == request.redact(shown)

@@ -37,7 +37,7 @@ _FEW, _MANY = 100, 5_000
 _SHORT = timedelta(seconds=10)
 """The duration of an attempt below which times are shown to the millisecond."""
 _GROUPED = 2_000
-"""The maximum number of dead letters of the task that are grouped to count those that failed alike (20 ms)."""
+"""The maximum number of dead letters of the task that are grouped to count those that failed in the same way (20 ms)."""
 _LOGS = 5
 """The maximum number of attempts whose handler logs are shown."""
 _NO_TASK = "No such task"

@@ -143,7 +143,7 @@ def _listed(
     if not sort:
         return request.store.task_page(**look), {}
     if sort not in set(Slow):
-        raise InvalidArgument(f"there is no order {sort!r}: write {', '.join(Slow)}")
+        raise InvalidArgument(f"cannot sort by {sort!r}: write {', '.join(Slow)}")
     if beside:
         raise InvalidArgument("the slowest tasks are on one page; leave out before and after")
     found = request.store.slowest(by=Slow(sort), **look)
@@ -152,7 +152,7 @@ def _listed(
 
 
 def _argument(request: PageRequest, text: str) -> tuple[str, object]:
-    """Return the argument to search for. What a viewer may not see, a viewer may not guess either."""
+    """Return the argument to search for. A viewer must not be able to guess what the viewer may not see."""
     name, value = read_argument(text)
     if not request.viewer.may_see_arguments or HIDDEN.search(name):
         raise InvalidArgument(f"the argument {name!r} is hidden in this dashboard, so it cannot be searched for")

@@ -106,7 +106,7 @@ class Wakeup:
         self.nudge()
 
     def nudge(self) -> None:
-        """End a wait early, without a notification: the waiter is to ask again how long it may wait."""
+        """End a wait early, without a notification: the waiter must ask again how long it may wait."""
         with suppress(RuntimeError):  # the lock is free already
             self._lock.release()
 
@@ -115,8 +115,8 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification, and return whether one came. All notifications so far are forgotten, so call this before you
-        look for changes.
+        """Wait for a notification, and return whether one arrived. All notifications so far are forgotten, so call this
+        before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))

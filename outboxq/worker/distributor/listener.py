@@ -125,7 +125,9 @@ class Listener(threading.Thread):
         return time.monotonic() - began > _STEADY_AFTER
 
     def close(self) -> None:
-        """End the thread, wherever it waits. Returns when it has ended, or after a second, since it may be connecting."""
+        """End the thread, wherever it is waiting. Returns when it has ended, or after a second, since it may be
+        connecting.
+        """
         self._closed.set()
         if (connection := self._connection) is not None:
             _shut_down(connection)
@@ -146,8 +148,8 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        They may not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another database. The
-        trigger is the one on the outbox that the worker's own connections find.
+        They might not if a pooler is in between, although LISTEN succeeds, or if the connection leads to another
+        database. The trigger is the one on the outbox that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()
@@ -206,12 +208,12 @@ class Listener(threading.Thread):
         begins, self._error = self._error in (None, _NOT_YET), error
         if begins and not self._closed.is_set():
             self.on_change()
-            log.warning("the listening connection broke; connecting again, polling meanwhile: %s", error)
+            log.warning("the listening connection broke; reconnecting, and polling in the meantime: %s", error)
 
     @contextmanager
     def _watchdog(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
         """Cut the connection if the block takes too long. Otherwise a frozen or unreachable peer would block this
-        thread for ever.
+        thread forever.
         """
         timer = threading.Timer(self.answer_timeout, _shut_down, (connection,))
         timer.daemon = True

@@ -144,12 +144,12 @@ class PostgresDistributor(DistributorSettings):
         return self._prepare_sleep(end, awaited=awaited)
 
     def _begin_look(self) -> None:
-        """Forget the reasons to look, because a look answers each notification that came before it."""
+        """Forget the reasons to look, because a look answers each notification that arrived before it."""
         self._look_at = math.inf
         self._looked_for, self._calls = self._calls, Calls()
 
     def _sleep(self, seconds: float) -> bool:
-        """Sleep until a notification, or for so many seconds. Returns false earlier if it is time to look."""
+        """Sleep until a notification, or for this many seconds. Returns false earlier if it is time to look."""
         end = time.monotonic() + seconds
         while (now := time.monotonic()) < end:
             look_at = self._next_look()
@@ -235,9 +235,9 @@ class PostgresDistributor(DistributorSettings):
     def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
         """Return the number of seconds to pause after a claim that did not get a due task.
 
-        Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A look behind many keys
-        takes long, and delays a notification that comes meanwhile. So a longer rest follows a long look, once all producers
-        notify (`settled`).
+        Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A look behind many
+        keys takes a long time, and delays a notification that arrives in the meantime. So a longer rest follows a long
+        look, once all producers notify (`settled`).
         """
         if not self._empty_returns:
             return 0

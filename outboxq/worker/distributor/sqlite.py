@@ -99,8 +99,9 @@ class SqliteDistributor(DistributorSettings):
     def _rest(self, end: float, next_due: float) -> None:
         """Wait until another look behind blocked keys is worth its cost, or a new task can be claimed.
 
-        Blocked keys hide whether other tasks can be claimed, and a look behind all of them takes long. Without a rest it would
-        use a whole core, and the claims that follow it would take turns from other writers. A look for new tasks is short.
+        Blocked keys hide whether other tasks can be claimed, and a look behind all of them takes a long time. Without a
+        rest it would use a whole core, and the claims that follow it would take turns from other writers. A look for
+        new tasks is short.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:

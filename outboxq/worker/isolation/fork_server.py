@@ -67,8 +67,8 @@ class ForkServer:
         others = [one.name for one in threading.enumerate() if one is not threading.current_thread()]
         if strangers := [name for name in others if not name.startswith("outboxq-")]:
             text = (
-                "this process was running the threads %s when it forked its fork server; they do not exist there, and locks that "
-                "they held stay locked; start such threads later, for instance in a hook's worker_started()"
+                "this process was running the threads %s when it forked its fork server; these threads do not exist in the server, "
+                "and locks that they held stay locked there; start such threads later, for instance in a hook's worker_started()"
             )
             log.warning(text, ", ".join(strangers[:10]))
         ours, theirs = socket.socketpair()

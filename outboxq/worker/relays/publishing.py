@@ -12,13 +12,13 @@ from ...model.cloud_events import CloudEvent
 from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 
 _TRIES = 3
-"""The number of calls, one directly after the other, in which an event must raise an error to be refused for it."""
+"""The number of consecutive calls in which an event must raise an error before it is refused."""
 _MOST_ERRORS = 16
 """The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
 
 
 class Care(Enum):
-    """The care with which a batch is published. A batch that failed is not repeated before two single events were tried."""
+    """The care with which a batch is published. A failed batch is not repeated until two single events have been tried."""
 
     NONE = "none"
     """A call contains as many events as the order allows."""
@@ -135,7 +135,7 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
     """Publish these messages in smaller and smaller calls, as long as the calls raise errors.
 
     An event is refused if each of several calls with it alone raised an error, another event was confirmed after them, and one
-    more call raises an error: so the broker was there, and the event is the cause. Otherwise, it remains `Unsure`.
+    more call raises an error: so the broker was available, and the event is the cause. Otherwise, it remains `Unsure`.
     """
     suspects: dict[int, int] = {}
     errors = 0
@@ -165,7 +165,7 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
 
 
 def _clear(unsure: dict[int, str], part: Sequence[Message], report: Report) -> None:
-    """Remove the messages that an earlier call with them raised an error for, and that have an outcome now."""
+    """Remove the messages for which an earlier call raised an error, and which now have an outcome."""
     answered: Mapping[int, object] = {**dict.fromkeys(report.confirmed), **report.refused}
     for one in part:
         if one.id in answered:

@@ -56,7 +56,7 @@ class Shard:
     care: Care | None = None
     """The care for the next batch. None: nothing was published yet."""
     has_raised: bool = False
-    """True if the transport raised an error, and the event that causes it has not been looked for."""
+    """True if the transport raised an error, and the event that causes it has not been searched for."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
@@ -172,7 +172,9 @@ class Sender(threading.Thread):
         return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
-        """Return the shards, each round with another one first: after a failure, the shards behind the failed one do not publish."""
+        """Return the shards, with a different one first in each round: after a failure, the shards behind the failed
+        one do not publish.
+        """
         shards = list(self._shards.values())
         self._round += 1
         first = self._round % max(1, len(shards))
@@ -295,7 +297,7 @@ class Sender(threading.Thread):
     def _note(self, report: Report, failure: RelayFailure | None) -> None:
         for reason in report.refused.values():
             log.error(
-                "relay %s: the broker refused an event, which is a dead letter now: %s", self.name_of_relay, reason
+                "relay %s: the broker refused an event, which is now a dead letter: %s", self.name_of_relay, reason
             )
         if failure is not None:
             text = "relay %s: %s; nothing is published for %.1f s"

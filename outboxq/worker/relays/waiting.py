@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def start(self) -> None: ...
 
     def wait(self, relay: str, seconds: float) -> None:
-        """Return when there may be messages of the relay, after so many seconds, or when closed."""
+        """Return when there may be messages of the relay, after this many seconds, or when closed."""
 
     def wake(self, relay: str) -> None: ...
 

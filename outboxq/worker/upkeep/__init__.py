@@ -27,7 +27,7 @@ from ..meter import Meter
 log = logging.getLogger("outboxq.worker")
 
 REPORT_EVERY = 5.0
-"""Seconds between two reports that the worker is alive. With each of them, it reads its orders."""
+"""Seconds between two reports that the worker is alive. With each report, the worker reads its orders."""
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)

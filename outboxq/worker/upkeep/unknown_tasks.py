@@ -136,7 +136,7 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Makes tasks due that this worker knows and that are waiting because other workers did not know them.
+    """Makes due the tasks that this worker knows and that are waiting because other workers did not know them.
 
     It does so when the worker starts, so that after a deployment no task has to wait for a long delay to end. While a
     live worker knows the tasks, other workers release them with the first delay only. After the start, it runs once

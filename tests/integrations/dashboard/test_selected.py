@@ -31,7 +31,7 @@ def tick(stage, path, verb, *ids, **fields):
 def test_the_ticked_dead_letters_are_redriven_and_each_is_recorded(stage):
     first, second, third = (failed(stage.database, queue="mail") for _ in range(3))
     said = tick(stage, "/tasks?state=failed&queue=mail", "redrive", first, third, third, reason="provider is back")
-    assert "2 tasks were redriven, to run now from the first attempt." in said
+    assert "2 tasks were redriven from the first attempt, due now." in said
     assert stage.visitor.path == "/tasks?state=failed&queue=mail"
     statuses = [stage.database.store.get(one).status for one in (first, second, third)]
     assert statuses == [TaskStatus.READY, TaskStatus.FAILED, TaskStatus.READY]
@@ -59,7 +59,7 @@ def test_only_those_who_may_change_them(stage):
     assert [one for one in stage.page("/tasks?state=failed").forms if one.action == "/selected"] == []
     said = tick(stage, "/tasks?state=failed&queue=mail", "redrive", mine, other)
     assert (
-        f"1 task was redriven, to run now from the first attempt. Not changed: you may not change task {other} in this way."
+        f"1 task was redriven from the first attempt, due now. Not changed: you may not change task {other} in this way."
         in said
     )
     assert stage.database.store.get(other).status is TaskStatus.FAILED

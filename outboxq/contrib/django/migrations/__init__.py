@@ -1,1 +1,1 @@
-"""Django's migrations: one for each release point of outboxq's own, which they run."""
+"""Django's migrations, each of which runs outboxq's own migrations up to one release."""
