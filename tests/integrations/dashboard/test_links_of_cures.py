@@ -34,7 +34,9 @@ def cures() -> list[tuple[str, ...]]:
     """The commands of all cures in the code, with a text or an id in place of each value."""
     found: set[tuple[str, ...]] = set()
     for path in Path(outboxq.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        text = path.read_text()
+        tree = ast.parse(text if "Cure(" in text or "cure_of(" in text else "")  # to parse all takes seconds
+        for node in ast.walk(tree):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
                 continue
             if node.func.id == "Cure" and isinstance(node.args[1], ast.Tuple):
@@ -62,8 +64,12 @@ def test_the_cures_are_found():
     assert any(one[:2] == ("failed", "list") for one in cures())
 
 
-@pytest.mark.parametrize("command", cures(), ids=" ".join)
-def test_a_link_has_the_target_or_each_filter_of_its_command(command):
+def test_a_link_has_the_target_or_each_filter_of_its_command():
+    for command in cures():
+        check_link(command)
+
+
+def check_link(command: tuple[str, ...]) -> None:
     href, (group, *words) = address(command), command
     if group in {"worker", "verify"}:
         assert href is None  # a person must type it
