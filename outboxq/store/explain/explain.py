@@ -1,12 +1,14 @@
-"""Explain one task, a page of tasks, or one task with all data for its page. This module reads the facts for the rules."""
+"""Explain one task, a page of tasks, or one task with all data for its page. This module reads the facts for the rules,
+and names the running task that a waiting task waits for.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -33,6 +35,7 @@ from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ...model.wording import plural
 from ..arguments import AnyId, identifier, positive
 from ..claims.limits import limits_keys, states_of
+from ..claims.lost_workers import RunningTask, find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
 from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
@@ -53,10 +56,10 @@ from .reasons import (
     inconsistent,
     of_dead_letter,
     of_other,
+    span_of,
     written,
 )
 from .relays import explain_event
-from .running_tasks import BEHIND_A_RUNNING_TASK, with_running_task
 from .sentences import Facts, why
 
 MOST = 1000
@@ -522,3 +525,38 @@ def progress_of(g: Grammar) -> sa.Select[Any]:
     return sa.select(lease.task_execution_id.label("id"), lease.progress, lease.progress_note).where(
         g.among(lease.task_execution_id, g.rows("asked", IDS).c.id), lease.progress.is_not(None)
     )
+
+
+BEHIND_A_RUNNING_TASK: Final = frozenset({Reason.KEY_RUNNING, Reason.KEY_LIMIT, Reason.CONCURRENCY_LIMIT})
+"""The reasons for which a task waits until a running task ends."""
+
+
+def with_running_task(target: Target, task: TaskExecution, found: Explanation, now: datetime) -> Explanation:
+    """Return the explanation with the running task to deal with first, which may belong to a lost worker."""
+    if found.waits_for is not None:
+        held = find_running(target, found.waits_for, now)
+    else:
+        key = task.partition_key if found.reason is Reason.KEY_LIMIT else None
+        held = first_running(target, task.queue, key, now)
+    if held is None:  # it has ended since
+        return found
+    first_id = held.lease.id
+    if not held.is_lost:
+        if found.waits_for is not None:
+            return replace(found, sentence=f"{found.sentence}; {_runs(held)}")
+        sentence = f"{found.sentence}; the longest running is task {first_id}, which {_runs(held)}"
+        return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
+    unseen = f"{held.worker}, which has not been seen for {span_of(held.silence)}"
+    left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
+    held_by = (
+        f"it is held by {unseen}"
+        if found.waits_for is not None
+        else f"one of them is task {first_id}, held by {unseen}"
+    )
+    sentence = f"{found.sentence}; {held_by}, and its lease expires in {left}"
+    cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
+    return replace(found, sentence=sentence, cures=(*cures, *found.cures))
+
+
+def _runs(held: RunningTask) -> str:
+    return f"{held.worker} has run since {written(held.started_at)}"

@@ -83,7 +83,7 @@ RETURNING
 
 -- entry
 WITH
-    moved AS MATERIALIZED (/* broken_entries.moved-1 */),
+    moved AS MATERIALIZED (/* operations.moved-1 */),
     given AS MATERIALIZED (
         SELECT
             given_rows."key" AS ordinal,

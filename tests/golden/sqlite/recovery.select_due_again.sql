@@ -167,7 +167,7 @@ RETURNING
 
 -- entry
 WITH
-    moved AS MATERIALIZED (/* broken_entries.moved-1 */),
+    moved AS MATERIALIZED (/* operations.moved-1 */),
     gone AS MATERIALIZED (
         SELECT
             gone_rows."key" AS ordinal,
