@@ -2928,7 +2928,7 @@ MUTANTS = (
     Mutant(
         "a cure starts a worker of APP where the environment names one",
         "outboxq/cli/database.py",
-        (('worker=f"{program} worker" if finds_app and', 'worker=f"{program} worker" if False and'),),
+        (("finds_app=finds_app and", "finds_app=False and"),),
         ("tests/contract/test_cli_operators.py",),
     ),
     Mutant(

@@ -72,7 +72,7 @@ def test_what_is_not_about_tasks_stands_by_its_noun():
             "continue_cancelling",
             "prune",
         ],
-        "dead_letters": ["list", "oldest", "groups", "count", "parts", "redrive_all", "discard_all"],
+        "dead_letters": ["list", "oldest", "groups", "blamed_versions", "count", "parts", "redrive_all", "discard_all"],
         "inbox": ["accept", "receive", "prune"],
         "relays": [
             *(

@@ -54,7 +54,7 @@ Exit codes:
    4  the tables or the file are missing, or of an incompatible release
   66  the SQLite file was replaced, but its old log was left: delete the log
   69  the database cannot be reached, or its file is damaged
-  75  a handler with timeout_action="kill" did not stop: start the worker again
+  75  a handler with timeout_action="kill" did not stop; restart it
   77  the database role lacks a privilege
 """
 

@@ -1,0 +1,1 @@
+"""The package whose modules are commands of `manage.py`."""
