@@ -102,7 +102,6 @@ FOR_APPLICATIONS = frozenset(
         "task_page",
         "slowest",
         "count_tasks",
-        "count_later",
         "explain",
         "outlooks",
         "progress",

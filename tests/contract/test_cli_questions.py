@@ -74,7 +74,7 @@ CASES = {
     ),
     "backfill": Case(
         ("schedule", "backfill", "nightly", "--from", "2026-01-01", "--to", "2026-01-03"),
-        r"ticks of the schedule 'nightly' from 2026-01-01 .* to before 2026-01-03 .*: 2 will be enqueued",
+        r"ticks of the schedule 'nightly' from 2026-01-01 .* up to, but not including, 2026-01-03 .*: 2 will be enqueued",
         "2 ticks were enqueued",
     ),
     "partition": Case(

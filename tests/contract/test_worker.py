@@ -585,9 +585,7 @@ class Failing(Integration):
 
 
 @pytest.mark.parametrize("transactional", [False, True])
-@pytest.mark.parametrize(
-    "line", ["task_completed", "hook after its handler failed", "code after its handler failed", "past its timeout"]
-)
+@pytest.mark.parametrize("line", ["task_completed", "hook that runs after", "code that runs after", "past its timeout"])
 def test_a_log_handler_that_raises_costs_neither_outcome_nor_lease(database, caplog, line, transactional):
     class Broken(logging.Filter):
         def filter(self, record):

@@ -186,7 +186,7 @@ def test_a_worker_that_is_told_to_stop_while_it_connects_again(database, cluster
     until(lambda: "listening on" in worker.text())
     database.close()
     with refused(cluster, database.url):
-        until(lambda: "connecting again" in worker.text())
+        until(lambda: "reconnecting" in worker.text())
         ends_without_a_database(cell, worker)
     if cell.task:
         cell.left(RUNNING)
@@ -215,7 +215,7 @@ def test_a_worker_that_is_told_to_stop_while_the_postgresql_database_is_down(own
         database.close()
         own_cluster._own.halt("fast")
         try:
-            until(lambda: "connecting again" in worker.text())
+            until(lambda: "reconnecting" in worker.text())
             ends_without_a_database(cell, worker)
         finally:
             own_cluster._own.launch()

@@ -167,5 +167,5 @@ def test_completion_lists_what_applications_use(outbox, send_receipt) -> None:
     assert {"unit", "claim", "has_died"} & listed(context()) == set()
     assert "queues" in listed(outbox.store)
     assert {"compile_ends", "may_pass", "tries", "finish"} & listed(outbox.store) == set()
-    assert len(listed(outbox.store)) <= 55
+    assert len(listed(outbox.store)) <= 56
     assert listed(outboxq) == set(outboxq.__all__)

@@ -102,7 +102,9 @@ def _place_order(number: int, day: Day) -> None:
     is_cancelled = number % 5 == 0 and number not in (shop.DECLINED, shop.HEAVY)
     with Session(shop.engine()) as session:
         tasks = [handle.id for handle in shop.place_order(session, number)]
-        if not is_cancelled:
+        if is_cancelled:
+            session.rollback()
+        else:
             session.commit()
     (day.rolled_back if is_cancelled else day.placed).append(number)
     (day.undone_tasks if is_cancelled else day.tasks).extend(tasks)

@@ -71,7 +71,7 @@ class Rerunnable(click.Command):
         return super().parse_args(ctx, args)
 
 
-_OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks")
+_OF_WORKERS = ("list", "show", "quiet", "resume", "stop", "stacks", "recover")
 """The commands of `workers`, which people also look for here."""
 DEFAULTS = WorkerSettings()
 

@@ -136,7 +136,7 @@ def test_the_groups_of_failures_are_sorted_by_choice(database):
         words = reader.words("/failures", sort=order)
         places = [words.index(name) for name in names]
         assert places == sorted(places), order
-    assert "There is no order 'size'" in reader.words("/failures", sort="size")
+    assert "Cannot sort by 'size'" in reader.words("/failures", sort="size")
 
 
 def test_the_list_behind_a_storm_of_retries_is_that_of_its_retries(database):
