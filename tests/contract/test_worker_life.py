@@ -95,8 +95,18 @@ def statuses(outbox, handles):
     return [outbox.store.get(handle.id).status for handle in handles]
 
 
+LEFT: set[threading.Thread] = set()
+"""Threads of earlier tests of this process, such as one with a handler that never ends."""
+
+
+@pytest.fixture(autouse=True)
+def left():
+    LEFT.clear()
+    LEFT.update(threads())
+
+
 def threads():
-    return {thread for thread in threading.enumerate() if thread.name.startswith("outboxq")}
+    return {thread for thread in threading.enumerate() if thread.name.startswith("outboxq")} - LEFT
 
 
 # Start and stop.

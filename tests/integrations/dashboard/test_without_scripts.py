@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from outboxq.database.tables import task_leases
 from outboxq.model import EventType, TaskStatus
 from outboxq.model.worker_orders import WorkerOrder
 from outboxq.web import application
@@ -192,9 +193,15 @@ def test_orders_to_a_worker(sender, filling):
 
 def test_a_task_is_recovered_from_a_worker_that_is_gone(sender, filling, monkeypatch):
     monkeypatch.setattr("outboxq.store.claims.lost_workers.LIVE_WITHIN", timedelta(0))
-    task_id = filling.tasks["worker_silent"]
+    task_id, store = filling.tasks["worker_silent"], filling.outbox.store
+    with store.bound_engine.begin() as connection:  # a slow machine must not see it expire, which leaves nothing to do
+        later = store.now() + timedelta(seconds=60)
+        lease = task_leases.c
+        connection.execute(
+            task_leases.update().where(lease.task_execution_id == task_id).values(lease_expires_at=later)
+        )
     sender.goes_to(f"/tasks/{task_id}").sends("/recover", "was recovered from its worker, and is due now")
-    assert filling.outbox.store.get(task_id).status is TaskStatus.READY
+    assert store.get(task_id).status is TaskStatus.READY
 
 
 def test_all_tasks_of_a_worker_that_is_gone_are_recovered(sender, filling, monkeypatch):
