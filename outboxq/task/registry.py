@@ -12,6 +12,7 @@ from ..errors import ConfigurationError, UnknownTask
 from ..model.schedules import NewSchedule
 from ..model.subscriptions import EVERYTHING, Subscription
 from ..model.transports import Source
+from ..model.unknown_options import nearest
 from ..webhooks import WebhookSource
 from .broker_relay import BrokerRelay
 from .task import Task
@@ -107,6 +108,7 @@ class TaskRegistry:
         except KeyError:
             raise UnknownTask(
                 f"task {name!r} is not registered in this process; import the module that declares it"
+                f"{nearest(name, self._tasks)}"
             ) from None
 
     def __contains__(self, name: str) -> bool:
