@@ -32,7 +32,7 @@ It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the 
 """
 
 WAIT: Final = timedelta(minutes=2)
-"""How long an upgrade keeps trying to lock tables that other sessions have locked."""
+"""Time for which an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
 """The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after

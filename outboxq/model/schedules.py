@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A tick of a schedule, and how long its task ran."""
 
     ran: timedelta | None
-    """How long the last attempt ran. None if the task has not ended or not been started, or has been deleted."""
+    """The running time of the last attempt. None if the task has not ended or not been started, or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

@@ -398,8 +398,8 @@ def no_queue(name: str, known: Collection[str]) -> str:
 def no_task_name(name: str, known: Collection[str]) -> str:
     """Return the sentence about an unknown name of a task, with the most similar known name."""
     return (
-        f"there is no task {name!r}: no declaration, schedule, subscription, worker, dead letter or recent task has this "
-        f"name{nearest(name, known)}"
+        f"task {name!r} is unknown: it is not declared, scheduled, subscribed or known to a worker, and has neither dead "
+        f"letters nor recent runs{nearest(name, known)}"
     )
 
 

@@ -27,7 +27,7 @@ FIELDS: Final = (
 )
 """The fields of the form, in addition to the task."""
 _ONCE: Final = timedelta(days=1)
-"""How long a repeated submission of a form enqueues nothing."""
+"""Time during which a repeated submission of a form enqueues nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

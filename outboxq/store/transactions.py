@@ -70,7 +70,7 @@ class Transactions:
     declared: Callable[[], Iterable[str]] = staticmethod(tuple)
     """Returns the queues of the tasks that the application declares; empty for a store without an application."""
     enqueue_timeout = timedelta(seconds=5)
-    """How long the separate transaction of an enqueue or an emit is retried. Outside handlers, a request may
+    """Longest time for which the separate transaction of an enqueue or an emit is retried. Outside handlers, a request may
     be waiting for it.
     """
     emits_to_relays = False

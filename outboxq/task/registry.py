@@ -27,7 +27,7 @@ class Receiver:
     topics: Sequence[Subscription]
     """The topics and patterns of its messages, and the parameter that gets their payload."""
     keep: timedelta
-    """How long the inbox remembers each message."""
+    """The shortest time for which the inbox remembers each message."""
 
     def takes(self, topic: str) -> bool:
         """Return whether the task is for messages of this topic."""

@@ -37,7 +37,7 @@ def test_an_unknown_queue_or_task_is_refused_with_the_nearest_name(mail, words, 
     assert "there is no queue 'mial'" in error
     assert "did you mean 'mail'?" in error
     error = outboxq(mail, *words, "--task", "shop.sned", how, code=3).stderr
-    assert "there is no task 'shop.sned': no declaration, " in error
+    assert "task 'shop.sned' is unknown: it is not declared, " in error
     assert "did you mean 'shop.send'?" in error
 
 

@@ -131,7 +131,7 @@ AFTERWARDS = (TaskStatus.READY, TaskStatus.CANCELLED, TaskStatus.FAILED)
 
 
 def test_all_tasks_of_a_lost_worker_become_as_they_were_forecast(database, held):
-    """Those of another worker stay with it."""
+    """The tasks of another worker stay with that worker."""
     other = uuid4()
     database.add(lease=HOUR)
     [kept] = database.claim(worker_id=other)

@@ -564,7 +564,7 @@ def test_the_death_of_the_thread_is_reported(store, leases, died, monkeypatch):
 
 
 def test_a_flush_does_not_wait_for_a_dead_thread(store, leases, died, monkeypatch):
-    """Whoever waits for everything to be written would wait forever."""
+    """A caller that waits until everything is written would wait forever."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
     def answer(_outcomes):

@@ -37,8 +37,8 @@ TEXTS = (*CLEAN, "database")
 NOT_YET: set[str] = set()
 """Modules of those parts that do not keep them yet."""
 
-OPENERS = re.compile(r"(Of|By|In|What|Who|Whose|Which|Where|Whether|How(?! long\b)|That|As)\b")
-"""First words of a docstring that leave its subject open. "How long a message is remembered" does not."""
+OPENERS = re.compile(r"(Of|By|In|What|Who|Whose|Which|Where|Whether|How|That|As)\b")
+"""First words of a docstring that leave its subject open."""
 
 PHRASES = re.compile(
     r"\b(crew|lying|whoever|nobody|somebody|anybody|anew|by hand|of ours|said of|told of|(is|are|was|were|be|been) (said|told(?! to\b))"

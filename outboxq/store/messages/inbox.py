@@ -20,7 +20,7 @@ from ..producing.enqueue import enqueue_many
 from ..transactions import Transactions
 
 KEPT = timedelta(days=7)
-"""How long a message is remembered by default."""
+"""Time for which a message is remembered by default."""
 _ACCEPTS = frozenset({Feature.INBOX})
 _PRUNED_AT_ONCE = 1_000
 

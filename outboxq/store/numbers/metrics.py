@@ -120,7 +120,7 @@ class TaskCounts:
 
 
 BY_WORKER: Final = LEVELS[0][0]
-"""How long counts are kept for each worker. The roll-up adds up older counts over all workers."""
+"""Time for which counts are kept for each worker. The roll-up adds up older counts over all workers."""
 
 
 class Metrics:

@@ -147,7 +147,7 @@ class Problem:
     tasks: int = 0
     """Number of tasks that it holds up or has ended; 0 if it is about the database."""
     age: timedelta = timedelta(0)
-    """How long the first of these tasks has been held up."""
+    """The time for which the first of these tasks has been held up."""
     parts: tuple[Part, ...] = ()
     """The largest parts, if they have cures of their own."""
 

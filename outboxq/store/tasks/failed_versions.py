@@ -25,6 +25,8 @@ _SHARE = 0.9
 """Minimum share of the dead letters of a version that is blamed."""
 _BEFORE = timedelta(hours=1)
 """A worker that was last seen up to this long before the first failure counts: a rollout may have replaced it."""
+_NAMED = 3
+"""Maximum number of other versions in the sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,9 +93,6 @@ def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
     some = f"all {grouped(count)}" if worst.count == count else f"{grouped(worst.count)} of {grouped(count)}"
     had = ", ".join(f"{one.version} had {grouped(one.count) if one.count else 'none'}" for one in others[:_NAMED])
     return f"{some} failures came from version {worst.version}; {had}"
-
-
-_NAMED = 3
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:

@@ -34,7 +34,7 @@ class Slow(StrEnum):
     """The time by which tasks are compared."""
 
     DURATION = "duration"
-    """How long the last attempt ran, or has been running. Cancelled tasks are left out, because a dead letter
+    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out, because a dead letter
     that was discarded ended only then.
     """
     WAIT = "wait"

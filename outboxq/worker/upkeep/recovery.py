@@ -34,7 +34,7 @@ check every five seconds, the task of a dead worker is recovered within ten seco
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
 _LOCK_TIMEOUT = timedelta(seconds=1)
-"""How long a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, because
+"""Longest time for which a recovery waits for SQLite's only lock. If that takes longer, no task is recovered, because
 heartbeats had to wait too.
 """
 _BROKEN_PAUSE = 60.0
