@@ -58,6 +58,7 @@ from outboxq.model.schedules import NewSchedule  # noqa: E402
 from outboxq.model.uuid7 import uuid7  # noqa: E402
 from outboxq.operating.verb import Noun  # noqa: E402
 from outboxq.operating.verbs import VERBS  # noqa: E402
+from outboxq.web import freshness  # noqa: E402
 
 ACT = sorted({ENQUEUE, *(permission_of(one) for one in VERBS)})
 OF_QUEUES = {permission_of(one) for one in VERBS if one.noun is Noun.QUEUE}
@@ -87,6 +88,7 @@ def below(prefix: str, **options: object) -> ModuleType:
 
 
 def main() -> None:
+    freshness.AGES = 10**9  # seconds; else a page is made anew every 30
     call_command("migrate", verbosity=0)
     outboxes["default"].store.queues.pause("mail/täglich", create=True)
     assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page names the permissions"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from outboxq.model import NewTask
@@ -137,7 +139,8 @@ def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
             NewTask(id=uuid7(), task_name=LETTER, args=f'{{"number": {number}}}', queue="default")
         )
     changed = tab.page.locator("#changed")
-    until(lambda: passes(tab) or changed.inner_text() == "3 new. Show the changes", every=0.1)
+    # On a slow machine a task that was delayed becomes due meanwhile, and is the fourth.
+    until(lambda: passes(tab) or re.fullmatch(r"[345] new\. Show the changes", changed.inner_text()), every=0.1)
     assert changed.is_visible()
     assert link.get_attribute("href") == first
     if aim == "focus":

@@ -83,7 +83,8 @@ def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
     assert "dashboard-title" not in nameless
 
 
-def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite):
+def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite, monkeypatch):
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 30
     outbox = Outbox(sqlite.engine)
     client = Local(application(outbox, title="staging"))
     tag = client.get("/queues").headers["ETag"]
