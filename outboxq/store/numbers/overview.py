@@ -315,7 +315,8 @@ _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_b
     sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
 """Seconds from now, negative."""
-_zero, _one = sa.literal_column("0"), sa.literal_column("1")
+_zero: Any = sa.literal_column("0")
+_one: Any = sa.literal_column("1")
 _storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 

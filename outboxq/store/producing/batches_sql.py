@@ -118,7 +118,7 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
     )
 
 
-def _ended(batch: Any) -> sa.ColumnElement[int]:
+def _ended(batch: Any) -> Any:
     """Return the number of tasks that have ended. Forged counts do not overflow it."""
     return sa.cast(batch.completed, sa.BigInteger) + batch.failed + batch.cancelled
 
