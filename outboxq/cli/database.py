@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import span_option, stacked
+from .parameters import Once, span_option, stacked
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -46,15 +46,26 @@ application.
 
 url_option = click.option(
     "--url",
+    cls=Once,
     envvar=DATABASE_URL,
     show_envvar=True,
     help="URL of the database. To hide a password from other users on the machine, set the variable instead.",
 )
 schema_option = click.option(
-    "--schema", envvar="OUTBOXQ_SCHEMA", show_envvar=True, help="PostgreSQL schema of outboxq's tables. Not with APP."
+    "--schema",
+    cls=Once,
+    envvar="OUTBOXQ_SCHEMA",
+    show_envvar=True,
+    help="PostgreSQL schema of outboxq's tables. Not with APP.",
 )
 app_option = click.option(
-    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, such as shop:outbox (module:outbox)."
+    "-A",
+    "--app",
+    cls=Once,
+    envvar=APP,
+    show_envvar=True,
+    metavar="APP",
+    help="Application, such as shop:outbox (module:outbox).",
 )
 
 
