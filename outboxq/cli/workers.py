@@ -114,7 +114,7 @@ def show_(store: Store, worker_id: UUID) -> None:
     """Show a worker and the tasks that it is running.
 
     If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
-    the tasks that other workers took back from it. `workers list --all` prints the worker ids.
+    the tasks that other workers or people took back from it. `workers list --all` prints the worker ids.
     """
     from ..store.claims.workers import LIVE_WITHIN, TakenBack
 
@@ -156,8 +156,8 @@ def show_(store: Store, worker_id: UUID) -> None:
         table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
     if taken.tasks:
         click.echo()
-        ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at) for one in taken.tasks]
-        table(("taken back", "task", "by", "status now", "at"), ends, spare=("at",))
+        ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
+        table(("taken back", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
 
 
 @workers.command("stacks")
@@ -190,6 +190,8 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
 def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool) -> None:
     worker_id = store.worker_orders.find(worker)
     held = store.lost_tasks(worker_id, limit=_MOST_RECOVERED)
+    if dry_run and not held:
+        store.ensure_lost(worker_id)  # it says when the tasks can be recovered
     count = Exactly(number=len(held), at_least=len(held) == _MOST_RECOVERED)
 
     def first() -> list[str]:

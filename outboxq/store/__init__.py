@@ -201,6 +201,7 @@ class Store(Answering, Claiming):
     recover_lost = lost_workers.recover_lost
     recover_all_lost = lost_workers.recover_all_lost
     lost_tasks = lost_workers.lost_tasks
+    ensure_lost = lost_workers.ensure_lost
     run_now = operations.run_now
     run_all_now = running_now.run_all_now
     set_priority = operations.set_priority
