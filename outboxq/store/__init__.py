@@ -268,6 +268,11 @@ class Store(Answering, Claiming):
     inbox = cached_property(InboxMessages)
     relays = cached_property(Relays)
 
+    @property
+    def upgrade_command(self) -> str:
+        """The command that creates and upgrades the tables, and stores the subscriptions, as a user would type it."""
+        return "outboxq upgrade APP"
+
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]
 
