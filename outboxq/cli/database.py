@@ -204,7 +204,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
     """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
-        fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
+        sentence = f"two applications are given, {argument} and {option}; give one of them"
+        fail(f"{sentence}{_likely(context, argument)}", EXIT_USAGE)
     return option if argument is None else argument
 
 
@@ -307,7 +308,8 @@ def load(app: str) -> Outbox:
     from ..task import Task
 
     module_name, _, name = app.partition(":")
-    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    likely = _likely(click.get_current_context(silent=True), app)
+    written = f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
     if "://" in app:  # it may contain a password
         fail(f"APP is the URL of a database; give it with --url; {written}", EXIT_USAGE)
     if not names_module(module_name):
@@ -324,6 +326,25 @@ def load(app: str) -> Outbox:
         cure = f"run: python {found.integration.front_end.program} …"
         fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
     return found
+
+
+def _likely(context: click.Context | None, word: str) -> str:
+    """Return the end of a message about an APP that is wrong: the probable meaning of the word, and the line to write."""
+    from .guesses import option_for
+
+    if context is None or "://" in word or context.params.get("app_argument") != word:
+        return ""
+    command = context.command_path.removeprefix(context.find_root().command_path).strip()
+    if (found := option_for(word, command=command)) is None:
+        return ""
+    meaning, option = found
+    own = [one for one in context.command.params if isinstance(one, click.Argument) and one.name != "app_argument"]
+    before = [shlex.quote(str(value)) for one in own if (value := context.params.get(str(one.name))) is not None]
+    app = context.params.get("app")
+    finds_app = context.get_parameter_source("app") is ParameterSource.ENVIRONMENT or is_typed(context, "url")
+    after = [] if finds_app or (app is None and command == "enqueue" and ":" in before[0]) else ["-A", app or "APP"]
+    line = " ".join([context.command_path, *before, option, *after])
+    return f"; if {word!r} is {meaning}, write: {line}"
 
 
 def _imported(module_name: str, written: str) -> ModuleType:

@@ -1,9 +1,12 @@
 """Hints for commands and options that outboxq does not have, especially misspelt ones and those of Celery, RQ and
-Dramatiq.
+Dramatiq, and for words in the place of APP.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -145,6 +148,35 @@ OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     for command, rows in _ROWS_OF_OPTIONS.items()
 }
 """The same table with a key for each name."""
+
+_QUEUE: Final = ("a queue", "-q {word}")
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "enqueue": ("an argument of the task", """--args '{{"NAME": {json}}}'"""),
+    "emit": ("the payload", "--payload {quoted}"),
+    "relay run": ("the name of a relay", "--name {word}"),
+    "queue limit": ("the limit", "{limit}"),
+    "queue pause": ("the reason", "--reason {word}"),
+    "relay pause": ("the reason", "--reason {word}"),
+    "subscription list": ("a topic", "--topic {word}"),
+    "prune": ("the age", "--older-than {word}"),
+    **dict.fromkeys(("check", "workers list", "task list", "failed list", "failed summary"), _QUEUE),
+}
+"""The probable meaning of a word in the place of APP, by command, and the option that takes it."""
+_NUMBER: Final = re.compile(r"[0-9]+")
+
+
+def option_for(word: str, *, command: str) -> tuple[str, str] | None:
+    """Return the probable meaning of a word that was typed in the place of a command's APP, and the option to write."""
+    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant as APP
+        return None
+    meaning, option = _WORDS[command]
+    try:
+        as_json = json.dumps(json.loads(word))
+    except ValueError:
+        as_json = json.dumps(word)
+    limit = "--concurrency {word}" if _NUMBER.fullmatch(word) else "--rate {word}"
+    words = {"word": shlex.quote(word), "json": as_json.replace("'", "\\u0027"), "quoted": shlex.quote(as_json)}
+    return meaning, option.format(limit=limit.format(**words), **words)
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:
