@@ -204,8 +204,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
     """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
-        sentence = f"two applications are given, {argument} and {option}; give one of them"
-        fail(f"{sentence}{_likely(context, argument)}", EXIT_USAGE)
+        likely = _likely(context, argument)
+        fail(f"two applications are given, {argument} and {option}; give one of them{likely}", EXIT_USAGE)
     return option if argument is None else argument
 
 

@@ -25,7 +25,7 @@ from .verb import FORMER_REASON, Noun, Outcome, Right, Seen, State, ValueMissing
 
 if TYPE_CHECKING:
     from ..model.schedules import Schedule
-    from ..store import Explanation, QueueSettings, Store
+    from ..store import QueueSettings, Store
     from ..store.tasks.operations import OnChange
 
 
@@ -54,13 +54,8 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Make a delayed or waiting task due now."""
     changed = store.run_now(task, reason=why, using=using)
-    words = "is due now" if changed else f"was already due{_but(store.explain(task, using=using))}"
+    words = "is due now" if changed else f"was already due{store.explain(task, using=using).hindrance}"
     return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))
-
-
-def _but(explanation: Explanation) -> str:
-    """Return the reason why a due task is not running, as the end of a sentence."""
-    return "" if explanation.reason == "due" else f": {explanation.sentence}"
 
 
 @declare(
