@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -347,15 +347,25 @@ def _likely(context: click.Context | None, word: str) -> str:
     return f"; if {word!r} is {meaning}, write: {line}"
 
 
+_PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Packages of drivers whose names differ from those of their modules."""
+
+
 def _imported(module_name: str, written: str) -> ModuleType:
     """Import the module of an application. `written` says how an application is written."""
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name == "psycopg":
-            from ..database.drivers import ensure_psycopg
+        from ..database.drivers import ensure_psycopg, missing_driver
 
+        if error.name == "psycopg":
             ensure_psycopg()  # the application's create_engine() needs it; this error says what to install
+        if (driver := missing_driver(error)) is not None:
+            package = _PACKAGES.get(driver, driver)
+            fail(
+                f"{module_name} creates an engine with the driver {driver}, which is not installed; run: pip install {package}",
+                EXIT_USAGE,
+            )
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
