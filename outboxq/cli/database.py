@@ -307,25 +307,43 @@ def load(app: str) -> Outbox:
     from ..outbox import Outbox
     from ..task import Task
 
-    module_name, _, name = app.partition(":")
-    likely = _likely(click.get_current_context(silent=True), app)
-    written = f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
+    found, module_name, name = named(app), *_parts(app)
+    if isinstance(found, Task):
+        found = found.outbox
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name!r}; {_written(app)}", EXIT_USAGE)
+    if found.integration.needs_front_end:
+        cure = f"run: python {found.integration.front_end.program} …"
+        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
+    return found
+
+
+def named(app: str) -> object:
+    """Import the module of `module:name`, and return the object with this name; None if the module does not have it.
+
+    Exit or raise as `load` does.
+    """
+    module_name, name = _parts(app)
+    written = _written(app)
     if "://" in app:  # it may contain a password
         fail(f"APP is the URL of a database; give it with --url; {written}", EXIT_USAGE)
     if not names_module(module_name):
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
         sys.path.insert(0, "")
-    module = _imported(module_name, written)
-    found = getattr(module, name or "outbox", None)
-    if isinstance(found, Task):
-        found = found.outbox
-    if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
-    if found.integration.needs_front_end:
-        cure = f"run: python {found.integration.front_end.program} …"
-        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
-    return found
+    return getattr(_imported(module_name, written), name, None)
+
+
+def _parts(app: str) -> tuple[str, str]:
+    """Return the module and the name in it."""
+    module_name, _, name = app.partition(":")
+    return module_name, name or "outbox"
+
+
+def _written(app: str) -> str:
+    """Return the end of a message about an APP that is wrong."""
+    likely = _likely(click.get_current_context(silent=True), app)
+    return f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
 
 
 def _likely(context: click.Context | None, word: str) -> str:
