@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
-   1  a batch was not finished in time, a thread died, or a broker failed in a burst
+   1  a batch was late, a thread died, or a broker failed in a burst
    2  wrong usage: an option, APP, or an application without relays to brokers
    3  there is no relay with this name
    4  the tables or the file are missing, or of an incompatible release
