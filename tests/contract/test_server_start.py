@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 
 from click.testing import CliRunner
 from sqlalchemy.engine import make_url
@@ -21,33 +22,39 @@ def starting(url: str, *, refusals: int) -> Iterator[str]:
     real, front = make_url(url), socket.create_server(("127.0.0.1", 0))
 
     def refuse(connection: socket.socket) -> None:
-        with connection:
+        with connection, suppress(OSError):  # the client may be gone
             if connection.recv(8)[4:] == (80877103).to_bytes(4, "big"):  # it asks for TLS first
                 connection.sendall(b"N")
                 connection.recv(4096)
             connection.sendall(b"E" + (len(STARTING) + 4).to_bytes(4, "big") + STARTING)
 
     def pass_on(one: socket.socket, other: socket.socket) -> None:
-        while part := one.recv(65536):
-            other.sendall(part)
-        other.shutdown(socket.SHUT_WR)
+        with suppress(OSError):
+            while part := one.recv(65536):
+                other.sendall(part)
+            other.shutdown(socket.SHUT_WR)
+
+    def pass_both_ways(client: socket.socket) -> None:
+        with client, socket.create_connection((real.host, real.port)) as server:
+            back = threading.Thread(target=pass_on, args=(server, client))
+            back.start()
+            pass_on(client, server)
+            back.join()
 
     def serve() -> None:
-        for number in range(1000):
-            try:
-                connection, _ = front.accept()
-            except OSError:
-                return
-            if number < refusals:
-                refuse(connection)
-                continue
-            server = socket.create_connection((real.host, real.port))
-            for ends in ((connection, server), (server, connection)):
-                threading.Thread(target=pass_on, args=ends, daemon=True).start()
+        with suppress(OSError):  # the end
+            for number in count():
+                client, _ = front.accept()
+                threading.Thread(target=refuse if number < refusals else pass_both_ways, args=(client,)).start()
 
-    threading.Thread(target=serve, daemon=True).start()
-    with front:
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
         yield real.set(host="127.0.0.1", port=front.getsockname()[1]).render_as_string(hide_password=False)
+    finally:
+        front.shutdown(socket.SHUT_RDWR)  # it wakes the thread
+        front.close()
+        thread.join()
 
 
 def upgrade(url: str, *words: str) -> tuple[int, list[str]]:
