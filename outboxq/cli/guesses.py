@@ -133,6 +133,14 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--watch": "--reload",
         "--worker-shutdown-timeout": "--drain-timeout",
     },
+    "upgrade": {
+        "--check --status": f"{PROGRAM} db current, which says whether the tables need an upgrade",
+        "--dry-run --plan": f"{PROGRAM} db sql, which prints the SQL of the upgrade",
+    },
+    "task list": {"--state -s": "--status", "--name --task-name": "--task", "--page --offset": "--before or --after"},
+    "task cancel": {"--state -s": "--status"},
+    "failed list": {"--state --status": f"{PROGRAM} task list --status"},
+    "queue list": {"--watch": f"{PROGRAM} status --watch"},
     "enqueue": {
         "-a --kwargs -k --arguments": "--args, with one JSON object",
         "--countdown --schedule-in --in": "--delay",
@@ -142,7 +150,7 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--retry --max-retries --retry-max": "--max-attempts",
     },
 }
-"""Replacements for options that other programs have, by command. A key may list several names."""
+"""Replacements for options that other programs or commands have, by command. A key may list several names."""
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     command: {name: cure for names, cure in rows.items() for name in names.split()}
     for command, rows in _ROWS_OF_OPTIONS.items()
