@@ -81,7 +81,7 @@ def test_its_wait_ends(postgresql) -> None:
 
 
 def test_a_port_without_a_server_is_waited_for_and_a_wrong_host_is_not() -> None:
-    code, (waiting, _error) = upgrade("postgresql://me@127.0.0.1:1/shop", "--wait-for-server", "600ms")
-    assert (code, "Connection refused" in waiting) == (69, True)
+    code, (waiting, _error) = upgrade("postgresql://me:canary@127.0.0.1:1/shop", "--wait-for-server", "600ms")
+    assert (code, "Connection refused" in waiting, "canary" in waiting) == (69, True, False)
     code, (error,) = upgrade("postgresql://me@nowhere.invalid/shop")
     assert (code, error.startswith("outboxq: the database cannot be used: ")) == (69, True)
