@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from threading import Lock
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..model.relays import task_of
 from ..model.subscriptions import Emitted
 from ..model.wording import plural
 from ..store import Store
-from ..store.claims.workers import takes
 from .task import Task
 
 log = logging.getLogger("outboxq.store")
@@ -22,17 +21,21 @@ class MissedEvents:
 
     def __init__(self) -> None:
         self._known = set[str]()
-        self._lock = Lock()
+        self._number = 0
+        """The number of tasks whose topics are in the next two attributes."""
+        self._exact: dict[str, list[str]] = {}
+        self._prefixes: list[tuple[str, str]] = []
 
     def warn(self, store: Store, target: object, topic: str, emitted: Emitted, tasks: Iterable[Task[..., Any]]) -> None:
         """Warn if any of the tasks subscribes to the topic and did not get the event, which was written in `target`."""
-        names = {one.name for one in tasks if one.subscriptions and _subscribes(one, topic)}
+        declared = [*tasks]
+        if len(declared) != self._number:
+            self._read(declared)
+        names = {*self._exact.get(topic, ()), *(name for prefix, name in self._prefixes if topic.startswith(prefix))}
         missing = names - self._known - emitted.handles.keys() - {task_of(name) for name in emitted.relays}
         if not missing:
             return
-        with self._lock:
-            missing -= self._known
-            self._known |= missing
+        self._known |= missing  # without a lock, which a fork could copy: at worst, two threads warn
         # A relay is also left out of an event whose idempotency key it has had before.
         missing -= {one.task_name for one in store.subscriptions.list(using=target)}
         if missing:
@@ -46,6 +49,11 @@ class MissedEvents:
                 store.upgrade_command,
             )
 
-
-def _subscribes(task: Task[..., Any], topic: str) -> bool:
-    return takes([one.topic for one in task.subscriptions], topic)
+    def _read(self, declared: Sequence[Task[..., Any]]) -> None:
+        exact, prefixes = defaultdict[str, list[str]](list), []
+        for name, topic in ((one.name, it.topic) for one in declared for it in one.subscriptions):
+            if topic.endswith("*"):
+                prefixes.append((topic[:-1], name))
+            else:
+                exact[topic].append(name)
+        self._exact, self._prefixes, self._number = dict(exact), prefixes, len(declared)
