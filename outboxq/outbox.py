@@ -46,6 +46,7 @@ from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
+from .task.missed_events import MissedEvents
 from .task.receivers import Inbox, Receivers
 from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
@@ -158,6 +159,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         self._waiters = WaiterOfProcess()
+        self._missed = MissedEvents()
         database = database or self._database_of_the_environment()
         if database:
             self.bind(database)
@@ -299,7 +301,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
         according to its own type, and each task reads it according to the annotation of its parameter. A payload that
         does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
-        another program. If no task subscribes to the topic, `event_unrouted` is recorded. With an `idempotency_key`,
+        another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a relay of this
+        process subscribes to it and is not stored yet, a warning is logged once. With an `idempotency_key`,
         each subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were
         added since. All of the tasks get the `headers`, which are the same as in `Task.using`.
 
@@ -322,6 +325,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 emitted = self.store.emit(event, using=target)
             if emitted.relays or any(handle.created for handle in emitted.handles.values()):
                 note(target, topic, kind="event")
+            self._missed.warn(self.store, target, topic, emitted, self.tasks)
             source = Origin(self, target)
             for handle in emitted.handles.values():
                 handle.asking(source)

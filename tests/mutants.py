@@ -3358,6 +3358,36 @@ MUTANTS = (
         (("one if one.isprintable() or one in", "one if True or one in"),),
         ("tests/integrations/dashboard/test_hostile_pages.py",),
     ),
+    Mutant(
+        "a lost worker stays a problem after a person has recovered its tasks",
+        "outboxq/store/numbers/facts.py",
+        (("return not self.held and self.by_person is not None", "return False"),),
+        ("tests/contract/test_problems.py",),
+    ),
+    Mutant(
+        "a burst succeeds although a broker failed",
+        "outboxq/worker/relays/running.py",
+        (("failed = failed or is_failing", "failed = False"),),
+        ("tests/contract/test_run_in_a_thread.py",),
+    ),
+    Mutant(
+        "a relay that had an event's idempotency key before counts as not stored",
+        "outboxq/task/missed_events.py",
+        (("missing -= {one.task_name for one in store.subscriptions.list(using=target)}", "missing -= set()"),),
+        ("tests/contract/test_missed_events.py",),
+    ),
+    Mutant(
+        "a second value for an option replaces the first",
+        "outboxq/cli/parameters.py",
+        (("if one != typed[0]]", "if False]"),),
+        ("tests/unit/test_repeated_options.py",),
+    ),
+    Mutant(
+        "a process id that two workers have stands for one of them",
+        "outboxq/store/claims/worker_orders.py",
+        (("if len(found) > 1:", "if False:"),),
+        ("tests/contract/test_worker_orders.py",),
+    ),
 )
 
 

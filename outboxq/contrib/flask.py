@@ -412,10 +412,12 @@ def _upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
     from ..cli.console import command_on_database
     from ..cli.db import upgraded
+    from ..cli.server_start import await_server
 
     with command_on_database():
         outbox = _outbox()
         outbox.load_tasks()
+        await_server(outbox.store.bound_engine)
         click.echo(upgraded(outbox), err=True)
 
 

@@ -201,6 +201,7 @@ class Store(Answering, Claiming):
     recover_lost = lost_workers.recover_lost
     recover_all_lost = lost_workers.recover_all_lost
     lost_tasks = lost_workers.lost_tasks
+    ensure_lost = lost_workers.ensure_lost
     run_now = operations.run_now
     run_all_now = running_now.run_all_now
     set_priority = operations.set_priority
@@ -266,6 +267,11 @@ class Store(Answering, Claiming):
     maintenance_jobs = cached_property(MaintenanceJobs)
     inbox = cached_property(InboxMessages)
     relays = cached_property(Relays)
+
+    @property
+    def upgrade_command(self) -> str:
+        """The command that creates and upgrades the tables, and stores the subscriptions, as a user would type it."""
+        return "outboxq upgrade APP"
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]

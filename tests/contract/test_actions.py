@@ -182,7 +182,7 @@ def test_a_verb_that_changes_nothing_says_so_and_leaves_no_record(database, name
     first = verb.do(store, target, operator=ANN, reason="provider down", **values)
     second = verb.do(store, target, operator=BEN, reason="me too", **values)
     assert (first.changes, second.changes) == (1, 0)
-    assert second.sentence == ALREADY[name].format(target)
+    assert second.sentence.startswith(ALREADY[name].format(target))
     assert [one.operator for one in store.actions.list()] == ["ann"]
 
 

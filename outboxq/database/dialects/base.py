@@ -187,6 +187,10 @@ class Dialect(ABC):
         """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
         return False
 
+    def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether no connection could be made because the server is starting, or does not listen yet."""
+        return False
+
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether the statement that locks whole tables failed because of a timeout or a deadlock."""
         return False

@@ -66,6 +66,7 @@ class PostgresDialect(PsycopgDriver, Dialect):
     is_of_standby = staticmethod(postgresql_errors.names_standby)
     is_locked_out = staticmethod(postgresql_errors.is_locked_out)
     is_cut_off = staticmethod(postgresql_errors.is_cut_off)
+    is_starting = staticmethod(postgresql_errors.is_starting)
     gives_up_waiting = staticmethod(postgresql_errors.gives_up_waiting)
     is_denied = staticmethod(postgresql_errors.is_denied)
     is_undefined = staticmethod(postgresql_errors.is_undefined)

@@ -315,7 +315,7 @@ def read_relays(store: Transactions, target: Target, *, topics: bool = True) -> 
 
 _SHOWN = (
     *("name", "paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error"),
-    *("messages", "oldest_at", "dead_letters"),
+    *("messages", "oldest_at", "dead_letters", "redriven"),
 )
 """The fields of a Relay that are columns of `select_backlogs`."""
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from ...database.dialects import Row
 from ...model.relays import Relay
-from ..claims.workers import TakenBack
+from ..claims.workers import TakenBack, TakenTask
 from ..explain.reasons import Explanation
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import DeadRows
@@ -26,11 +26,21 @@ class Lost:
     held: int
     """Number of running tasks whose leases it still holds."""
     taken: TakenBack
-    """The tasks that other workers have taken back."""
+    """The tasks that other workers or people have taken back."""
 
     @property
     def tasks(self) -> int:
         return self.held + len(self.taken.tasks)
+
+    @property
+    def is_dealt_with(self) -> bool:
+        """True if nothing is left of its tasks, and a person recovered at least one of them."""
+        return not self.held and self.by_person is not None
+
+    @property
+    def by_person(self) -> TakenTask | None:
+        """The task that a person recovered last."""
+        return next((one for one in reversed(self.taken.tasks) if one.reason is not None), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -307,7 +307,7 @@ def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    found = [one for one in facts.lost if one.tasks] if limits.worker_lost else []
+    found = [one for one in facts.lost if one.tasks and not one.is_dealt_with] if limits.worker_lost else []
     found.sort(key=lambda one: (-one.tasks, one.label))
     if not found:
         return
@@ -328,6 +328,8 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             if held < tasks
             else f"{plural(tasks, 'it has', 'they have')} not been taken back yet"
         )
+    if last := next((one.by_person for one in found if one.by_person), None):
+        then += f"; a person last recovered one of them {span_of(facts.age(last.at))} ago: {last.reason}"
     yield Problem(
         rule=Rule.WORKER_LOST,
         subjects=tuple(one.label for one in found),

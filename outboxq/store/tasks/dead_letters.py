@@ -261,7 +261,8 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
+        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or task
+        that does not exist matches none, so the number is 0; the command line refuses such names.
 
         Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
         of their chain was deleted. A warning logs their number. With the `snapshot` of a count, tasks that have failed

@@ -46,4 +46,4 @@ def _waits(relay: Relay, now: datetime) -> bool:
     return relay.paused_at is not None or (relay.next_try_at is not None and relay.next_try_at > now)
 
 
-_ORDER = (RelayState.FAILING, RelayState.UNSENT, RelayState.PAUSED, RelayState.ACTIVE)
+_ORDER = (RelayState.FAILING, RelayState.UNSENT, RelayState.PAUSED, RelayState.ACTIVE, RelayState.IDLE)

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from ...database.privileges import Role
 from ...errors import ConfigurationError, RelayNotFound
+from ...model.relays import COUNTED, Relay
 from ...model.wording import plural
 from ...store import Store
 from ...task import TaskRegistry
@@ -66,7 +67,8 @@ class RelayRunner:
         there is nothing to publish, or a relay is paused or failing. Without `burst`, raises ConfigurationError outside
         the main thread, which alone receives signals.
 
-        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time or a thread died.
+        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
+        failed in a burst, so that events are left.
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(
@@ -86,9 +88,39 @@ class RelayRunner:
                 if self._burst and self._senders.have_ended:
                     break
             clean = self._senders.stop(self._drain_timeout)
-        return 0 if clean and self._error is None else 1
+        is_left = self._burst and self._error is None and self._tell_result()
+        return 0 if clean and self._error is None and not is_left else 1
+
+    def _tell_result(self) -> bool:
+        """Log how many events of each relay were published, and how many are left and why. Return whether events are left
+        because a broker failed.
+        """
+        stored = {one.name: one for one in self._store.relays.list()}
+        failed = False
+        for one in self._senders.senders:
+            name, done = one.name_of_relay, f"published {one.published} {plural(one.published, 'event')}"
+            done += f", and {one.refused} {plural(one.refused, 'was', 'were')} refused" if one.refused else ""
+            found = stored.get(name)
+            if found is None or not found.messages:
+                log.info("relay %s: %s; nothing is left", name, done)
+                continue
+            is_failing = found.failing_since is not None and found.paused_at is None
+            failed = failed or is_failing
+            level = logging.ERROR if is_failing else logging.WARNING
+            left = f"{found.messages}{'+' * (found.messages >= COUNTED)} {plural(found.messages, 'is', 'are')} left"
+            log.log(level, "relay %s: %s; %s, because %s", name, done, left, _why_left(found))
+        return failed
 
     def _fail(self, error: BaseException) -> None:
         log.critical("a sender died; stopping", exc_info=error)
         self._error = error
         self._over.set()
+
+
+def _why_left(relay: Relay) -> str:
+    """Return the reason why a burst has left events."""
+    if relay.paused_at is not None:
+        return f"the relay is paused{f': {relay.pause_reason}' if relay.pause_reason else ''}"
+    if relay.failing_since is not None:
+        return f"the broker does not confirm them: {relay.last_error}"
+    return f"another process publishes them, or refused events hold their keys; `relay show {relay.name}` shows which"
