@@ -286,7 +286,7 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
     head = ["queue", "paused since", "paused because", "concurrency", "rate", "order"]
-    whole = [*head, "ready", "delayed", "running", "failed", "workers", "per key"]
+    whole = [*head, "due", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
     assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create", "--reason", "moving"))
