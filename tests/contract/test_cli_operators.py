@@ -102,7 +102,7 @@ def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
     assert [task.id for task in store.tasks(status=TaskStatus.READY, limit=1)] == newer[2:]
     assert [task.id for task in store.tasks(status=TaskStatus.READY, queue="mail", limit=1)] == [old.id]
     assert len(store.tasks(status=TaskStatus.READY, limit=4)) == 4
-    for wrong in ({"status": "Ready"}, {"limit": 0}, {"queue": 7}, {"task": "\0"}):
+    for wrong in ({"status": "ready"}, {"limit": 0}, {"queue": 7}, {"task": "\0"}):
         with pytest.raises(InvalidArgument):
             store.tasks(**wrong)
 
