@@ -60,7 +60,7 @@ FILL = """
     CREATE TEMPORARY TABLE rare AS SELECT id FROM task_executions WHERE queue = 'bench' AND status = 'Ready' ORDER BY id LIMIT 500;
     UPDATE task_executions SET queue = 'rare' WHERE id IN (SELECT id FROM rare);
     UPDATE task_outbox SET queue = 'rare' WHERE task_execution_id IN (SELECT id FROM rare);
-    INSERT INTO queue_samples (at, queue, ready, delayed, running, failed, exact)
+    INSERT INTO queue_samples (at, queue, due, delayed, running, failed, exact)
         SELECT now() - n * interval '15 seconds', queue, 1000 + n, 10, 4, 3, true
         FROM generate_series(0, 11520) AS n, unnest(ARRAY['bench', 'keyed', 'rare', 'past', 'other']) AS queue;
     INSERT INTO task_metrics

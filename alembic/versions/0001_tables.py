@@ -148,7 +148,7 @@ SQLITE_CHECKS = {
     },
     "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
-    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
+    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_due_at")},
     "maintenance_jobs": _sqlite_instants("due_at", "done_at"),
     "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
     "task_steps": {
@@ -586,11 +586,11 @@ def _statistics() -> None:
         "queue_samples",
         sa.Column("at", instant, nullable=False),
         sa.Column("queue", sa.Text(), nullable=False),
-        sa.Column("ready", sa.BigInteger(), nullable=False),
+        sa.Column("due", sa.BigInteger(), nullable=False),
         sa.Column("delayed", sa.BigInteger(), nullable=False),
         sa.Column("running", sa.BigInteger(), nullable=False),
         sa.Column("failed", sa.BigInteger(), nullable=False),
-        sa.Column("oldest_ready_at", instant),
+        sa.Column("oldest_due_at", instant),
         sa.Column("exact", sa.Boolean(), nullable=False),
         sa.PrimaryKeyConstraint("at", "queue", name="pk_queue_samples"),
         *_checks("queue_samples"),
@@ -1099,7 +1099,7 @@ def _backlog_function() -> None:
         DO $do$ BEGIN EXECUTE format($create$
         CREATE FUNCTION outboxq_backlog(
             queue text,
-            OUT ready bigint,
+            OUT due bigint,
             OUT oldest_seconds double precision,
             OUT started_last_minute bigint,
             OUT running bigint
@@ -1125,29 +1125,29 @@ def _backlog_function() -> None:
                 RAISE invalid_parameter_value USING
                     MESSAGE = 'outboxq_backlog is asked about one queue, and NULL is none; name it';
             END IF;
-            ready := 0;
+            due := 0;
             LOOP
                 SELECT entry.priority INTO level FROM %1$I.task_outbox AS entry
                 WHERE entry.queue = queue AND entry.partition_key IS NULL AND entry.priority > level
                 ORDER BY entry.priority LIMIT 1;
                 EXIT WHEN NOT FOUND;
-                SELECT count(*), min(due.available_at) INTO due_now, due_since
+                SELECT count(*), min(counted.available_at) INTO due_now, due_since
                 FROM (
                     SELECT entry.available_at FROM %1$I.task_outbox AS entry
                     WHERE entry.queue = queue AND entry.partition_key IS NULL AND entry.priority = level
                         AND entry.available_at <= moment
-                    ORDER BY entry.available_at LIMIT greatest(1, most - ready)
-                ) AS due;
-                ready := ready + due_now;
+                    ORDER BY entry.available_at LIMIT greatest(1, most - due)
+                ) AS counted;
+                due := due + due_now;
                 oldest := least(oldest, due_since);
             END LOOP;
-            SELECT count(*), min(due.available_at) INTO due_now, due_since
+            SELECT count(*), min(counted.available_at) INTO due_now, due_since
             FROM (
                 SELECT entry.available_at FROM %1$I.task_outbox AS entry
                 WHERE entry.queue = queue AND entry.partition_key IS NOT NULL AND entry.available_at <= moment
-                ORDER BY entry.available_at LIMIT greatest(1, most - ready)
-            ) AS due;
-            ready := least(most, ready + due_now);
+                ORDER BY entry.available_at LIMIT greatest(1, most - due)
+            ) AS counted;
+            due := least(most, due + due_now);
             oldest := least(oldest, due_since);
             oldest_seconds := coalesce(extract(epoch FROM moment - oldest), 0);
             started_last_minute := 0;

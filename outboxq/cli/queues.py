@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HEAD = ("queue", "paused since", "paused because", "concurrency", "rate", "order")
 PER_KEY = "per key"
 """The last column. It comes last so that the other columns stay where scripts expect them."""
-_COUNTS = ("ready", "delayed", "running", "failed")
+_COUNTS = ("due", "delayed", "running", "failed")
 _MOST_KEYS = 50
 
 
@@ -78,7 +78,7 @@ def show_(store: Store, name: str) -> None:
     known = dict(zip((*HEAD, PER_KEY), (*cells(settings), per_key(settings)), strict=True))
     lines: dict[str, object] = {
         **{one: number(numbers, one) for one in _COUNTS},
-        "oldest": None if numbers.oldest_ready_age is None else f"due for {brief(numbers.oldest_ready_age)}",
+        "oldest": None if numbers.oldest_due_age is None else f"due for {brief(numbers.oldest_due_age)}",
         "next due": None if due is None else f"{short(due)} UTC",
         "paused since": None if settings.paused_at is None else f"{short(settings.paused_at)} UTC",
         **{one: known[one] for one in ("paused because", "concurrency", "rate", PER_KEY, "order")},
@@ -121,7 +121,7 @@ def _rate(rate: tuple[int, timedelta] | None) -> str | None:
 
 def counts(one: Statistics) -> dict[str, object]:
     """Return the counts of a queue for JSON."""
-    names: Iterable[str] = (*_COUNTS, "ready_at_least", "delayed_at_least", "failed_at_least", "oldest_ready_at")
+    names: Iterable[str] = (*_COUNTS, "due_at_least", "delayed_at_least", "failed_at_least", "oldest_due_at")
     return {**{name: getattr(one, name) for name in names}, "live_workers": one.live_workers}
 
 

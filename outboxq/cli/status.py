@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..store import Cure, Statistics, Store
     from ..store.numbers.overview import Overview
 
-_NOW = ("ready", "delayed", "retrying", "running", "failed")
+_NOW = ("due", "delayed", "retrying", "running", "failed")
 _SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
 _SPARE_HAPPENED: Final = ("cancelled", "retried", "per s", "completed")
 _SPARE_TIMES: Final = ("wait p99", "run p99", "wait p50", "run p50")
@@ -91,7 +91,7 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The counts are of tasks that are ready, delayed, waiting for a retry, running, or dead letters. Each count stops at
+    The counts are of tasks that are due, delayed, waiting for a retry, running, or dead letters. Each count stops at
     10,000; a + means that there are more. Rates and durations cover the time span --window, and are based on what the
     workers have counted. In a pipe, each queue is one line of the most important columns, separated by tabs, with
     durations in seconds. Programs that need every number read --json; with --watch, each refresh prints one line. On a
@@ -169,7 +169,7 @@ def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
 def _important(one: Statistics) -> dict[str, object]:
     return {
         **{name: number(one, name) for name in _NOW},
-        "oldest ready": None if one.oldest_ready_at is None else one.oldest_ready_at.isoformat(),
+        "oldest due": None if one.oldest_due_at is None else one.oldest_due_at.isoformat(),
         **{name: getattr(one, name) for name in ("completed", "failures", "retries", "cancelled", "throughput")},
         "failure rate": one.failure_rate,
         **_wait_and_run(one, timedelta.total_seconds),
@@ -190,12 +190,12 @@ def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
         lines.append(Lines(["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}
     sampled = [
-        (queue, sample.ready, sample.delayed, sample.failed, brief(age))
+        (queue, sample.due, sample.delayed, sample.failed, brief(age))
         for queue, one in samples.items()
         if (sample := one.sample) is not None and (age := one.sample_age) is not None
     ]
     if sampled:
-        lines.append(Lines(["counted in full", "ready", "delayed", "failed", "ago"], sampled, ["delayed"]))
+        lines.append(Lines(["counted in full", "due", "delayed", "failed", "ago"], sampled, ["delayed"]))
     if note := _note(found):
         lines.append(Lines([note], []))
     return lines
@@ -213,7 +213,7 @@ def _note(found: Sequence[Statistics]) -> str | None:
 def _now(one: Statistics) -> dict[str, object]:
     return {
         **{name: number(one, name) for name in _NOW},
-        "oldest": None if one.oldest_ready_age is None else brief(one.oldest_ready_age),
+        "oldest": None if one.oldest_due_age is None else brief(one.oldest_due_age),
         "workers": one.live_workers,
         "": _notes(one),
     }
@@ -292,11 +292,11 @@ class View:
         """Return the queues sorted by urgency: queues with problems first, then by the number of due tasks."""
         places = [(queue, place) for place, one in enumerate(overview.problems) for queue in one.subjects]
         order, last = dict(reversed(places)), len(places)
-        return sorted(found, key=lambda one: (order.get(one.queue, last), -one.ready, one.queue, one.task_name or ""))
+        return sorted(found, key=lambda one: (order.get(one.queue, last), -one.due, one.queue, one.task_name or ""))
 
     def head(self, overview: Overview, width: int) -> list[str]:
         """Return the lines above the tables: the totals over all queues, and the problems."""
-        names = ("ready", "delayed", "running", "failed")
+        names = ("due", "delayed", "running", "failed")
         numbers = [f"{with_plus(getattr(overview, name))} {name}" for name in names]
         live = f"{overview.live_workers} {plural(overview.live_workers, 'worker')}"
         first = f"{short(overview.at)} UTC  {'  '.join(numbers)}  {live}"
@@ -312,7 +312,7 @@ class View:
             queues = [*dict.fromkeys(one.queue for one in found)]
             chosen: list[str | None] = [None, *queues[:_CURVES]] if len(queues) > 1 else [None]
             self._read_at, self._curves = now, [self._curve(queue, overview.at) for queue in chosen]
-        lines = [Lines((f"the last {brief(self._step * _STEPS)}", "waiting", "done"), self._curves, ("done",))]
+        lines = [Lines((f"the last {brief(self._step * _STEPS)}", "due", "done"), self._curves, ("done",))]
         rows = []
         for one in sorted(overview.workers, key=lambda one: (-(one.busy or 0), one.label))[:_WORKERS]:
             busy = f"{'?' if one.busy is None else one.busy}/{one.concurrency}"
@@ -325,7 +325,7 @@ class View:
         since = now - self._step * _STEPS
         found = self._store.trends(since=since, until=now, step=self._step, queue=queue)
         name = "all queues" if queue is None else queue
-        return name, _with_top([one.ready for one in found.depths]), _with_top([one.completed for one in found.counts])
+        return name, _with_top([one.due for one in found.depths]), _with_top([one.completed for one in found.counts])
 
 
 def _with_top(values: Sequence[float | None]) -> str:

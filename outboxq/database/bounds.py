@@ -116,7 +116,7 @@ _SQLITE_CHECKS = {
         **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
     },
     "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
-    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_ready_at")},
+    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_due_at")},
     "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
     "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
     "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},

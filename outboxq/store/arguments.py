@@ -16,6 +16,8 @@ from sqlalchemy.types import TypeEngine
 
 from ..database.column_types import iso
 from ..errors import InvalidArgument
+from ..model import TaskStatus, Waiting
+from ..model.options import choice
 from ..payload.parameters import sanitize
 
 AnyId: TypeAlias = UUID | str
@@ -53,6 +55,22 @@ def identifier(given: object) -> UUID:
         return UUID(given if isinstance(given, str) else "")
     except ValueError:
         raise InvalidArgument(f"an id is a UUID or its text, not {given!r}") from None
+
+
+def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
+    """Return a status that was given as a TaskStatus or as its text. Raises InvalidArgument for anything else."""
+    if given in tuple(Waiting):
+        raise InvalidArgument(
+            f"{str(given)!r} is a state of Ready tasks; write status={TaskStatus.READY.value!r}, waiting={str(given)!r}"
+        )
+    return None if given is None else choice(TaskStatus, given, "status")
+
+
+def state_of(given: Waiting | str | None) -> Waiting | None:
+    """Return the state of a Ready task that was given as a Waiting or as its text. Raises InvalidArgument for anything
+    else.
+    """
+    return None if given is None else choice(Waiting, given, "waiting")
 
 
 def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:

@@ -200,6 +200,11 @@ def listed(found: Sequence[Enqueued], expected: Expected | None = None) -> str:
     return "\n  ".join([f"What was{order}:", *lines[:_LISTED], *more])
 
 
+def how_often(count: int) -> str:
+    """Return how often something happened: "not at all", "once", "3 times"."""
+    return {0: "not at all", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
 def _is_stored_as(value: object, stored: object) -> bool:
     with suppress(PayloadError):
         return bool(json.loads(dump_payload(value, name="an expected argument")) == stored)

@@ -5,7 +5,6 @@ TestCase.
 from __future__ import annotations
 
 import unittest
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -24,7 +23,6 @@ from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
 from ..model.unknown_options import Answering
-from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
@@ -34,8 +32,8 @@ from ..task import Task
 from ..task.batches import StandIn
 from .claims import Claimer, Series
 from .clock import Clock
-from .enqueued import Enqueued, Expected, enqueued_of, listed
-from .running import InlineRunner, TaskRun, claim_without_row
+from .enqueued import Enqueued, Expected, enqueued_of, how_often, listed
+from .running import InlineRunner, TaskRun, claim_without_row, endless
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _AHEAD = timedelta(hours=1)
@@ -149,7 +147,7 @@ class Harness(Answering):
         fitting = [one for one in found if not expected.misfits(one)]
         if len(fitting) == times or (fitting and times is None):
             return fitting
-        but = f"enqueued {_times(len(fitting))}, not {_times(times or 0)}" if fitting else "not enqueued"
+        but = f"enqueued {how_often(len(fitting))}, not {how_often(times or 0)}" if fitting else "not enqueued"
         raise AssertionError(f"{expected} was {but}{expected.hint(found)}. {listed(found, expected)}")
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
@@ -316,7 +314,7 @@ class Harness(Answering):
         self._since_tick = 0 if is_tick else self._since_tick + 1
         if self._since_tick > self.max_runs:
             self.store.release(claim)
-            raise EndlessDrain(_endless(ran, claim))
+            raise EndlessDrain(endless(ran, claim))
         ran.append(self._runner().run(claim, finish=finish))
         if ran[-1].outcome is EventType.FAILED:
             self.store.batches.continue_cancelling()
@@ -583,16 +581,3 @@ def _raise(failed: Sequence[TaskRun]) -> None:
         raise distinct[0]
     if distinct:
         raise BaseExceptionGroup(f"{len(last)} tasks failed", distinct)
-
-
-def _endless(ran: Sequence[TaskRun], claim: Claim) -> str:
-    most = Counter(one.task_name for one in ran).most_common(5)
-    often = ", ".join(f"{name} ({_times(count)})" for name, count in most)
-    return (
-        f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. If a task enqueues itself, "
-        "drain() never ends: give it a limit=, or raise Harness.max_runs if the test needs that many runs"
-    )
-
-
-def _times(count: int) -> str:
-    return {0: "not at all", 1: "once", 2: "twice"}.get(count, f"{count} times")

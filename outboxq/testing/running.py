@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, fields
@@ -21,6 +22,7 @@ from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.schedules import SCHEDULE_HEADER, ZONE_HEADER, NewSchedule
 from ..model.uuid7 import uuid7
+from ..model.wording import plural
 from ..outbox import Outbox
 from ..store import NewStep, Store, Written
 from ..task import Task
@@ -30,7 +32,7 @@ from ..worker.handler_log import keeping
 from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.steps import Call, StepRows, Steps
 from ..worker.task_runner import Application, HandlerRunner, TaskRunner
-from .enqueued import arguments_of
+from .enqueued import arguments_of, how_often
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -77,6 +79,16 @@ class TaskRun:
         if note not in getattr(error, "__notes__", ()):
             error.add_note(note)
         return error
+
+
+def endless(ran: Sequence[TaskRun], claim: Claim) -> str:
+    """Return the sentence about runs that do not come to an end."""
+    most = Counter(one.task_name for one in ran).most_common(5)
+    often = ", ".join(f"{name} ({how_often(count)})" for name, count in most)
+    return (
+        f"drain() ran {len(ran)} {plural(len(ran), 'task')}, and {claim.task_name} is still due. It ran: {often}. If a task enqueues itself, "
+        "drain() never ends: give it a limit=, or raise Harness.max_runs if the test needs that many runs"
+    )
 
 
 class OutcomeDiscarded(AssertionError):

@@ -189,8 +189,7 @@ def axis_of(name: str, now: datetime) -> Axis:
 def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
     """Return the plots of ended tasks, waiting tasks, and how long tasks wait and run."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
-    due, *others = _series(axis, [(one.at, one) for one in trends.depths], "ready", "delayed", "running")
-    waiting = (Series("due", due.values), *others)  # the word for tasks that are Ready and not delayed
+    waiting = _series(axis, [(one.at, one) for one in trends.depths], "due", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")
     runs = _series(axis, [(one.at, one.run) for one in trends.counts], "p50", "p95")
     return [

@@ -96,10 +96,10 @@ _gauge, _counter, _histogram = (
 )
 
 TASKS: Final = _database_gauge(
-    "outboxq_tasks", "queue", "state", help="Tasks that are ready, delayed, running or failed."
+    "outboxq_tasks", "queue", "state", help="Tasks that are due, delayed, running or failed."
 )
-OLDEST_READY_AGE: Final = _database_gauge(
-    "outboxq_oldest_ready_age_seconds",
+OLDEST_DUE_AGE: Final = _database_gauge(
+    "outboxq_oldest_due_age_seconds",
     "queue",
     help="Seconds for which the longest-waiting due task has been due; 0 if no task is due.",
 )
@@ -403,10 +403,10 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     for one in gauges.queues:
         for state, number in _depths(one).items():
             tasks[one.queue, state] = number
-        age = one.oldest_ready_age
+        age = one.oldest_due_age
         waits[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
     yield _filled(TASKS, tasks)
-    yield _filled(OLDEST_READY_AGE, waits)
+    yield _filled(OLDEST_DUE_AGE, waits)
     yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
     yield _filled(QUEUE_PAUSED, {(one.queue,): one.paused for one in gauges.queues})
     none_held = {one.queue: 0 for one in gauges.queues}
@@ -438,9 +438,9 @@ def _depths(one: Statistics) -> dict[str, int]:
     """Return the tasks of a queue by state. If a count stopped at its bound and the last full count is higher, the full
     count replaces it.
     """
-    counted = {"ready": one.ready, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
+    counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     capped = {
-        "ready": one.ready_at_least,
+        "due": one.due_at_least,
         "delayed": one.delayed_at_least or one.retrying_at_least,
         "failed": one.failed_at_least,
     }

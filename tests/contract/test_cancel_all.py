@@ -82,7 +82,7 @@ def test_only_ready_leaves_running_ones_alone_and_the_other_way_round(database):
     assert statuses(database) == [RUNNING, READY]
     assert database.frozen.cancel_all(status=READY, force=True) == 1
     assert statuses(database) == [RUNNING, CANCELLED]
-    for status in (TaskStatus.FAILED, "Ready", TaskStatus.COMPLETED):
+    for status in (TaskStatus.FAILED, "Failed", TaskStatus.COMPLETED):
         for call in (database.frozen.cancel_all, database.frozen.count_tasks):
             with pytest.raises(InvalidArgument, match="only Ready and Running"):
                 call(status=status)

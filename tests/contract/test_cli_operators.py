@@ -102,7 +102,7 @@ def test_a_list_looks_at_a_bounded_part_of_long_tables(database, monkeypatch):
     assert [task.id for task in store.tasks(status=TaskStatus.READY, limit=1)] == newer[2:]
     assert [task.id for task in store.tasks(status=TaskStatus.READY, queue="mail", limit=1)] == [old.id]
     assert len(store.tasks(status=TaskStatus.READY, limit=4)) == 4
-    for wrong in ({"status": "Ready"}, {"limit": 0}, {"queue": 7}, {"task": "\0"}):
+    for wrong in ({"status": "ready"}, {"limit": 0}, {"queue": 7}, {"task": "\0"}):
         with pytest.raises(InvalidArgument):
             store.tasks(**wrong)
 
@@ -303,7 +303,7 @@ def test_what_does_not_say_which_moves_nothing(sqlite, command, options):
 
 def test_a_queue_is_paused_limited_put_in_another_order_and_all_of_it_taken_back(database):
     head = ["queue", "paused since", "paused because", "concurrency", "rate", "order"]
-    whole = [*head, "ready", "delayed", "running", "failed", "workers", "per key"]
+    whole = [*head, "due", "delayed", "running", "failed", "workers", "per key"]
     none = ["0"] * 5
     assert cells(outboxq(database, "queue", "list")) == [whole]
     (_, paused) = cells(outboxq(database, "queue", "pause", "mail", "--create", "--reason", "moving"))

@@ -27,12 +27,12 @@ from tests.waiting import until
 HEAD = [
     *(
         "queue",
-        "ready",
+        "due",
         "delayed",
         "retrying",
         "running",
         "failed",
-        "oldest ready",
+        "oldest due",
         "completed",
         "failures",
         "retries",
@@ -92,7 +92,7 @@ def test_in_a_pipe_each_queue_is_a_line_of_tab_separated_numbers(database):
     assert 2 / 60 < float(ledger["throughput"]) <= 2 / 10, "workers have counted for ten seconds"
     assert 0 < float(ledger["wait p50"]) <= float(ledger["wait p99"]) < float(ledger["run p99"]) < 60
     assert [mail[name] for name in HEAD[:6]] == ["mail", "1", "1", "0", "0", "0"]
-    assert datetime.fromisoformat(mail["oldest ready"]).utcoffset() == timedelta(0)
+    assert datetime.fromisoformat(mail["oldest due"]).utcoffset() == timedelta(0)
     assert [mail[name] for name in ("throughput", "failure rate", "workers")] == ["0.0", "", "0"]
     assert mail["notes"] == NOTES
 
@@ -123,7 +123,7 @@ def test_a_terminal_gets_a_table_in_words(database):
     code, printed = shown(command, env={**os.environ, "TERM": "dumb"}, columns=200)
     assert code == 0, printed
     seen = [line.split() for line in printed.splitlines()]
-    assert seen[0] == ["queue", "ready", "delayed", "retrying", "running", "failed", "oldest", "workers"]
+    assert seen[0] == ["queue", "due", "delayed", "retrying", "running", "failed", "oldest", "workers"]
     assert seen[1] == ["ledger", "0", "0", "0", "0", "1", "0"]
     assert seen[2][:6] == ["mail", "1", "1", "0", "0", "0"]
     assert re.fullmatch(r"(\d+ ms|\d\.\d s|\d+ (s|min))", " ".join(seen[2][6:8]))
@@ -143,11 +143,11 @@ def test_what_workers_have_counted_is_shown_and_what_is_a_lower_bound(database, 
     database.store.samples.record(database.store.samples.count())
     counted(database, completed=3, failed=1, timed_out=2, lost=1)
     [mail] = lines(database)
-    assert [mail[name] for name in ("ready", "completed", "failures", "retries")] == ["2+", "3", "1", "2"]
+    assert [mail[name] for name in ("due", "completed", "failures", "retries")] == ["2+", "3", "1", "2"]
     assert 0.001 <= float(mail["wait p50"]) <= 0.002 < 0.512 <= float(mail["run p50"]) <= 1.024
     [whole] = json.loads(status(database, "--json").stdout)["queues"]
-    assert [whole[name] for name in ("ready_at_least", "timed_out", "lost", "by_workers")] == [True, 2, 1, True]
-    assert whole["sample"]["ready"] == 3
+    assert [whole[name] for name in ("due_at_least", "timed_out", "lost", "by_workers")] == [True, 2, 1, True]
+    assert whole["sample"]["due"] == 3
     assert whole["sample_age"] < 60
     assert whole["counted_since"]
     [task] = lines(database, "--by", "task", "--window", "5m")[1:]
@@ -161,7 +161,7 @@ def test_people_see_where_there_are_more_and_since_when_workers_have_counted(dat
     database.store.samples.record(database.store.samples.count())
     counted(database, completed=3)
     now, rates, times, full, note = _for_people(database.store.stats(), by_task=False)
-    assert dict(zip(now[0], now[1][0], strict=True))["ready"] == "2+"
+    assert dict(zip(now[0], now[1][0], strict=True))["due"] == "2+"
     assert dict(zip(rates[0], rates[1][0], strict=True))["completed"] == 3
     assert times[0][:4] == ["queue", "wait p50", "wait p95", "wait p99"]
     assert full[1][0][:2] == ("mail", 3)

@@ -19,7 +19,7 @@ from tests.terminal import shown
 
 HOSTILE = "\x1b[31mred\u202e'; --yes"
 HEADINGS = (
-    *("ready", "delayed", "retrying", "running", "failed", "oldest", "workers"),
+    *("due", "delayed", "retrying", "running", "failed", "oldest", "workers"),
     *("completed", "retried", "cancelled", "per s", "failing"),
 )
 ONE_PROCESS = """
@@ -87,4 +87,4 @@ def test_each_command_that_reads_writes_to_a_narrow_and_to_a_wide_terminal(datab
         status = re.sub(r"\x1b\[\d*m", "", part.split(" status\n", 1)[1].split("## ends")[0])
         heads = [line for line in status.splitlines() if line.startswith("queue ")]
         words = {word for head in heads for word in re.split(r" {2,}", head.strip())[1:]}
-        assert {"ready", "failed", "completed", "failing"} <= words <= {*HEADINGS}, "a heading is not cut"
+        assert {"due", "failed", "completed", "failing"} <= words <= {*HEADINGS}, "a heading is not cut"

@@ -48,7 +48,7 @@ def test_queues_are_sorted_by_trouble(database):
     view, overview = View(store, HOUR), store.overview()
     assert [one.queue for one in view.sorted(store.stats(), overview)] == ["lonely", "long", "calm"]
     first, trouble = view.head(overview, 80)
-    assert "5 ready  0 delayed  0 running  0 failed  1 worker" in first
+    assert "5 due  0 delayed  0 running  0 failed  1 worker" in first
     assert trouble.startswith("! no live worker serves the queue 'lonely'")
     assert all(len(line) <= 30 for line in view.head(overview, 30))
     curves, workers = view.tables(store.stats(), overview)
@@ -89,4 +89,4 @@ def test_watching_with_json_is_a_line_a_look_until_a_signal(database, number):
         finally:
             watching.kill()
     assert (watching.returncode, said) == (0, "")
-    assert [look["queues"][0]["ready"] for look in looks] == [1, 1]
+    assert [look["queues"][0]["due"] for look in looks] == [1, 1]

@@ -54,10 +54,10 @@ def several(database):
 def test_the_numbers_of_all_queues_are_those_of_stats(several):
     found = several.frozen.overview()
     assert (found.at, found.live_workers) == (several.clock.now, 1)
-    assert (found.ready, found.delayed, found.failed) == (Count(number=4), Count(number=1), Count(number=1))
-    assert (found.running, found.oldest_ready_at) == (1, several.clock.now)
+    assert (found.due, found.delayed, found.failed) == (Count(number=4), Count(number=1), Count(number=1))
+    assert (found.running, found.oldest_due_at) == (1, several.clock.now)
     assert [one.queue for one in found.queues] == ["bad", "idle", "mail", "run", "slow"]
-    same = ("ready", "delayed", "running", "failed", "oldest_ready_at", "paused", "concurrency", "rate", "live_workers")
+    same = ("due", "delayed", "running", "failed", "oldest_due_at", "paused", "concurrency", "rate", "live_workers")
     exact = {one.queue: one for one in several.frozen.stats(queues=[one.queue for one in found.queues])}
     for one in found.queues:
         assert [getattr(one, name) for name in same] == [getattr(exact[one.queue], name) for name in same], one.queue
@@ -80,7 +80,7 @@ def test_all_queues_are_listed_with_or_without_settings(several):
     settings = {one.queue: one for one in several.frozen.queues.settings()}
     names = ["bad", "idle", "mail", "run", "slow"]
     assert several.frozen.queues.list() == [settings.get(name) or QueueSettings(queue=name) for name in names]
-    several.frozen.samples.record([QueueSample(queue="past", ready=1)])
+    several.frozen.samples.record([QueueSample(queue="past", due=1)])
     assert several.frozen.queues.list()[3].queue == "past"
 
 
@@ -94,10 +94,10 @@ def test_numbers_are_counted_up_to_a_bound_and_then_sampled(database, monkeypatc
     database.clock.advance(10)
     found = database.frozen.overview()
     few, mail = (next(one for one in found.queues if one.queue == name) for name in ("few", "mail"))
-    assert (mail.ready, mail.ready_at_least, mail.sample.ready) == (3, True, 5)
+    assert (mail.due, mail.due_at_least, mail.sample.due) == (3, True, 5)
     assert mail.sample_age == timedelta(seconds=10)
-    assert (few.ready, few.ready_at_least) == (1, False)
-    assert (found.ready, found.failed.at_least) == (Count(number=4, at_least=True), True)
+    assert (few.due, few.due_at_least) == (1, False)
+    assert (found.due, found.failed.at_least) == (Count(number=4, at_least=True), True)
 
 
 def statements_of(database, call):
@@ -258,7 +258,7 @@ def test_the_mark_is_another_one_after_each_change_and_the_same_without_one(data
             NewSchedule(name="n", task_name="tests.work", args="{}", rule="0 0 1 1 *", tz="UTC")
         ),
         lambda: store.schedules.remove("n"),
-        lambda: store.samples.record([QueueSample(queue="mail", ready=1)]),
+        lambda: store.samples.record([QueueSample(queue="mail", due=1)]),
         lambda: database.clock.advance(timedelta(minutes=3)),  # the worker is gone
     ]
     for number, change in enumerate(changes):

@@ -156,14 +156,14 @@ def test_the_gauges_of_the_database_are_of_all_queues(outbox):
     task.using(outbox, queue="other", delay=LATER).enqueue("well")
     with serving(outbox, queues=["idle"]) as (_, port):
         found = scrape(port)
-    expected = {("mail", "ready"): 1, ("mail", "delayed"): 1, ("other", "delayed"): 1}
+    expected = {("mail", "due"): 1, ("mail", "delayed"): 1, ("other", "delayed"): 1}
     assert found["outboxq_tasks"] == {
         labels(queue=queue, state=state): expected.get((queue, state), 0)
         for queue in ("mail", "other")
-        for state in ("ready", "delayed", "running", "failed")
+        for state in ("due", "delayed", "running", "failed")
     }
-    assert found["outboxq_oldest_ready_age_seconds"][labels(queue="other")] == 0
-    assert found["outboxq_oldest_ready_age_seconds"][labels(queue="mail")] > 0
+    assert found["outboxq_oldest_due_age_seconds"][labels(queue="other")] == 0
+    assert found["outboxq_oldest_due_age_seconds"][labels(queue="mail")] > 0
     assert found["outboxq_live_workers"][labels(queue="mail")] == 0, "the only worker is on another queue"
     assert sum(found["outboxq_worker_threads"].values()) == 8
 
@@ -498,17 +498,17 @@ def test_a_queue_that_is_too_long_to_count_has_the_number_of_its_last_sample(dat
     sample = QueueSample(
         at=database.clock(),
         queue="mail",
-        ready=12_000,
+        due=12_000,
         delayed=3,
         running=1,
         failed=9,
-        oldest_ready_at=None,
+        oldest_due_at=None,
         exact=True,
     )
-    found = Statistics(queue="mail", ready=10_000, ready_at_least=True, delayed=2, retrying=2, failed=1, sample=sample)
-    assert prometheus._depths(found) == {"ready": 12_000, "delayed": 4, "running": 0, "failed": 1}
-    found = Statistics(queue="mail", ready=10_000, ready_at_least=True)
-    assert prometheus._depths(found)["ready"] == 10_000
+    found = Statistics(queue="mail", due=10_000, due_at_least=True, delayed=2, retrying=2, failed=1, sample=sample)
+    assert prometheus._depths(found) == {"due": 12_000, "delayed": 4, "running": 0, "failed": 1}
+    found = Statistics(queue="mail", due=10_000, due_at_least=True)
+    assert prometheus._depths(found)["due"] == 10_000
 
 
 def test_a_worker_with_its_own_rights_and_no_more_reads_the_gauges(postgresql):

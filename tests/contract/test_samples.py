@@ -52,7 +52,7 @@ def fail(database, times, **fields):
 
 
 def now(one):
-    return one.ready, one.ready_at_least, one.delayed, one.delayed_at_least, one.retrying, one.retrying_at_least
+    return one.due, one.due_at_least, one.delayed, one.delayed_at_least, one.retrying, one.retrying_at_least
 
 
 @pytest.mark.parametrize("key", [None, "k"])
@@ -71,7 +71,7 @@ def test_up_to_the_bound_counts_are_exact_and_above_they_say_so(database, bounds
     [more] = database.frozen.stats()
     assert now(more) == (5, True, 5, False, 0, True)
     [whole] = database.frozen.samples.count()
-    assert (whole.ready, whole.delayed, whole.exact) == (6, 5, True)
+    assert (whole.due, whole.delayed, whole.exact) == (6, 5, True)
     add(1, delay=HOUR)
     assert now(database.frozen.stats(queues=["mail", "none"])[0]) == (5, True, 5, True, 0, True)
 
@@ -82,8 +82,8 @@ def test_priorities_and_keys_of_a_queue_are_added_up(database, bounds):
     database.add(queue="mail", partition_key="k")
     database.add(queue="sms", partition_key="k", available_at=helpers.stale_by(database, 3))
     mail, sms = database.frozen.stats()
-    assert (mail.ready, mail.oldest_ready_age, sms.ready) == (4, timedelta(seconds=17), 1)
-    assert sms.oldest_ready_at == helpers.stale_by(database, 3)
+    assert (mail.due, mail.oldest_due_age, sms.due) == (4, timedelta(seconds=17), 1)
+    assert sms.oldest_due_at == helpers.stale_by(database, 3)
 
 
 def test_retries_are_looked_up_among_those_that_are_due_next(database, bounds):
@@ -104,7 +104,7 @@ def test_by_task_as_many_names_are_looked_up(database, bounds):
     assert found == {("mail", "print"): (1, False, 0), ("mail", "send"): (1, False, 0), ("sms", "text"): (0, False, 0)}
     assert database.frozen.stats(by="task", queues=["sms"])[0].retrying == 1
     database.add(queue="mail", task_name="send")
-    assert all(one.ready_at_least for one in database.frozen.stats(by="task", queues=["mail"]))
+    assert all(one.due_at_least for one in database.frozen.stats(by="task", queues=["mail"]))
 
 
 def test_dead_letters_are_counted_up_to_the_bound(database, bounds):
@@ -140,7 +140,7 @@ def test_above_the_bound_the_last_sample_is_told_with_its_age(database, bounds):
     database.frozen.samples.record(database.frozen.samples.count())
     database.clock.advance(40)
     [found] = database.frozen.stats()
-    assert (found.ready, found.ready_at_least, found.sample.ready) == (5, True, 8)
+    assert (found.due, found.due_at_least, found.sample.due) == (5, True, 8)
     assert found.sample_age == timedelta(seconds=40)
     while claims := database.claim(10):
         database.frozen.finish([Outcome(claim=claim, event_type=EventType.COMPLETED) for claim in claims])
@@ -162,9 +162,9 @@ def test_a_sample_has_every_state_of_each_queue(database):
         assert database.frozen.samples.latest() == {
             "mail": QueueSample(
                 queue="mail",
-                ready=1,
+                due=1,
                 delayed=2,
-                oldest_ready_at=oldest,
+                oldest_due_at=oldest,
                 at=database.clock.now,
             ),
             "sms": QueueSample(queue="sms", failed=2, at=database.clock.now),
@@ -181,7 +181,7 @@ def test_a_queue_that_became_empty_is_told_once(database):
     for expected in ({"mail": 0}, {"mail": 0}):
         database.clock.advance(15)
         samples.record(samples.look())
-        assert {queue: one.ready for queue, one in samples.latest().items()} == expected
+        assert {queue: one.due for queue, one in samples.latest().items()} == expected
     assert len(database.rows("SELECT at FROM queue_samples")) == 2
 
 
@@ -193,7 +193,7 @@ def test_a_sample_says_where_it_reached_the_bound(database, bounds):
         )
     database.clock.advance(HOUR)
     assert [(one.queue, one.exact) for one in database.frozen.samples.look()] == [("mail", False)]
-    assert [(one.ready, one.exact) for one in database.frozen.samples.count()] == [(6, True)]
+    assert [(one.due, one.exact) for one in database.frozen.samples.count()] == [(6, True)]
 
 
 def test_after_two_days_one_sample_an_hour_is_kept_and_after_90_days_none(database):

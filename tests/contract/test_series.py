@@ -64,9 +64,9 @@ def test_sums_of_minutes_stay_in_their_steps(database):
 def test_each_step_has_its_last_sample(database):
     since = database.clock.now
     for seconds, samples in (
-        (1, [QueueSample(queue="a", ready=1, delayed=5), QueueSample(queue="b", ready=10, failed=2)]),
-        (30, [QueueSample(queue="a", ready=2, running=3)]),
-        (100, [QueueSample(queue="b", ready=20)]),
+        (1, [QueueSample(queue="a", due=1, delayed=5), QueueSample(queue="b", due=10, failed=2)]),
+        (30, [QueueSample(queue="a", due=2, running=3)]),
+        (100, [QueueSample(queue="b", due=20)]),
     ):
         database.clock.advance(seconds)
         database.frozen.samples.record(samples)
@@ -74,14 +74,14 @@ def test_each_step_has_its_last_sample(database):
     series = database.frozen.samples.series
     # A queue that has nothing left gets a row of zeros once.
     assert series(since=since, until=until, step=MINUTE) == [
-        DepthPoint(at=since, ready=2, delayed=0, running=3, failed=0),
+        DepthPoint(at=since, due=2, delayed=0, running=3, failed=0),
         DepthPoint(at=since + MINUTE),
-        DepthPoint(at=since + 2 * MINUTE, ready=20, delayed=0, running=0, failed=0),
+        DepthPoint(at=since + 2 * MINUTE, due=20, delayed=0, running=0, failed=0),
     ]
     points = series(since=since, until=until, step=10, queue="b")
-    assert [point.ready for point in points[:4]] == [10, None, None, 0]
+    assert [point.due for point in points[:4]] == [10, None, None, 0]
     assert len(points) == 18
-    assert {point.ready for point in series(since=since, until=until, step=HOUR, queue="none")} == {0}
+    assert {point.due for point in series(since=since, until=until, step=HOUR, queue="none")} == {0}
 
 
 @pytest.mark.parametrize(
@@ -105,14 +105,14 @@ def test_trends_are_both_series_at_once(database):
         database.clock.advance(seconds)
         counted(database, completed=3, failed=1)
         database.frozen.samples.record(
-            [QueueSample(queue="mail", ready=seconds, failed=2), QueueSample(queue="other", ready=5)]
+            [QueueSample(queue="mail", due=seconds, failed=2), QueueSample(queue="other", due=5)]
         )
     span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
     for queue in (None, "mail", "none"):
         both = database.frozen.trends(**span, queue=queue)
         assert both.counts == database.frozen.metrics.series(**span, queue=queue)
         assert both.depths == database.frozen.samples.series(**span, queue=queue)
-    assert [one.ready for one in database.frozen.trends(**span, queue="mail").depths] == [45, None, 100, None]
+    assert [one.due for one in database.frozen.trends(**span, queue="mail").depths] == [45, None, 100, None]
     with pytest.raises(InvalidArgument, match="at most 2000 points"):
         database.frozen.trends(**span | {"step": 1, "since": since - 10 * HOUR})
 
@@ -143,10 +143,10 @@ def test_sums_that_no_integer_of_the_database_holds_are_shown_all_the_same(datab
 def test_each_queue_has_its_own_depths(database):
     since = database.clock.now
     record = database.frozen.samples.record
-    record([QueueSample(queue="mail", ready=1), QueueSample(queue="other", ready=7)])
+    record([QueueSample(queue="mail", due=1), QueueSample(queue="other", due=7)])
     database.clock.advance(30)
-    record([QueueSample(queue="mail", ready=4)])
+    record([QueueSample(queue="mail", due=4)])
     database.clock.advance(100)
-    record([QueueSample(queue="mail", ready=2)])
+    record([QueueSample(queue="mail", due=2)])
     span = {"since": since, "until": since + 4 * MINUTE, "step": MINUTE}
     assert database.frozen.samples.by_queue(**span) == {"mail": [4, None, 2, None], "other": [0, None, 0, None]}

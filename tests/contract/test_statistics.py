@@ -56,10 +56,10 @@ def test_what_is_now_equals_what_was_counted_by_hand(database):
     assert database.frozen.stats() == [
         Statistics(
             queue="a",
-            ready=3,
+            due=3,
             delayed=1,
-            oldest_ready_at=helpers.stale_by(database, 10),
-            oldest_ready_age=timedelta(seconds=10),
+            oldest_due_at=helpers.stale_by(database, 10),
+            oldest_due_age=timedelta(seconds=10),
         ),
         Statistics(queue="b", delayed=1),
         Statistics(
@@ -86,7 +86,7 @@ def test_a_line_for_each_task_of_each_queue(database):
         ("b", "send"),
     ]
     for line in lines:
-        seen = (line.ready, line.delayed, line.running, line.failed)
+        seen = (line.due, line.delayed, line.running, line.failed)
         assert seen == ((0, 1, 0, 1) if line.task_name == "print" else (1, 0, 1, 0))
     assert [line.queue for line in database.frozen.stats(by="task", queues=["b", "none"])] == ["b", "b"]
     assert [line.queue for line in database.frozen.stats(queues=["none", "a"])] == ["a", "none"]
@@ -95,7 +95,7 @@ def test_a_line_for_each_task_of_each_queue(database):
 def test_a_dead_letter_redriven_is_counted_by_what_happens_to_it(database):
     task_id = end(database, EventType.FAILED)
     database.frozen.redrive(task_id)
-    assert (one(database).failed, one(database).ready) == (0, 1)
+    assert (one(database).failed, one(database).due) == (0, 1)
 
 
 def test_live_workers_are_those_that_work_on_it(database):
@@ -131,7 +131,7 @@ def test_what_waits_for_another_attempt_is_told_apart_from_what_is_delayed(datab
         database.frozen.finish([retry])
     database.add(queue="mail", delay=HOUR)
     database.add(queue="sms", delay=HOUR)
-    by_queue = {line.queue: (line.ready, line.delayed, line.retrying) for line in database.frozen.stats()}
+    by_queue = {line.queue: (line.due, line.delayed, line.retrying) for line in database.frozen.stats()}
     assert by_queue == {"mail": (1, 1, 1), "sms": (0, 1, 0)}
     by_task = {line.task_name: line.retrying for line in database.frozen.stats(queues=["mail"], by="task")}
     assert by_task == {"send": 1, "tests.work": 0}
@@ -151,7 +151,7 @@ def test_the_callers_transaction_sees_its_own_tasks(database):
     with helpers.transaction(database) as connection:
         task = NewTask(id=uuid7(), task_name="tests.work", args="{}")
         database.frozen.enqueue(task, using=connection)
-        assert [line.ready for line in database.frozen.stats(using=connection)] == [1]
+        assert [line.due for line in database.frozen.stats(using=connection)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from outboxq.model.uuid7 import uuid7
 from outboxq.store import Slow, TaskPage
 from outboxq.store.tasks import slowest, task_pages
 from tests.conftest import NOON
+from tests.contract import helpers
 
 READY, RUNNING, FAILED = TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED
 OTHER = uuid4()
@@ -167,7 +168,7 @@ def test_the_list_of_running_and_failed_tasks_goes_on_behind_a_look(filled, monk
 
 def test_what_is_no_filter_is_refused(database):
     wrong = (
-        {"status": "Ready"},
+        {"status": "ready"},
         {"before": "0190"},
         {"worker": "me"},
         {"since": NOON.replace(tzinfo=None)},
@@ -224,8 +225,40 @@ def test_only_ready_tasks_are_due_delayed_or_retrying(database):
     for status in (None, TaskStatus.RUNNING):
         with pytest.raises(InvalidArgument, match="only Ready tasks are retrying"):
             database.frozen.task_page(status=status, waiting=Waiting.RETRYING)
-    with pytest.raises(InvalidArgument, match="waiting takes a Waiting, not 'due'"):
-        database.frozen.task_page(status=TaskStatus.READY, waiting="due")
+
+
+def test_states_are_also_taken_as_text(database):
+    store = database.frozen
+    store.complete(helpers.claimed(database))
+    due, delayed = database.add().id, database.add(delay=timedelta(hours=1)).id
+    (done,) = store.tasks(status="Completed")
+    assert [one.id for one in store.tasks(status="Ready", waiting="due")] == [due]
+    assert [one.id for one in store.task_page(status="Ready", waiting="delayed").tasks] == [delayed]
+    assert store.slowest(by="wait", status="Completed").tasks == [done]
+    assert store.count_tasks(status="Ready").number == 2
+    assert store.cancel_all(status="Ready", limit=1) == 1
+    assert store.run_all_now(waiting="delayed") == 1
+
+
+@pytest.mark.parametrize("call", ["tasks", "task_page", "slowest", "count_tasks", "cancel_all"])
+def test_a_word_that_is_no_status_is_refused_with_those_there_are(database, call):
+    ask = getattr(database.frozen, call)
+    with pytest.raises(InvalidArgument, match="status must be one of 'Ready', 'Running', .*, not 'failed'"):
+        ask(status="failed")
+    for state in ("due", Waiting.DUE):
+        with pytest.raises(
+            InvalidArgument, match="'due' is a state of Ready tasks; write status='Ready', waiting='due'"
+        ):
+            ask(status=state)
+
+
+def test_other_words_for_a_state_or_a_time_are_refused(database):
+    store = database.frozen
+    for call in (lambda: store.tasks(status="Ready", waiting="ready"), lambda: store.run_all_now(waiting="ready")):
+        with pytest.raises(InvalidArgument, match="waiting must be one of 'due', 'delayed', 'retrying', not 'ready'"):
+            call()
+    with pytest.raises(InvalidArgument, match="by must be one of 'duration', 'wait', not 'run'"):
+        store.slowest(by="run")
 
 
 def test_tasks_are_found_by_the_exception_of_their_last_error(database):

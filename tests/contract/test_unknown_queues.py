@@ -65,7 +65,7 @@ KNOWN = {
         db.worker, label="web-1:7", queues=["mail"], concurrency=1, task_names=[]
     ),
     "a sample": lambda db: db.run(
-        "INSERT INTO queue_samples (at, queue, ready, delayed, running, failed, exact) "
+        "INSERT INTO queue_samples (at, queue, due, delayed, running, failed, exact) "
         "VALUES ('2026-01-01T00:00:00.000000+00:00', 'mail', 1, 0, 0, 0, true)"
     ),
 }

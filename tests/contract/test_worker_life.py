@@ -433,7 +433,7 @@ def test_a_burst_runs_everything_claimable_and_returns_0(outbox, run):
     spawn.using(outbox).enqueue(5)
     code, worker = run()
     assert (code, worker.handled, len(gone)) == (0, 63, 63)
-    assert sum(row.ready + row.running for row in outbox.store.stats()) == 0
+    assert sum(row.due + row.running for row in outbox.store.stats()) == 0
 
 
 def test_a_burst_waits_for_what_retries_at_once_and_leaves_what_is_due_later(outbox, run, monkeypatch):
@@ -801,7 +801,7 @@ refusal, stopped, seconds = in_child(child)
 for _ in range(10):  # amid the parent's work, whose connections are not closed there: that could wait for its threads' locks
     pid.using(outbox).enqueue_many([()] * 100)
     in_child(gc.collect)
-until(lambda: not any(row.ready + row.running for row in outbox.store.stats()))
+until(lambda: not any(row.due + row.running for row in outbox.store.stats()))
 handle = pid.using(outbox).enqueue()
 began = time.monotonic()
 task = until(lambda: (t := outbox.store.get(handle.id)).completed_at and t)
@@ -818,7 +818,7 @@ def child():
     return [backend(), len({handle.id for handle in handles})]
 
 children = [in_child(child) for _ in range(3)]
-print(json.dumps([mine, backend(), children, sum(row.ready for row in outbox.store.stats()), outbox.store.verify() == []]))
+print(json.dumps([mine, backend(), children, sum(row.due for row in outbox.store.stats()), outbox.store.verify() == []]))
 """
 
 NEW = """
@@ -864,10 +864,10 @@ def test_in_a_forked_child_the_worker_is_the_parents(database):
 
 @pytest.mark.in_turn
 def test_a_forked_child_enqueues_on_connections_of_its_own(database):
-    mine, mine_after, children, ready, in_order = in_a_process(PIDS, database)
+    mine, mine_after, children, due, in_order = in_a_process(PIDS, database)
     assert mine_after == mine
     assert [written for _, written in children] == [5, 5, 5]
-    assert ready == 16
+    assert due == 16
     assert in_order
     if database.name == "postgresql":
         assert len({mine, *(pid for pid, _ in children)}) == 4

@@ -93,7 +93,7 @@ def ended(outbox, handle):
 def counted(outbox):
     """How many tasks are in each status."""
     rows = outbox.store.stats()
-    return sum(row.ready for row in rows), sum(row.running for row in rows)
+    return sum(row.due for row in rows), sum(row.running for row in rows)
 
 
 # Outcomes are written together.

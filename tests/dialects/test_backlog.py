@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 
 class Backlog(NamedTuple):
-    ready: int
+    due: int
     oldest_seconds: float
     started_last_minute: int
     running: int
@@ -85,7 +85,7 @@ def test_no_queue_is_refused_with_a_sentence(postgresql):
         backlog(postgresql, None)
 
 
-def test_due_tasks_of_every_priority_and_key_are_ready(postgresql):
+def test_due_tasks_of_every_priority_and_key_are_counted(postgresql):
     for priority in (-100, -7, 0, 100):
         add(postgresql, priority=priority)
     for key in ("a", "a", "b"):
@@ -112,7 +112,7 @@ def test_it_counts_to_ten_thousand_and_no_further(postgresql, key):
     fill(postgresql, 6_000, priority=0, partition_key=key)
     fill(postgresql, 1, priority=-1, available_at="clock_timestamp() - interval '2 hours'")
     found = backlog(postgresql)
-    assert found.ready == 10_000
+    assert found.due == 10_000
     assert found.oldest_seconds >= 7200, "also of a priority that is beyond the ten thousand"
 
 
@@ -223,9 +223,9 @@ def test_the_search_path_of_the_caller_does_not_matter(postgresql):
             "CREATE FUNCTION evil.statement_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT NULL::timestamptz'"
         )
         connection.execute("SET search_path = evil, pg_catalog")
-        [ready] = connection.execute("SELECT ready FROM public.outboxq_backlog('default')").fetchone()
+        [due] = connection.execute("SELECT due FROM public.outboxq_backlog('default')").fetchone()
         connection.rollback()
-    assert ready == 1
+    assert due == 1
 
 
 def test_it_counts_in_its_own_schema_and_goes_with_its_revision(cluster):
@@ -235,8 +235,8 @@ def test_it_counts_in_its_own_schema_and_goes_with_its_revision(cluster):
     database = Database("postgresql", url)
     try:
         database.add(Store(database.engine, schema="jobs"))
-        assert backlog(database, schema="jobs").ready == 1
-        assert backlog(database).ready == 0
+        assert backlog(database, schema="jobs").due == 1
+        assert backlog(database).due == 0
         for schema in (None, "jobs"):
             migrations.downgrade(url, "base", schema=schema)
         assert database.rows("SELECT proname FROM pg_proc WHERE proname = 'outboxq_backlog'") == []

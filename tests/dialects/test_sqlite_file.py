@@ -89,7 +89,7 @@ def delete(file):
 def tasks_in(file):
     engine = make_engine(f"sqlite:///{file}")
     try:
-        return sum(queue.ready + queue.completed for queue in Store(engine).stats())
+        return sum(queue.due + queue.completed for queue in Store(engine).stats())
     finally:
         engine.dispose()
 

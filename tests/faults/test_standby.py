@@ -50,7 +50,7 @@ def test_what_only_looks_may_look_there(standby, there):
     store = standby.store
     assert store.get(there).id == there
     assert [event.event_type for event in store.history(there)] == ["task_created"]
-    assert [queue.ready for queue in store.stats()] == [1]
+    assert [queue.due for queue in store.stats()] == [1]
     assert store.explain(there).reason
     assert [task.id for task in store.tasks()] == [there]
     assert (store.dead_letters.list(), store.workers.list(), store.verify()) == ([], [], [])

@@ -121,8 +121,8 @@ def test_the_bars_of_a_colour_are_one_path():
 
 
 def test_a_chart_of_days_names_the_day_of_each_step():
-    chart = lines("Depth", axis(84, 2 * HOUR), series([1] * 84, names=["ready"]))
-    assert chart.steps[0].title == "25 Dec 12:00 to 14:00: ready 1"
+    chart = lines("Depth", axis(84, 2 * HOUR), series([1] * 84, names=["due"]))
+    assert chart.steps[0].title == "25 Dec 12:00 to 14:00: due 1"
     assert chart.rows[0][0] == "1 Jan 10:00"
 
 
@@ -181,21 +181,21 @@ def test_the_sentence_and_the_table_have_the_numbers():
     chart = stacked("Throughput", axis(3), series([1200, 0, 34], [0, 0, 1]))
     assert chart.label == "Throughput from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: 1,234 completed, 1 retried."
     assert chart.rows == [("11:59", ["34", "1"]), ("11:57", ["1,200", "0"])]
-    depth = lines("Depth", axis(3), series([5, None, 2], names=["ready"]))
-    assert depth.label == "Depth from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: ready last 2, at most 5."
+    depth = lines("Depth", axis(3), series([5, None, 2], names=["due"]))
+    assert depth.label == "Depth from 2030-01-01 11:57 to 2030-01-01 12:00 UTC: due last 2, at most 5."
     assert [values for _, values in depth.rows] == [["2"], ["5"]]
     assert depth.steps[1].title == "11:58 to 11:59: unknown"
 
 
 def test_one_peak_does_not_flatten_the_rest_and_its_number_is_written():
     column = [float(100 + index) for index in range(59)]
-    chart = lines("Depth", axis(60), series([*column[:30], 150_000, *column[30:]], names=("ready",)))
+    chart = lines("Depth", axis(60), series([*column[:30], 150_000, *column[30:]], names=("due",)))
     assert [tick.words for tick in chart.values] == ["0", "50", "100", "150", "200"]
-    assert chart.notes == [f"Above the axis: ready 150,000 at {NOON - 30 * MINUTE:%d %b %H:%M}."]
+    assert chart.notes == [f"Above the axis: due 150,000 at {NOON - 30 * MINUTE:%d %b %H:%M}."]
     check(chart)
-    many = lines("Depth", axis(60), series([1.0] * 30 + [150_000.0] * 30, names=("ready",)))
+    many = lines("Depth", axis(60), series([1.0] * 30 + [150_000.0] * 30, names=("due",)))
     assert (many.values[-1].words, many.notes) == ("150k", [])
-    zeros = lines("Depth", axis(60), series([0.0] * 59 + [150_000.0], names=("ready",)))
+    zeros = lines("Depth", axis(60), series([0.0] * 59 + [150_000.0], names=("due",)))
     assert (zeros.values[-1].words, zeros.notes) == ("150k", [])
 
 
@@ -253,7 +253,7 @@ def test_the_bars_of_ticks_are_as_high_as_their_tasks_ran_long():
 
 
 def plot(*numbers, kind=PlotKind.SAMPLES, title="Depth", steps=3):
-    return Plot(kind=kind, title=title, axis=axis(steps), series=(Series(name="ready", values=numbers),))
+    return Plot(kind=kind, title=title, axis=axis(steps), series=(Series(name="due", values=numbers),))
 
 
 def test_a_chart_is_drawn_again_only_if_it_differs():
@@ -269,7 +269,7 @@ def test_a_chart_is_drawn_again_only_if_it_differs():
         plot(1, None, 7, kind=PlotKind.COUNTS),
     ]
     assert len({drawn(one).card for one in (plot(1, None, 7), *others)}) == 7
-    assert "ready <b>8</b>" in drawn(others[0]).card
+    assert "due <b>8</b>" in drawn(others[0]).card
 
 
 def test_an_empty_plot_is_drawn_as_an_empty_chart():

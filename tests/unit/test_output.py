@@ -114,11 +114,11 @@ def test_an_aware_time_is_in_utc_whatever_its_zone():
 
 def test_numbers_in_a_table_for_people_are_grouped_and_end_in_one_column():
     rows = [("mail", 12, "10000+", "7"), ("a", None, 1234, "123456"), ("b", 1_500_000, 3, "x")]
-    table = drawn(("queue", "ready", "waiting", "key"), rows, width=80)
+    table = drawn(("queue", "due", "waiting", "key"), rows, width=80)
     console = Console(width=80, file=io.StringIO())
     console.print(table)
     assert [line.rstrip() for line in console.file.getvalue().splitlines()] == [
-        "queue      ready  waiting  key",
+        "queue        due  waiting  key",
         "mail          12  10,000+  7",
         "a                   1,234  123456",
         "b      1,500,000        3  x",
@@ -128,10 +128,10 @@ def test_numbers_in_a_table_for_people_are_grouped_and_end_in_one_column():
 PAST = Percentiles(p50=timedelta(milliseconds=117), p95=timedelta(seconds=63), p99=timedelta(minutes=117))
 BUSY = Statistics(
     queue="webhooks_to_partners",
-    ready=4853,
+    due=4853,
     delayed=10_000,
     delayed_at_least=True,
-    oldest_ready_age=timedelta(minutes=117),
+    oldest_due_age=timedelta(minutes=117),
     paused=True,
     concurrency=3,
     completed=48_530,
@@ -164,7 +164,7 @@ def test_no_number_and_no_heading_of_status_is_cut_on_a_terminal(width):
 
 
 WORDS = (
-    *("queue", "ready", "delayed", "retrying", "running", "failed", "oldest", "workers"),
+    *("queue", "due", "delayed", "retrying", "running", "failed", "oldest", "workers"),
     *("completed", "retried", "cancelled", "per s", "failing"),
     *(f"{name} {p}" for name in ("wait", "run") for p in ("p50", "p95", "p99")),
 )

@@ -158,7 +158,7 @@ def _status(task_id: UUID) -> TaskStatus | None:
 
 def _unfinished() -> bool:
     counts = _counts()
-    return counts.ready + counts.delayed + counts.retrying + counts.running > 0
+    return counts.due + counts.delayed + counts.retrying + counts.running > 0
 
 
 @contextmanager
@@ -193,8 +193,8 @@ def _cells(day: Day) -> dict[str, object]:
     return {
         "orders": len(day.placed),
         "rolled back": len(day.rolled_back),
-        "ready": counts.ready,
-        "waiting": counts.delayed + counts.retrying,
+        "due": counts.due,
+        "delayed": counts.delayed + counts.retrying,
         "running": counts.running,
         "completed": _completed(),
         "failed": counts.failed,

@@ -53,12 +53,12 @@ class QueueSamplesColumns(TypedColumns):
 
     at = Column(BoundedInstant, primary_key=True)
     queue = Column(Text, primary_key=True)
-    ready = Column(BigInteger, nullable=False)  # due
+    due = Column(BigInteger, nullable=False)
     delayed = Column(BigInteger, nullable=False)
     running = Column(BigInteger, nullable=False)
     failed = Column(BigInteger, nullable=False)
-    oldest_ready_at = Column(BoundedInstant)  # the due time of the task that has been due longest
-    exact = Column(Boolean, nullable=False)  # False: `ready` and `delayed` are lower bounds
+    oldest_due_at = Column(BoundedInstant)  # the due time of the task that has been due longest
+    exact = Column(Boolean, nullable=False)  # False: `due` and `delayed` are lower bounds
 
 
 queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bounds.of("queue_samples"))

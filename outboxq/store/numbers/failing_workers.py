@@ -37,6 +37,6 @@ def failing_workers(
             subjects=tuple(labels),
             sentence=f"{who} {failure}; this has lasted for {span_of(age)}{f'; {disk}' if disk else ''}",
             cures=(see, Cure("see which tables are the largest", ("db", "sizes"))) if disk else (see,),
-            tasks=sum(queue.ready for queue in queues if any(one.works_on(queue.queue) for one in several)),
+            tasks=sum(queue.due for queue in queues if any(one.works_on(queue.queue) for one in several)),
             age=age,
         )

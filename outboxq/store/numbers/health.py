@@ -61,12 +61,12 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     found = _heaviest(filter(_is_unserved, facts.queues)) if limits.no_worker else []
     if not found:
         return
-    tasks = sum(one.ready for one in found)
+    tasks = sum(one.due for one in found)
     waiting = _due_or_delayed(found)
     if len(found) == 1:
         sentence = f"no live worker serves the queue {found[0].queue!r}, which has {waiting}"
     else:
-        named = _listed(f"{one.queue!r} ({one.ready:,})" if one.ready else f"{one.queue!r} (delayed)" for one in found)
+        named = _listed(f"{one.queue!r} ({one.due:,})" if one.due else f"{one.queue!r} (delayed)" for one in found)
         sentence = f"no live worker serves {len(found)} queues, which have {waiting}: {named}"
     served = [word for one in found for word in ("-q", one.queue)] if len(found) <= _NAMED else []
     start = Cure("start a worker", ("worker", *served))
@@ -83,12 +83,12 @@ def _is_unserved(one: Statistics) -> bool:
     """Return whether tasks wait in a queue without workers. A task that was given back because no worker knew its name
     is delayed, and would wait unnoticed.
     """
-    return bool(one.ready or one.delayed or one.retrying) and not one.live_workers
+    return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 
 
 def _due_or_delayed(found: Sequence[Statistics]) -> str:
-    if due := sum(one.ready for one in found):
-        return f"{_number(due, 'task', at_least=any(one.ready_at_least for one in found))} due"
+    if due := sum(one.due for one in found):
+        return f"{_number(due, 'task', at_least=any(one.due_at_least for one in found))} due"
     delayed = sum(one.delayed + one.retrying for one in found)
     return _number(delayed, "delayed task", at_least=any(one.delayed_at_least for one in found))
 
@@ -209,7 +209,7 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 def _is_over(facts: Facts, storm: Row) -> bool:
     """Return whether no attempt has failed lately and no task of the queue is delayed, so that none waits for a retry."""
-    waits = any(one.delayed or (one.paused and one.ready) for one in facts.queues if one.queue == storm["name"])
+    waits = any(one.delayed or (one.paused and one.due) for one in facts.queues if one.queue == storm["name"])
     return not waits and facts.age(storm["at"]) > _OVER_AFTER
 
 
@@ -231,7 +231,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
                 sentence += f"; the queue has been paused for {_paused_for(facts, found[0])}"
         else:
             named = _listed(
-                f"{one.queue!r} ({_number(one.ready, 'task', at_least=one.ready_at_least)}, {span_of(_due_for(one))})"
+                f"{one.queue!r} ({_number(one.due, 'task', at_least=one.due_at_least)}, {span_of(_due_for(one))})"
                 for one in found
             )
             longest = span_of(max(map(_due_for, found)))
@@ -240,7 +240,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             )
             if not paused:
                 parts = tuple(Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:_NAMED])
-        tasks = sum(one.ready for one in found)
+        tasks = sum(one.due for one in found)
         yield replace(_of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks), parts=parts)
 
 
@@ -568,11 +568,11 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
     """Return the queues by the number of due tasks and by how long they have been due, then by name."""
-    return sorted(found, key=lambda one: (-one.ready * _due_for(one).total_seconds(), -one.ready, one.queue))
+    return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 
 def _due_for(one: Statistics) -> timedelta:
-    return one.oldest_ready_age or timedelta(0)
+    return one.oldest_due_age or timedelta(0)
 
 
 def _oldest_first(row: Row) -> tuple[bool, datetime | None, str]:

@@ -36,8 +36,8 @@ table.
 """
 LOOKED_UP = 1_000
 """Maximum number of delayed tasks that are looked up to find the ones that are waiting for a retry."""
-STATES = ("ready", "delayed", "running", "failed")
-MARKS = ("ready_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
+STATES = ("due", "delayed", "running", "failed")
+MARKS = ("due_at_least", "delayed_at_least", "retrying_at_least", "failed_at_least")
 """Names of the flags that mark a number as a lower bound."""
 
 Found = dict[tuple[str, str | None], Row]
@@ -51,7 +51,7 @@ class Live:
     now: datetime
     found: Found
     """For each queue, or each task name in it: the nonzero values of `STATES` and `MARKS`, `retrying` and
-    `oldest_ready_at`.
+    `oldest_due_at`.
     """
     signs: Mapping[str, list[Row]]
     """Other rows of the statement, by kind."""
@@ -103,17 +103,17 @@ def _waiting_of(rows: Collection[Row], most: int, looked_up: int, *, by_task: bo
     found: Found = {}
     totals: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        mine = found.setdefault((row["queue"], row.get("task_name")), {"ready": 0, "later": 0, "retrying": 0})
-        for name in ("ready", "later", "retrying"):
+        mine = found.setdefault((row["queue"], row.get("task_name")), {"due": 0, "later": 0, "retrying": 0})
+        for name in ("due", "later", "retrying"):
             mine[name] += row[name]
             totals[row["queue"], name] += row[name]
-        moments = (mine.get("oldest_ready_at"), row["oldest_ready_at"])
-        mine["oldest_ready_at"] = min((one for one in moments if one is not None), default=None)
+        moments = (mine.get("oldest_due_at"), row["oldest_due_at"])
+        mine["oldest_due_at"] = min((one for one in moments if one is not None), default=None)
     for (queue, _), mine in found.items():
         later = mine.pop("later")
-        mine["ready"] = min(mine["ready"], most)
+        mine["due"] = min(mine["due"], most)
         mine["delayed"] = max(0, min(later, most) - mine["retrying"])
-        mine["ready_at_least"] = totals[queue, "ready"] > most
+        mine["due_at_least"] = totals[queue, "due"] > most
         mine["delayed_at_least"] = totals[queue, "later"] > most
         mine["retrying_at_least"] = not by_task and later > looked_up > 0
     return found
@@ -209,10 +209,10 @@ def _counts(g: Grammar, queues: sa.FromClause, is_one: sa.ColumnElement[bool], *
     retrying = sa.select(sa.func.count()).select_from(looked_up).where(again.is_not(None)).scalar_subquery()
     return sa.select(
         queues.c.queue,
-        number(due).label("ready"),
+        number(due).label("due"),
         number(later).label("later"),
         retrying.label("retrying"),
-        first.correlate(queues).scalar_subquery().label("oldest_ready_at"),
+        first.correlate(queues).scalar_subquery().label("oldest_due_at"),
     ).where(is_one)
 
 
@@ -240,10 +240,10 @@ def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
         sa.select(
             named.c.queue,
             named.c.task_name,
-            sa.func.count().filter(due_now).label("ready"),
+            sa.func.count().filter(due_now).label("due"),
             sa.func.count().filter(named.c.available_at > g.now).label("later"),
             sa.func.count().filter(named.c.retry_at.is_not(None)).label("retrying"),
-            sa.func.min(named.c.available_at, type_=Instant).filter(due_now).label("oldest_ready_at"),
+            sa.func.min(named.c.available_at, type_=Instant).filter(due_now).label("oldest_due_at"),
         )
         .where(named.c.task_name.is_not(None))
         .group_by(named.c.queue, named.c.task_name)

@@ -51,7 +51,7 @@ class Overview:
     """Current numbers for all queues, in total and one by one, and the problems."""
 
     at: datetime
-    ready: Count
+    due: Count
     """Number of tasks that are due."""
     delayed: Count
     """Number of tasks that are due later. It includes the retries that are not in `retrying`."""
@@ -60,7 +60,7 @@ class Overview:
     running: int
     failed: Count
     """Number of dead letters, no matter when they failed."""
-    oldest_ready_at: datetime | None
+    oldest_due_at: datetime | None
     live_workers: int
     queues: list[Statistics]
     """Current numbers for each queue that has tasks, dead letters, settings or a live worker, sorted by name, without
@@ -213,17 +213,17 @@ def _read(
     seen = Present.read(store, target, signals, retries=retries, **values)
     named = {name for one in seen.workers for name in one.queues or ()}
     queues = [seen.of(name) for name in sorted({*(queue for queue, _ in seen.live.found), *seen.settings, *named})]
-    oldest = [one.oldest_ready_at for one in queues if one.oldest_ready_at is not None]
+    oldest = [one.oldest_due_at for one in queues if one.oldest_due_at is not None]
     mine = queues if wanted is None else [one for one in queues if one.queue in wanted]
     facts = _judged(store, target, Facts(queues=mine, wanted=wanted, seen=seen), limits)
     return Overview(
         at=seen.live.now,
-        ready=_total(queues, "ready"),
+        due=_total(queues, "due"),
         delayed=_total(queues, "delayed"),
         retrying=_total(queues, "retrying"),
         running=sum(one.running for one in queues),
         failed=_total(queues, "failed"),
-        oldest_ready_at=min(oldest, default=None),
+        oldest_due_at=min(oldest, default=None),
         live_workers=len(seen.workers),
         queues=queues,
         problems=problems(facts, limits),

@@ -32,14 +32,14 @@ class QueueSample:
     """The number of tasks in each state in one queue, at the time of a sample."""
 
     queue: str
-    ready: int = 0
+    due: int = 0
     delayed: int = 0
     """Number of tasks that are due later, including retries."""
     running: int = 0
     failed: int = 0
-    oldest_ready_at: datetime | None = None
+    oldest_due_at: datetime | None = None
     exact: bool = True
-    """False if `ready`, `delayed` and `failed` are lower bounds."""
+    """False if `due`, `delayed` and `failed` are lower bounds."""
     at: datetime = EARLIEST
     """Time of the sample."""
 
@@ -52,7 +52,7 @@ class DepthPoint:
 
     at: datetime
     """Start of the step."""
-    ready: int | None = None
+    due: int | None = None
     delayed: int | None = None
     running: int | None = None
     failed: int | None = None
@@ -153,7 +153,7 @@ def _by_queue(target: Target, steps: Steps) -> dict[str, list[int | None]]:
     nothing = [0 if at in sampled else None for at in places]  # a sample does not have a row for a queue without tasks
     found: dict[str, list[int | None]] = {}
     for row in rows:
-        found.setdefault(row["queue"], [*nothing])[places[row["begins_at"]]] = row["ready"]
+        found.setdefault(row["queue"], [*nothing])[places[row["begins_at"]]] = row["due"]
     return found
 
 
@@ -163,7 +163,7 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
         QueueSample(
             queue=queue,
             **{state: row.get(state, 0) for state in STATES},
-            oldest_ready_at=row.get("oldest_ready_at"),
+            oldest_due_at=row.get("oldest_due_at"),
             exact=not any(row.get(mark) for mark in MARKS),
         )
         for (queue, _), row in found.items()
@@ -171,7 +171,7 @@ def _counted(store: Transactions, most: int | None, target: Target) -> list[Queu
 
 
 SAMPLE: Columns = {
-    name: parameter_type(queue_samples.c[name].type) for name in ("queue", *STATES, "oldest_ready_at", "exact")
+    name: parameter_type(queue_samples.c[name].type) for name in ("queue", *STATES, "oldest_due_at", "exact")
 }
 _sample = queue_samples.c
 _before, _since = parameters(Instant, "before", "since")
@@ -230,7 +230,7 @@ def by_queue(g: Grammar) -> sa.Select[Any]:
     """
     moments = _last_of_steps(g)
     return (
-        sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.ready)
+        sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.due)
         .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
         .order_by(moments.c.begins_at.desc())
         .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))

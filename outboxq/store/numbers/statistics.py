@@ -50,10 +50,10 @@ class Statistics:
     queue: str
     task_name: str | None = None
     """Name of the task; None means all tasks in the queue."""
-    ready: int = 0
+    due: int = 0
     """Number of tasks that are due now."""
-    ready_at_least: bool = False
-    """True if there are more than `ready` tasks, because the count stopped at its bound. `sample` has the last full
+    due_at_least: bool = False
+    """True if there are more than `due` tasks, because the count stopped at its bound. `sample` has the last full
     count.
     """
     delayed: int = 0
@@ -70,9 +70,9 @@ class Statistics:
     sample: QueueSample | None = None
     """The last full count, if one exists and one of the numbers above is a lower bound."""
     sample_age: timedelta | None = None
-    oldest_ready_at: datetime | None = None
+    oldest_due_at: datetime | None = None
     """Time at which the oldest due task became due."""
-    oldest_ready_age: timedelta | None = None
+    oldest_due_age: timedelta | None = None
     paused: bool = False
     concurrency: int | None = None
     """Maximum number of the queue's tasks that run at once; None means no limit."""
@@ -139,7 +139,7 @@ def stats(
     `queues` restricts the result to these queues, whether or not they have tasks. Otherwise it contains every queue
     that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
     paused. At most 10,000 due and 10,000 delayed tasks of each queue and priority are counted (with `by="task"`, 1,000
-    of each). Fields such as `ready_at_least` mark larger numbers, and `sample` has the last full count. The numbers for
+    of each). Fields such as `due_at_least` mark larger numbers, and `sample` has the last full count. The numbers for
     the window are up to ten seconds old, because workers write them at this interval.
     """
     since = duration(window, "window")
@@ -162,13 +162,12 @@ def state_counts(
     def work(target: Target) -> dict[str, Count]:
         found = count(store, target, names=names, by_task=by_task).found
         mine = [row for (_, name), row in found.items() if name == task]
-        states = {"due": "ready", **{one: one for one in ("delayed", "retrying", "running", "failed")}}
         return {
             state: Count(
-                number=sum(row.get(one, 0) for row in mine),
-                at_least=any(row.get(f"{one}_at_least", False) for row in mine),
+                number=sum(row.get(state, 0) for row in mine),
+                at_least=any(row.get(f"{state}_at_least", False) for row in mine),
             )
-            for state, one in states.items()
+            for state in ("due", "delayed", "retrying", "running", "failed")
         }
 
     return store.run(work, using=using, begin=Begin.READ)
@@ -237,8 +236,8 @@ class Present:
         mine = self.settings.get(queue) or QueueSettings(queue=queue)
         sample = self.samples.get(queue) if any(row.get(mark) for mark in MARKS) else None
         here = [worker for worker in self.workers if worker.works_on(queue)]
-        waits = any(row.get(name) for name in ("ready", "delayed", "retrying"))
-        oldest = row.get("oldest_ready_at")
+        waits = any(row.get(name) for name in ("due", "delayed", "retrying"))
+        oldest = row.get("oldest_due_at")
         return Statistics(
             queue=queue,
             task_name=task_name,
@@ -246,8 +245,8 @@ class Present:
             **{name: row.get(name, False) for name in MARKS},
             sample=sample,
             sample_age=None if sample is None else self.live.now - sample.at,
-            oldest_ready_at=oldest,
-            oldest_ready_age=None if oldest is None else self.live.now - oldest,
+            oldest_due_at=oldest,
+            oldest_due_age=None if oldest is None else self.live.now - oldest,
             paused=mine.paused_at is not None,
             **{name: getattr(mine, name) for name in ("concurrency", "rate", "concurrency_per_key", "rate_per_key")},
             live_workers=sum(

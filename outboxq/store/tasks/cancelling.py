@@ -17,7 +17,7 @@ from ...database.tables import task_executions
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, Waiting
-from ..arguments import positive
+from ..arguments import positive, status_of
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from . import task_pages
@@ -38,7 +38,7 @@ without.
 def count_tasks(
     store: Transactions,
     *,
-    status: TaskStatus | None = None,
+    status: TaskStatus | str | None = None,
     force: bool = False,
     snapshot: Snapshot | None = None,
     most: int = 100_000,
@@ -51,8 +51,8 @@ def count_tasks(
     this counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
     than READY and RUNNING.
     """
-    statuses = _statuses(status)
-    queue, values = wanted.get("queue"), filter_values(wanted)
+    of = status_of(status)
+    statuses, queue, values = _statuses(of), wanted.get("queue"), filter_values(wanted)
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
 
     def work(target: Target) -> Count:
@@ -60,7 +60,7 @@ def count_tasks(
         # The snapshot is taken before the count: a task that becomes visible to the caller's transaction in between is
         # counted, but not changed.
         now = Snapshot.take(target) if snapshot is None else snapshot
-        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, status)))
+        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, of)))
         if TaskStatus.RUNNING in statuses:
             found = target.run(task_pages.count_running, given)[0]["tasks"]
         if TaskStatus.READY in statuses and found <= most:
@@ -92,7 +92,7 @@ def parts(
     store: Transactions,
     *,
     snapshot: Snapshot,
-    status: TaskStatus | None = None,
+    status: TaskStatus | str | None = None,
     limit: int | None = None,
     most: int = PARTED,
     using: object = None,
@@ -102,12 +102,13 @@ def parts(
     Of each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this
     limit would cancel are returned.
     """
+    of = status_of(status)
     if limit is not None:
         up_to = min(positive(limit), positive(most, "most"))
-        first = partial(_first_parts, store, snapshot=snapshot, status=status, limit=up_to, wanted=wanted)
+        first = partial(_first_parts, store, snapshot=snapshot, status=of, limit=up_to, wanted=wanted)
         return store.run(first, using=using, begin=Begin.READ)
-    statuses, queue = _statuses(status), wanted.get("queue")
-    values = {**filter_values(wanted), **bound_to(snapshot, status), "asked_too": False}
+    statuses, queue = _statuses(of), wanted.get("queue")
+    values = {**filter_values(wanted), **bound_to(snapshot, of), "asked_too": False}
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most")}
     waiting = task_pages.waiting_by_task if queue is None else task_pages.waiting_of_queue_by_task
     builders = {TaskStatus.RUNNING: task_pages.running_by_task, TaskStatus.READY: waiting}
@@ -126,7 +127,7 @@ def parts(
 def cancel_all(
     store: Transactions,
     *,
-    status: TaskStatus | None = None,
+    status: TaskStatus | str | None = None,
     reason: str = "",
     force: bool = False,
     snapshot: Snapshot | None = None,
@@ -150,8 +151,9 @@ def cancel_all(
     is called after each batch with the number of tasks so far, `stop` is called before each batch, and `on_change` in
     each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
-    statuses = _statuses(status)
-    bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), status)
+    of = status_of(status)
+    statuses = _statuses(of)
+    bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), of)
     values = {**filter_values(wanted), "scan": SCAN, **bound}
     left, cancelled = None if limit is None else positive(limit), 0
     running = TaskStatus.RUNNING in statuses
@@ -169,7 +171,7 @@ def cancel_all(
     )
     # A task that was running when the waiting tasks were read may now be waiting for its retry, so the waiting tasks
     # are read again.
-    for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if status is None else (status,):
+    for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if of is None else (of,):
         given: dict[str, Any] = {**values}
         after: UUID | None = FIRST
         while after is not None:
@@ -243,12 +245,12 @@ def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
     }
 
 
-def _statuses(status: object) -> frozenset[TaskStatus]:
+def _statuses(status: TaskStatus | None) -> frozenset[TaskStatus]:
     both = frozenset({TaskStatus.READY, TaskStatus.RUNNING})
     if status is None:
         return both
-    if not isinstance(status, TaskStatus) or status not in both:
-        raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {status!r}")
+    if status not in both:
+        raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {status}")
     return frozenset({status})
 
 

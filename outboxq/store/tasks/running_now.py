@@ -13,7 +13,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskStatus, Waiting
 from ...payload.parameters import sanitize
-from ..arguments import positive
+from ..arguments import positive, state_of
 from ..task_rows import pack_ids
 from ..transactions import Transactions
 from . import operations, task_pages
@@ -22,13 +22,11 @@ from .event_log import Count, Snapshot, counted_to
 from .operations import OnChange, freed, was_done
 from .task_pages import FIRST, LATER, SCAN, TaskFilters, filter_values, next_id
 
-_STATES = (Waiting.DELAYED, Waiting.RETRYING)
-
 
 def count_later(
     store: Transactions,
     *,
-    waiting: Waiting | None = None,
+    waiting: Waiting | str | None = None,
     snapshot: Snapshot | None = None,
     most: int = 100_000,
     using: object = None,
@@ -60,7 +58,7 @@ def later_parts(
     store: Transactions,
     *,
     snapshot: Snapshot,
-    waiting: Waiting | None = None,
+    waiting: Waiting | str | None = None,
     limit: int | None = None,
     most: int = PARTED,
     using: object = None,
@@ -95,7 +93,7 @@ def later_parts(
 def run_all_now(
     store: Transactions,
     *,
-    waiting: Waiting | None = None,
+    waiting: Waiting | str | None = None,
     reason: str = "",
     snapshot: Snapshot | None = None,
     limit: int | None = None,
@@ -156,7 +154,7 @@ def _make_due(
     return store.run(work, using=using, done=done)
 
 
-def _values(wanted: TaskFilters, waiting: object) -> dict[str, Any]:
-    if waiting is not None and waiting not in _STATES:
-        raise InvalidArgument(f"only delayed and retrying tasks can be made due, not {waiting!r}")
-    return {**filter_values(wanted), "waiting": LATER if waiting is None else waiting}
+def _values(wanted: TaskFilters, waiting: Waiting | str | None) -> dict[str, Any]:
+    if (state := state_of(waiting)) is Waiting.DUE:
+        raise InvalidArgument("only delayed and retrying tasks can be made due, not due ones")
+    return {**filter_values(wanted), "waiting": state or LATER}

@@ -23,7 +23,8 @@ from ...database.tables import task_executions
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskExecution, TaskStatus
-from ..arguments import positive
+from ...model.options import choice
+from ..arguments import positive, status_of
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .task_pages import SCAN, PageFilters, ending, filter_values, page_of_ids, source_of
@@ -58,8 +59,8 @@ class SlowTasks:
 def slowest(
     store: Transactions,
     *,
-    by: Slow = Slow.DURATION,
-    status: TaskStatus | None = None,
+    by: Slow | str = Slow.DURATION,
+    status: TaskStatus | str | None = None,
     limit: int = 100,
     using: object = None,
     **wanted: Unpack[PageFilters],
@@ -68,19 +69,20 @@ def slowest(
     status (None means any status), or all that are running. They are filtered as by `task_page`. A waiting task has not
     been started, and is not returned. Raises InvalidArgument.
     """
-    if not isinstance(by, Slow):
-        raise InvalidArgument(f"by takes a Slow, not {by!r}")
-    if status is TaskStatus.READY or wanted.get("waiting") is not None:
+    compared, of = choice(Slow, by, "by"), status_of(status)
+    if of is TaskStatus.READY or wanted.get("waiting") is not None:
         raise InvalidArgument("a waiting task has no duration and no wait yet; choose another status")
     values, most = filter_values(wanted), positive(limit)
 
     def work(target: Target) -> SlowTasks:
-        given = store.values(target, **values, status=status, scan=SCAN, limit=SCAN)
-        source = source_of(target, status, given)
+        given = store.values(target, **values, status=of, scan=SCAN, limit=SCAN)
+        source = source_of(target, of, given)
         last = ending(target, source, given, up=False)
         present = target.run(select_now, store.values(target))[0]["now"]
         times = {
-            row["id"]: time for row in target.run(TIMES[source], given) if (time := _time(row, by, present)) is not None
+            row["id"]: time
+            for row in target.run(TIMES[source], given)
+            if (time := _time(row, compared, present)) is not None
         }
         chosen = heapq.nlargest(most, times, key=lambda one: (times[one], one))
         rows = target.run(select_given, pack_ids(target, "chosen", chosen)) if chosen else []

@@ -35,7 +35,7 @@ from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus, Waiting
 from ...model.batches import is_batch
 from ...model.periods import first_id
-from ..arguments import AnyId, aware, identifier, parameters, positive, storable
+from ..arguments import AnyId, aware, identifier, parameters, positive, state_of, status_of, storable
 from ..transactions import Transactions
 from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
@@ -93,7 +93,7 @@ class PageFilters(TaskFilters, total=False):
     """The worker that has claimed the task; with the status RUNNING, the worker that is running it."""
     batch: AnyId | None
     """The batch or chain that the task belongs to or follows."""
-    waiting: Waiting | None
+    waiting: Waiting | str | None
     """The state of a Ready task: due, delayed, or waiting for its retry. Other tasks do not match."""
     exception: str | None
     """Class of the exception of the last error: its full dotted name, or the last part of it."""
@@ -108,7 +108,7 @@ class PageFilters(TaskFilters, total=False):
 def tasks(
     store: Transactions,
     *,
-    status: TaskStatus | None = None,
+    status: TaskStatus | str | None = None,
     before: AnyId | None = None,
     after: AnyId | None = None,
     limit: int = 100,
@@ -124,10 +124,11 @@ def tasks(
     entries, or the same number of entries in the queue; for a batch, all of its tasks. If it searches for an argument,
     it reads a tenth of that. `task_page` says where the call stopped. Raises InvalidArgument.
     """
-    look = partial(_page, store, status=status, values=filter_values(wanted), limit=positive(limit))
+    of = status_of(status)
+    look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
     page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
     found = page.tasks
-    while page.is_cut and status in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
+    while page.is_cut and of in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
         on = {"before": page.older, "after": None} if after is None else {"before": before, "after": page.newer}
         page = store.run(partial(look, **on), using=using, begin=Begin.READ)
         found = found + page.tasks if after is None else page.tasks + found
@@ -137,7 +138,7 @@ def tasks(
 def task_page(
     store: Transactions,
     *,
-    status: TaskStatus | None = None,
+    status: TaskStatus | str | None = None,
     before: AnyId | None = None,
     after: AnyId | None = None,
     limit: int = 100,
@@ -149,10 +150,8 @@ def task_page(
     If you follow `older` from page to page, no task is missed or repeated, as long as the tables do not change. Raises
     InvalidArgument.
     """
-    look = partial(
-        _page, store, status=status, values=filter_values(wanted), limit=positive(limit), before=before, after=after
-    )
-    return store.run(look, using=using, begin=Begin.READ)
+    look = partial(_page, store, status=status_of(status), values=filter_values(wanted), limit=positive(limit))
+    return store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
 
 
 def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,8 +161,6 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
             f"unknown filter {', '.join(sorted(unknown))}; see {', '.join(PageFilters.__annotations__)}"
         )
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
-    if (waiting := wanted.get("waiting")) is not None and not isinstance(waiting, Waiting):
-        raise InvalidArgument(f"waiting takes a Waiting, not {waiting!r}")
     exception = storable(wanted.get("exception"), "exception")
     if (key := storable(wanted.get("idempotency_key"), "idempotency_key")) is not None and wanted.get("task") is None:
         raise InvalidArgument("idempotency_key needs the name of the task, because each task has keys of its own")
@@ -180,7 +177,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
         "batch": None if batch is None else _batch_id(batch),
-        "waiting": waiting,
+        "waiting": state_of(wanted.get("waiting")),
     }
 
 
@@ -249,8 +246,6 @@ def _page(
     before: AnyId | None,
     after: AnyId | None,
 ) -> TaskPage:
-    if status is not None and not isinstance(status, TaskStatus):
-        raise InvalidArgument(f"status takes a TaskStatus, not {status!r}")
     if values["waiting"] is not None and status is not TaskStatus.READY:
         raise InvalidArgument(f"only Ready tasks are {values['waiting']}; use status=TaskStatus.READY with it")
     scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS

@@ -52,7 +52,7 @@ def overview(request: PageRequest) -> View:
         "overview": found,
         "now": found.at,
         "problems": _shown(request, found.problems),
-        "full": {name: _in_full(found.queues, name) for name in ("ready", "delayed", "failed")},
+        "full": {name: _in_full(found.queues, name) for name in ("due", "delayed", "failed")},
         "is_late": _is_late(found.queues, found.problems),
         "queues": _by_urgency(found.queues, found.problems),
         "is_new": not (found.queues or found.live_workers or request.store.tasks(limit=1)),
@@ -68,7 +68,7 @@ def queues(request: PageRequest) -> View:
     shown = _by_urgency(found.queues, found.problems)
     axis = axis_of("1h", found.at)
     depths = request.store.samples.by_queue(since=axis.since, until=axis.until, step=2 * axis.step)
-    sparks = {name: sparkline(ready) for name, ready in depths.items()}
+    sparks = {name: sparkline(numbers) for name, numbers in depths.items()}
     values = {"now": found.at, "queues": shown, "sparks": sparks}
     return View(template="queues.html", title="Queues", values=values, data=shown)
 
@@ -87,7 +87,7 @@ def queue(request: PageRequest) -> View:
     settings = next((one for one in found.settings if one.queue == name), QueueSettings(queue=name))
     trends, charts = trends_of(request, "queue", found.at, name=name, held_keys=_KEYS)
     workers = [one for one in found.workers if one.works_on(name)]
-    is_empty = not any((mine.ready, mine.delayed, mine.retrying, mine.running, mine.failed))
+    is_empty = not any((mine.due, mine.delayed, mine.retrying, mine.running, mine.failed))
     state = State(is_paused=settings.paused_at is not None, is_unused=is_empty and settings.updated_at is not None)
     counts = request.store.metrics.by_task(name, at=found.at)
     data = {"queue": mine, "settings": settings, "problems": found.problems, "trends": trends, "workers": workers}
@@ -142,9 +142,7 @@ def _by_urgency(queues: Iterable[Statistics], problems: Sequence[Problem]) -> li
     """Return the queues by their most urgent problem, then by the due time of their oldest task, then by name."""
     places = [(name, place) for place, one in enumerate(problems) if one.rule in OF_QUEUES for name in one.subjects]
     worst = dict(reversed(places))
-    return sorted(
-        queues, key=lambda one: (worst.get(one.queue, len(problems)), one.oldest_ready_at or LATEST, one.queue)
-    )
+    return sorted(queues, key=lambda one: (worst.get(one.queue, len(problems)), one.oldest_due_at or LATEST, one.queue))
 
 
 def _in_full(queues: Sequence[Statistics], state: str) -> tuple[int, datetime] | None:

@@ -29,7 +29,7 @@ WITH RECURSIVE
         FROM keyed_queues
         WHERE keyed_queues.queue IS NOT NULL
     )
-SELECT found.queue, found.ready, found.later, found.retrying, found.oldest_ready_at
+SELECT found.queue, found.due, found.later, found.retrying, found.oldest_due_at
 FROM (
     SELECT
         pairs.queue AS queue,
@@ -45,7 +45,7 @@ FROM (
                     AND entry.available_at <= (SELECT clock.now FROM clock)
                 LIMIT %(most)s::BIGINT
             ) AS "some"
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_2
             FROM (
@@ -70,7 +70,7 @@ FROM (
                 AND entry.available_at <= (SELECT clock.now FROM clock)
             ORDER BY entry.available_at, entry.id
             LIMIT %(param_1)s::INTEGER
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM pairs
     WHERE pairs.priority IS NOT NULL
     UNION ALL
@@ -87,7 +87,7 @@ FROM (
                     AND entry.available_at <= (SELECT clock.now FROM clock)
                 LIMIT %(most)s::BIGINT
             ) AS "some"
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_5
             FROM (
@@ -127,7 +127,7 @@ FROM (
                 AND entry.available_at <= (SELECT clock.now FROM clock)
             ORDER BY entry.available_at, entry.id
             LIMIT %(param_4)s::INTEGER
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM keyed_queues
     WHERE keyed_queues.queue IS NOT NULL
 ) AS found

@@ -7,7 +7,7 @@ WITH RECURSIVE
         FROM unnest(%(queues_queue)s::TEXT[]) WITH ORDINALITY AS batch(queue, ordinal)
     ),
     pairs(queue, priority) AS (/* claim.pairs-1: param_2, param_3, anon_1 */)
-SELECT found.queue, found.ready, found.later, found.retrying, found.oldest_ready_at
+SELECT found.queue, found.due, found.later, found.retrying, found.oldest_due_at
 FROM (
     SELECT
         pairs.queue AS queue,
@@ -23,7 +23,7 @@ FROM (
                     AND entry.available_at <= (SELECT clock.now FROM clock)
                 LIMIT %(most)s::BIGINT
             ) AS "some"
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_2
             FROM (
@@ -48,7 +48,7 @@ FROM (
                 AND entry.available_at <= (SELECT clock.now FROM clock)
             ORDER BY entry.available_at, entry.id
             LIMIT %(param_1)s::INTEGER
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM pairs
     WHERE pairs.priority IS NOT NULL
     UNION ALL
@@ -65,7 +65,7 @@ FROM (
                     AND entry.available_at <= (SELECT clock.now FROM clock)
                 LIMIT %(most)s::BIGINT
             ) AS "some"
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_5
             FROM (
@@ -105,7 +105,7 @@ FROM (
                 AND entry.available_at <= (SELECT clock.now FROM clock)
             ORDER BY entry.available_at, entry.id
             LIMIT %(param_4)s::INTEGER
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM queues
     WHERE queues.queue IS NOT NULL
 ) AS found

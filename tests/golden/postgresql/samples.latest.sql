@@ -4,11 +4,11 @@ WITH clock AS MATERIALIZED (
 SELECT
     queue_samples.at,
     queue_samples.queue,
-    queue_samples.ready,
+    queue_samples.due,
     queue_samples.delayed,
     queue_samples.running,
     queue_samples.failed,
-    queue_samples.oldest_ready_at,
+    queue_samples.oldest_due_at,
     queue_samples.exact
 FROM queue_samples
 WHERE queue_samples.at = (

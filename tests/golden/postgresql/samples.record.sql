@@ -5,32 +5,32 @@ WITH
     given AS (
         SELECT
             batch.queue AS queue,
-            batch.ready AS ready,
+            batch.due AS due,
             batch.delayed AS delayed,
             batch.running AS running,
             batch.failed AS failed,
-            batch.oldest_ready_at AS oldest_ready_at,
+            batch.oldest_due_at AS oldest_due_at,
             batch.exact AS exact,
             batch.ordinal AS ordinal
         FROM unnest(
             %(given_queue)s::TEXT[],
-            %(given_ready)s::BIGINT[],
+            %(given_due)s::BIGINT[],
             %(given_delayed)s::BIGINT[],
             %(given_running)s::BIGINT[],
             %(given_failed)s::BIGINT[],
-            %(given_oldest_ready_at)s::TIMESTAMP WITH TIME ZONE[],
+            %(given_oldest_due_at)s::TIMESTAMP WITH TIME ZONE[],
             %(given_exact)s::BOOLEAN[]
-        ) WITH ORDINALITY AS batch(queue, ready, delayed, running, failed, oldest_ready_at, exact, ordinal)
+        ) WITH ORDINALITY AS batch(queue, due, delayed, running, failed, oldest_due_at, exact, ordinal)
     )
-INSERT INTO queue_samples (at, queue, ready, delayed, running, failed, oldest_ready_at, exact)
+INSERT INTO queue_samples (at, queue, due, delayed, running, failed, oldest_due_at, exact)
 SELECT
     (SELECT clock.now FROM clock) AS anon_1,
     given.queue,
-    given.ready,
+    given.due,
     given.delayed,
     given.running,
     given.failed,
-    given.oldest_ready_at,
+    given.oldest_due_at,
     given.exact
 FROM given
 WHERE given.queue IS NOT NULL

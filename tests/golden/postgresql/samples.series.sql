@@ -21,11 +21,11 @@ SELECT
     sum(
         CAST(
             CASE
-                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.ready
+                WHEN (%(queue)s::VARCHAR IS NULL OR queue_samples.queue = %(queue)s::VARCHAR) THEN queue_samples.due
                 ELSE 0
             END AS DOUBLE PRECISION
         )
-    ) AS ready,
+    ) AS due,
     sum(
         CAST(
             CASE

@@ -26,7 +26,7 @@ WITH RECURSIVE
         FROM keyed_queues
         WHERE keyed_queues.queue IS NOT NULL
     )
-SELECT found.queue, found.ready, found.later, found.retrying, found.oldest_ready_at
+SELECT found.queue, found.due, found.later, found.retrying, found.oldest_due_at
 FROM (
     SELECT
         pairs.queue AS queue,
@@ -43,7 +43,7 @@ FROM (
                 LIMIT :most
                 OFFSET :param_1
             ) AS some
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_2
             FROM (
@@ -70,7 +70,7 @@ FROM (
             ORDER BY entry.available_at, entry.id
             LIMIT :param_4
             OFFSET :param_5
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM pairs
     WHERE pairs.priority IS NOT NULL
     UNION ALL
@@ -88,7 +88,7 @@ FROM (
                 LIMIT :most
                 OFFSET :param_10
             ) AS some
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_5
             FROM (
@@ -131,7 +131,7 @@ FROM (
             ORDER BY entry.available_at, entry.id
             LIMIT :param_13
             OFFSET :param_14
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM keyed_queues
     WHERE keyed_queues.queue IS NOT NULL
 ) AS found

@@ -29,10 +29,10 @@ WITH RECURSIVE
 SELECT
     named.queue,
     named.task_name,
-    count(*) FILTER (WHERE named.available_at <= :now) AS ready,
+    count(*) FILTER (WHERE named.available_at <= :now) AS due,
     count(*) FILTER (WHERE named.available_at > :now) AS later,
     count(*) FILTER (WHERE named.retry_at IS NOT NULL) AS retrying,
-    min(named.available_at) FILTER (WHERE named.available_at <= :now) AS oldest_ready_at
+    min(named.available_at) FILTER (WHERE named.available_at <= :now) AS oldest_due_at
 FROM (
     SELECT
         found.queue AS queue,

@@ -4,7 +4,7 @@ WITH RECURSIVE
         FROM json_each(:queues) AS queues_rows
     ),
     pairs(queue, priority) AS (/* claim.pairs-3: param_6, param_7, param_8, param_9, anon_1 */)
-SELECT found.queue, found.ready, found.later, found.retrying, found.oldest_ready_at
+SELECT found.queue, found.due, found.later, found.retrying, found.oldest_due_at
 FROM (
     SELECT
         pairs.queue AS queue,
@@ -21,7 +21,7 @@ FROM (
                 LIMIT :most
                 OFFSET :param_1
             ) AS some
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_2
             FROM (
@@ -48,7 +48,7 @@ FROM (
             ORDER BY entry.available_at, entry.id
             LIMIT :param_4
             OFFSET :param_5
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM pairs
     WHERE pairs.priority IS NOT NULL
     UNION ALL
@@ -66,7 +66,7 @@ FROM (
                 LIMIT :most
                 OFFSET :param_10
             ) AS some
-        ) AS ready,
+        ) AS due,
         (
             SELECT count(*) AS count_5
             FROM (
@@ -109,7 +109,7 @@ FROM (
             ORDER BY entry.available_at, entry.id
             LIMIT :param_13
             OFFSET :param_14
-        ) AS oldest_ready_at
+        ) AS oldest_due_at
     FROM queues
     WHERE queues.queue IS NOT NULL
 ) AS found

@@ -16,7 +16,7 @@ WITH
             ) AS at
         FROM steps
     )
-SELECT moments.begins_at AS begins_at, queue_samples.queue, queue_samples.ready
+SELECT moments.begins_at AS begins_at, queue_samples.queue, queue_samples.due
 FROM moments
 JOIN queue_samples ON queue_samples.at = moments.at
 ORDER BY moments.begins_at DESC

@@ -21,11 +21,11 @@ SELECT
     sum(
         CAST(
             CASE
-                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.ready
+                WHEN (:queue IS NULL OR queue_samples.queue = :queue) THEN queue_samples.due
                 ELSE 0
             END AS DOUBLE
         )
-    ) AS ready,
+    ) AS due,
     sum(
         CAST(
             CASE

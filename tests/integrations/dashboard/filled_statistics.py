@@ -60,16 +60,16 @@ def fill_statistics(engine: Engine, now: datetime) -> None:
                     **_histogram("run", run, total),
                 }
             )
-        for queue, ready in (("default", 30), ("exports", 5), ("newsletter", 12), ("ledger", 4), ("video", 3)):
+        for queue, due in (("default", 30), ("exports", 5), ("newsletter", 12), ("ledger", 4), ("video", 3)):
             samples.append(
                 {
                     "at": at,
                     "queue": queue,
-                    "ready": int(ready * wave * trouble),
+                    "due": int(due * wave * trouble),
                     "delayed": 3 if queue == "default" else 0,
                     "running": 2,
                     "failed": number // 8 if queue == "default" else 0,
-                    "oldest_ready_at": at - MINUTE,
+                    "oldest_due_at": at - MINUTE,
                     "exact": True,
                 }
             )

@@ -194,7 +194,7 @@ def _others(store: Store, clock: Clock, found: Hostile) -> None:
     for minutes in (30, 20, 10, 0):
         clock.now = found.now - timedelta(minutes=minutes)
         store.samples.record(
-            [QueueSample(queue=name, ready=BIG, delayed=0, running=2, failed=BIG, exact=False) for name in NAMES]
+            [QueueSample(queue=name, due=BIG, delayed=0, running=2, failed=BIG, exact=False) for name in NAMES]
         )
         counts = {"completed": 2**31 - 1, "retried": 1, "failed": 2**31 - 1, "wait_seconds": 1e300, "run_seconds": 0.0}
         histogram = [0] * (BUCKETS - 1) + [2**31 - 1]

@@ -179,7 +179,7 @@ def test_queues_have_their_last_hour_as_a_small_chart(database, reader):
     worker(database, "mail", "idle")
     for minutes in (20, 10):
         database.clock.now = datetime.now(UTC) - minutes * MINUTE
-        database.frozen.samples.record([QueueSample(queue="mail", ready=minutes)])
+        database.frozen.samples.record([QueueSample(queue="mail", due=minutes)])
     reader.words("/queues")
     assert reader.page.text.count('aria-label="Due tasks in the last hour"') == 1, "of the queue that was sampled"
 

@@ -194,7 +194,7 @@ assert TaskSubscription.objects.using("other").count() == 0  # its last task of 
 # commands
 printed = io.StringIO()
 call_command("outboxq", "status", "--by", "task", stdout=printed)
-assert printed.getvalue().startswith("queue\ttask\tready")
+assert printed.getvalue().startswith("queue\ttask\tdue")
 printed = io.StringIO()
 call_command("outboxq", "prune", "--older-than", "0s", "--dry-run", stdout=printed)
 assert ": 0 would be deleted\n" in printed.getvalue()

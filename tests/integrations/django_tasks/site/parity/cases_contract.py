@@ -36,7 +36,7 @@ MISSING = "01900000-0000-7000-8000-000000000000"
 
 
 def waiting():
-    return sum(queue.ready for queue in outbox.store.stats(using="default"))
+    return sum(queue.due for queue in outbox.store.stats(using="default"))
 
 
 @override_settings(
