@@ -198,6 +198,7 @@ def browser(session: nox.Session) -> None:
         "-n",
         "0",
         "-s",
+        "--full",
         "-m",
         "campaign or not campaign",
         "tests/integrations/dashboard",
