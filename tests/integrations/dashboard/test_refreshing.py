@@ -130,7 +130,7 @@ def test_nothing_moves_under_the_pointer_or_the_focus(at, filling, aim):
     filling.outbox.store.queues.limit("ledger", concurrency=None)
 
 
-@pytest.mark.parametrize("aim", ["tick box", "link", "focus"])
+@pytest.mark.parametrize("aim", ["tick box", "focus", pytest.param("link", marks=pytest.mark.full)])
 def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
     tab = at("tasks")
     tab.open("/tasks?state=due")
