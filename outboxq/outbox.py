@@ -26,6 +26,7 @@ from .integration.sessions import SessionIntegration
 from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
+from .model.guesses import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX
 from .model.options import (
     bad_name,
     check_options,
@@ -36,7 +37,7 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX, Answering, naming_options, without_session
+from .model.unknown_options import Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
+from .guesses import OF_A_RETRY
 from .options import TaskOptions, duration
-from .unknown_options import OF_A_RETRY, Answering, naming_options
+from .unknown_options import Answering, naming_options
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation

@@ -30,9 +30,10 @@ from ..model.batches import (
     first_id,
     new_batch_id,
 )
+from ..model.guesses import CURES, OF_A_BATCH
 from ..model.options import choice
 from ..model.records import Sourced
-from ..model.unknown_options import CURES, OF_A_BATCH, naming_options
+from ..model.unknown_options import naming_options
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store

@@ -16,10 +16,11 @@ from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model import Handle, duration
+from ..model.guesses import OF_A_SCHEDULE
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
-from ..model.unknown_options import OF_A_SCHEDULE, Answering, naming_options
+from ..model.unknown_options import Answering, naming_options
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
 from .registry import TaskRegistry

@@ -29,9 +29,10 @@ from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTa
 from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
 from ..integration.uncommitted import note
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
+from ..model.guesses import CURES, OF_ONE_CALL
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
-from ..model.unknown_options import CURES, OF_ONE_CALL, Answering, naming_options, without_session
+from ..model.unknown_options import Answering, naming_options, without_session
 from ..model.uuid7 import uuid7, uuid7s
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy

@@ -20,7 +20,7 @@ from outboxq import (
 )
 from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError
-from outboxq.model.unknown_options import CURES
+from outboxq.model.guesses import CURES
 from outboxq.operating.reading import read_rate
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 
 import outboxq
 from outboxq import ChainHandle, Handle, InvalidCall, Outbox, RetryPolicy, TaskContext
-from outboxq.model.unknown_options import CURES
+from outboxq.model.guesses import CURES
 from outboxq.testing import Harness
 from tests.unit.test_executor import claim_of
 

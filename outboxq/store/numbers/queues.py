@@ -20,8 +20,9 @@ from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
+from ...model.guesses import OF_A_LIMIT
 from ...model.options import TaskOptions, duration
-from ...model.unknown_options import OF_A_LIMIT, naming_options, no_queue, unused_queue
+from ...model.unknown_options import naming_options, no_queue, unused_queue
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
