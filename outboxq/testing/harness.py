@@ -1,17 +1,14 @@
-"""The Harness, which puts an application's outbox into a test's transaction, and a mixin that enters a Harness in each
-TestCase.
-"""
+"""The Harness, which puts an application's outbox into a test's transaction."""
 
 from __future__ import annotations
 
-import unittest
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
@@ -42,11 +39,6 @@ _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants the ticks of schedules at once."""
 _KEPT = 10_000
 """The number of the newest tasks that a harness reads."""
-
-if TYPE_CHECKING:
-    _Case = unittest.TestCase
-else:
-    _Case = object
 
 __unittest = True  # tracebacks end at the line of the test
 
@@ -517,61 +509,6 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and there were still tasks due."""
-
-
-class OutboxTests(_Case):
-    """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
-
-    A class that lists it after a TestCase, whose `setUp` does not call the mixin's, is refused with ConfigurationError.
-
-    In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
-    commits as the application would.
-    """
-
-    outboxq_app: Outbox | None = None
-    """The application's Outbox. None means the outbox of Django's database `default`."""
-    harness: Harness
-    outboxq_flask: Any = None
-    """The Flask application, if there is one."""
-
-    def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
-        super().__init_subclass__(*args, **kwargs)
-        order = cls.__mro__
-        if unittest.TestCase in order and order.index(unittest.TestCase) < order.index(OutboxTests):
-            ours, case = (
-                next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
-                for kind in (OutboxTests, unittest.TestCase)
-            )
-            raise ConfigurationError(
-                f"{cls.__name__} lists {ours} after {case}, so its setUp() would not be called and self.harness would be "
-                f"missing; write class {cls.__name__}({ours}, {case})"
-            )
-
-    def outboxq_using(self) -> object:
-        """Return the test's open transaction, in any form that `Task.using()` accepts.
-
-        None means Django's transaction. Without Django, the outbox then commits to its own database.
-        """
-        return None
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.harness = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
-        self.enterContext(self.harness)
-
-
-def _of_django() -> Outbox:
-    try:
-        from django.conf import settings
-    except ImportError:
-        settings = None
-    if settings is None or not settings.configured:
-        raise ConfigurationError(
-            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the test class"
-        )
-    from ..contrib.django import outbox
-
-    return outbox
 
 
 def _raise(failed: Sequence[TaskRun]) -> None:
