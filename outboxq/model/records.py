@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
-from .guesses import OF_A_RETRY
+from .guessed_options import OF_A_RETRY, OF_A_SNOOZE
 from .options import TaskOptions, duration
 from .unknown_options import Answering, naming_options
 
@@ -465,6 +465,7 @@ class Snooze(Exception):
     attempt.
     """
 
+    @naming_options("Snooze()", OF_A_SNOOZE)
     def __init__(self, delay: timedelta | float) -> None:
         """Raise InvalidArgument if `delay` is not a span of time."""
         self.delay = duration(delay, "Snooze()")

@@ -9,10 +9,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..errors import InvalidCall
-from .guesses import CURES
+from .guessed_attributes import CURES
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Answering:
@@ -34,7 +35,9 @@ class Answering:
         def __getattr__(self, name: str) -> object:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            if hasattr(type(self), name):
+            if any(
+                name in vars(one) for one in type(self).__mro__
+            ):  # not those of the metaclass, such as ABCMeta.register
                 return object.__getattribute__(self, name)  # raises the AttributeError of the property itself
             cure = self._cure(name)
             raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
@@ -57,13 +60,14 @@ def naming_options(
     *,
     options: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
+    positional: str = "",
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make a function raise InvalidCall, a TypeError, for an unknown keyword and for an option that is passed by
     position.
 
-    The message contains the function's public name, its options, and a replacement for the keyword. `options` are the
-    names that the function accepts as ``**options``. If their `defaults` are given, help() shows each option; `options`
-    must then be the annotations of a TypedDict.
+    The message contains the function's public name, its options, and a replacement for the keyword, or `positional` for
+    a value that is passed by position. `options` are the names that the function accepts as ``**options``; without them,
+    such a function checks its keywords itself. If their `defaults` are given, help() shows each option; `options` must then be the annotations of a TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -73,23 +77,28 @@ def naming_options(
         by_position = sum(one.kind in {one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD} for one in parameters)
         takes_any = any(one.kind is one.VAR_POSITIONAL for one in parameters)
         all_names = frozenset((*named, *options))
+        passes_on = not options and any(one.kind is one.VAR_KEYWORD for one in parameters)
 
         @wraps(function)
         def answering(*args: P.args, **kwargs: P.kwargs) -> R:
+            __tracebackhide__ = True
             try:
-                if not all_names.issuperset(kwargs):
+                if not (passes_on or all_names.issuperset(kwargs)):
                     raise TypeError
                 return function(*args, **kwargs)
             except TypeError as error:
                 if isinstance(error, InvalidCall):
                     raise
-                unknown = next((name for name in kwargs if name not in named and name not in known), None)
+                unknown = next((name for name in kwargs if name not in all_names and not passes_on), None)
                 if unknown is not None:
                     hint = _hint(unknown, known, instead)
-                    options_are = " Its options are" if hint.endswith("?") else "; its options are"
-                    problem = f"{public} has no option {unknown!r}{hint}{options_are} {', '.join(known)}"
+                    options_are = " Its options are " if hint.endswith("?") else "; its options are "
+                    problem = (
+                        f"{public} has no option {unknown!r}{hint}{options_are + ', '.join(known) if known else ''}"
+                    )
                 elif len(args) > by_position and not takes_any:
-                    problem = f"{public} takes its options by name: {', '.join(known)}"
+                    by_name = f"{public} takes its options by name{': ' + ', '.join(known) if known else ''}"
+                    problem = f"{by_name}{positional and f'; write {positional}'}"
                 else:
                     raise
                 raise InvalidCall(problem) from None
@@ -97,6 +106,16 @@ def naming_options(
         if defaults is not None:
             answering.__signature__ = _with_options(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
         return answering
+
+    return decorate
+
+
+def naming_fields(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+    """Make the constructor of a dataclass raise InvalidCall as `naming_options` does."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        cls.__init__ = naming_options(f"{cls.__name__}()", instead)(cls.__init__)  # type: ignore[method-assign]
+        return cls
 
     return decorate
 

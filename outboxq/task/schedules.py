@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model import Handle, duration
-from ..model.guesses import OF_A_SCHEDULE
+from ..model.guessed_options import OF_A_SCHEDULE
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
@@ -72,7 +72,7 @@ class OutboxSchedules(Answering):
     separate transaction. Leave it out to use the current transaction. Reading does not need a transaction.
     """
 
-    _noun = "the schedules"
+    _noun = "outbox.schedules"
 
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox

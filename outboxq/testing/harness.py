@@ -17,6 +17,7 @@ from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
 from ..model import Claim, EventType, Outcome, TaskStatus, duration
+from ..model.guessed_options import OF_A_DRAIN, OF_A_HARNESS, OF_AN_ADVANCE
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
@@ -29,6 +30,7 @@ from ..store.claims import due
 from ..store.claims.due import Look
 from ..task import Task
 from ..task.batches import StandIn
+from .calls import naming_options
 from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, listed
@@ -56,6 +58,7 @@ class Harness(Answering):
 
     _noun = "the harness"
 
+    @naming_options("Harness()", OF_A_HARNESS, positional="Harness(outbox, using=session)")
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
         """Prepare a harness. It has no effect until it is entered by `with`.
 
@@ -153,6 +156,7 @@ class Harness(Answering):
             expected = self._expected(task, args, described)
             raise AssertionError(f"{expected} was enqueued, but should not have been. {listed(fitting)}")
 
+    @naming_options("drain()", OF_A_DRAIN)
     def drain(
         self,
         *,
@@ -199,6 +203,7 @@ class Harness(Answering):
             _raise([one for one in ran if one.is_failure])
         return ran
 
+    @naming_options("advance()", OF_AN_ADVANCE)
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
@@ -265,7 +270,11 @@ class Harness(Answering):
         return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _cure(self, name: str) -> str:
-        return f"harness.app.{name}, since harness.app is the application's Outbox" if hasattr(self.app, name) else ""
+        cure = super()._cure(name)
+        if not cure and hasattr(self.app, name):
+            called = "(…)" if callable(getattr(self.app, name)) else ""
+            cure = f"harness.app.{name}{called}, since harness.app is the application's Outbox"
+        return cure
 
     def _all(self) -> list[Enqueued]:
         if self._transaction is not None:
