@@ -26,6 +26,7 @@ from .integration.sessions import SessionIntegration
 from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
+from .model.guessed_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX
 from .model.options import (
     bad_name,
     check_options,
@@ -36,11 +37,11 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX, Answering, naming_options, without_session
+from .model.unknown_options import Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
-from .store import FOR_APPLICATIONS, Store
+from .store import Store, in_the_store
 from .store.arguments import storable
 from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
@@ -251,9 +252,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            if not callable(function):
+            given_instead: object = function
+            if not callable(given_instead):
+                instead = f", or @outbox.task(name={given_instead!r})" if isinstance(given_instead, str) else ""
                 raise ConfigurationError(
-                    "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')"
+                    f"@outbox.task takes a function; options are keywords: @outbox.task(queue='mail'){instead}"
                 )
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
@@ -352,6 +355,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""
         migrations.upgrade(self.store.bound_engine, schema=self.schema)
 
+    @naming_options("worker()", positional='queues=["mail"]')
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Create a worker for this outbox's tasks. `Worker` explains the options."""
         from .worker.worker import Worker
@@ -359,7 +363,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
 
     def _cure(self, name: str) -> str:
-        cure = super()._cure(name) or (f"outbox.store.{name}(…)" if name in FOR_APPLICATIONS else "")
+        cure = super()._cure(name) or in_the_store(name)
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:

@@ -1158,7 +1158,7 @@ MUTANTS = (
     ),
     Mutant(
         "a TestCase that hides the setUp of OutboxTests is accepted",
-        "outboxq/testing/harness.py",
+        "outboxq/testing/test_case.py",
         (("order.index(unittest.TestCase) < order.index(OutboxTests)", "False"),),
         ("tests/integrations/testing_helpers/test_harness_targets.py",),
     ),

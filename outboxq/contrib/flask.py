@@ -34,7 +34,8 @@ from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
 from ..integration.uncommitted import belongs_to, forget
-from ..model.unknown_options import OF_AN_OUTBOX, naming_options
+from ..model.guessed_options import OF_AN_OUTBOX
+from ..model.unknown_options import naming_options
 from ..outbox import Outbox
 from ..store import Store
 from ..webhooks import WebhookSource

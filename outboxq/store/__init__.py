@@ -281,5 +281,15 @@ class Store(Answering, Claiming):
         return super()._cure(name) or " or ".join(nouns)
 
 
+def in_the_store(name: str) -> str:
+    """Return the way to write an attribute of the store that was looked for on the outbox; "" if the store has none."""
+    if name not in FOR_APPLICATIONS:
+        return ""
+    noun = _noun_of(name)
+    called = "(…)" if callable(getattr(Store, name, None)) else ""
+    example = f", as in outbox.store.{name}.list()" if hasattr(noun, "list") else ""
+    return f"outbox.store.{name}{called}{example}"
+
+
 def _noun_of(name: str) -> object:
     return getattr(vars(Store).get(name), "func", None)

@@ -449,7 +449,7 @@ def test_a_name_twice(outbox) -> None:
         ),
         (
             ConfigurationError,
-            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')",
+            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail'), or @outbox.task(name='mail')",
             lambda outbox: outbox.task("mail"),
         ),
         (

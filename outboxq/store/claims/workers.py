@@ -24,6 +24,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
 from ...model.receivers import ReceiverState, as_stored, read_states
+from ...model.unknown_options import Answering
 from ...model.worker_orders import Orders, WorkerOrder, WorkerState
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
@@ -128,8 +129,10 @@ class TakenBack:
     """False if there may be more tasks, because the search was cut off."""
 
 
-class Workers:
+class Workers(Answering):
     """The registry of live workers."""
+
+    _noun = "outbox.store.workers"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

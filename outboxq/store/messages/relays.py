@@ -44,6 +44,7 @@ from ...model.relays import (
     check_relay,
     task_of,
 )
+from ...model.unknown_options import Answering
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from ..arguments import positive, storable
@@ -98,8 +99,10 @@ class RelayFailure:
     """True if the broker confirmed other events at the same time, so it is available."""
 
 
-class Relays:
+class Relays(Answering):
     """The relays to message brokers."""
+
+    _noun = "outbox.store.relays"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

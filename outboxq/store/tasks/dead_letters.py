@@ -23,6 +23,7 @@ from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ...model import EventType, TaskStatus
 from ...model.display import HEAD
+from ...model.unknown_options import Answering
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
@@ -99,8 +100,10 @@ class Wanted(TypedDict, total=False):
     """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
 
 
-class DeadLetters:
+class DeadLetters(Answering):
     """The dead letters: pages of them for people, and changes to all that match."""
+
+    _noun = "outbox.store.dead_letters"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
