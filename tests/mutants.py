@@ -3064,6 +3064,30 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
+        "results that a test gives to steps are checked although no task with steps completed",
+        "outboxq/testing/given_steps.py",
+        (("(is_complete and bool(names))", "is_complete"),),
+        ("tests/integrations/testing_helpers/test_harness_steps.py",),
+    ),
+    Mutant(
+        "names of results that a test gives are not checked if the tasks run in an inner block",
+        "outboxq/testing/given_steps.py",
+        (("if self.within is not None:", "if False:"),),
+        ("tests/integrations/testing_helpers/test_harness_steps.py",),
+    ),
+    Mutant(
+        "a task of another program cannot be refuted although the outbox knows it",
+        "outboxq/testing/enqueued.py",
+        (("known = self._known(found) | others", "known = self._known(found)"),),
+        ("tests/integrations/testing_helpers/test_harness_assertions.py",),
+    ),
+    Mutant(
+        "the store takes the state of a Ready task for no status, and does not say how to ask for it",
+        "outboxq/store/arguments.py",
+        (("if given in tuple(Waiting):", "if False:"),),
+        ("tests/contract/test_task_pages.py",),
+    ),
+    Mutant(
         "a harness claims the next task before the end of a batch's last one is counted",
         "outboxq/testing/claims.py",
         ((" and not is_batch(outcome.claim.pipeline_execution_id)", ""),),

@@ -126,12 +126,30 @@ class Expected:
         call = f"{self.name or 'a task'}({given})" if given else self.name or "a task"
         return f"{call} with {', '.join(parts)}" if parts else call
 
+    @property
+    def is_declared(self) -> bool:
+        """True if this process declares the task, or if any task may match."""
+        return self.name is None or self._signature is not None
+
+    def ensure_known(self, found: Sequence[Enqueued], others: frozenset[str]) -> None:
+        """Raise UnknownTask unless the name is that of a declared or enqueued task, or one of `others`."""
+        __tracebackhide__ = True
+        known = self._known(found) | others
+        if self.name is not None and self.name not in known:
+            raise UnknownTask(
+                f"this process does not declare a task {self.name!r}, and none was enqueued{nearest(self.name, known) or '.'} If "
+                f"another program declares it, write: assert not harness.enqueued({self.name!r})"
+            )
+
     def hint(self, found: Sequence[Enqueued]) -> str:
         """Return a remark with the most similar task if no declared or enqueued task has the expected name, or ""."""
-        known = {*(task.name for task in self._tasks), *(one.task_name for one in found)}
+        known = self._known(found)
         if self.name is None or self.name in known:
             return ""
         return f" (this process does not declare such a task{nearest(self.name, known)})"
+
+    def _known(self, found: Sequence[Enqueued]) -> set[str]:
+        return {task.name for task in self._tasks} | {one.task_name for one in found}
 
     def _argument(self, name: str, value: object, found: Enqueued) -> str | None:
         if name in found.args:

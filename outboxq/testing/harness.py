@@ -32,6 +32,7 @@ from .calls import naming_options
 from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, how_often, listed
+from .given_steps import GivenSteps
 from .running import InlineRunner, TaskRun, claim_without_row, endless
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
@@ -78,7 +79,7 @@ class Harness(Answering):
         self._before: frozenset[UUID] = frozenset()
         self._subscribed: list[Any] = []
         self._declared: list[NewSchedule] = []
-        self._steps: dict[str, Any] = {}
+        self._steps = GivenSteps()
         self._is_inline = self._is_running = False
         self._since_tick = 0
         """The number of runs since the last tick of a schedule, in the current `drain()`."""
@@ -147,12 +148,16 @@ class Harness(Answering):
 
     def refute_enqueued(self, task: Task[..., Any] | str | None = None, /, *args: Any, **described: Any) -> None:
         """Assert that no enqueued task matches the description, which `enqueued()` explains. Without a description,
-        assert that no task was enqueued.
+        assert that no task was enqueued. Raises UnknownTask for a name that neither this process nor a subscription in the
+        database knows, because it may be misspelt.
         """
         __tracebackhide__ = True
-        if fitting := self.enqueued(task, *args, **described):
-            expected = self._expected(task, args, described)
+        expected = self._expected(task, args, described)
+        found = self._all()
+        if fitting := [one for one in found if not expected.misfits(one)]:
             raise AssertionError(f"{expected} was enqueued, but should not have been. {listed(fitting)}")
+        if not expected.is_declared:
+            expected.ensure_known(found, frozenset(one.task_name for one in self.store.subscriptions.list()))
 
     @naming_options("drain()", OF_A_DRAIN)
     def drain(
@@ -258,10 +263,14 @@ class Harness(Answering):
         """Set the results of steps by name until the end of the block. The functions of these steps are not called.
 
         Such a step returns the given value, converted to JSON and back, and is not stored. If the name is that of a
-        sleep, the sleep ends at once.
+        sleep, the sleep ends at once. If a task with steps completes in the block, but no step has one of the names, the
+        block ends with an AssertionError: the name may be mistyped, so that the function of the step was called.
         """
-        with _temporarily(self, "_steps", {**self._steps, **results}):
+        __tracebackhide__ = True
+        given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
+        with _temporarily(self, "_steps", given):
             yield
+        given.ensure_used(results)
 
     def emit(self, topic: str, payload: object = None, **options: Any) -> Emitted:
         """Emit an event in the test's transaction, as `Outbox.emit` does."""

@@ -33,6 +33,7 @@ from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.steps import Call, StepRows, Steps
 from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of, how_often
+from .given_steps import GivenSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -105,7 +106,7 @@ class InlineRunner:
         transaction: TestTransaction | None,
         *,
         context: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        steps: Mapping[str, Any] | None = None,
+        steps: GivenSteps,
         has_row: bool = True,
     ) -> None:
         """`context` is entered around each handler and its hooks. `steps` are the results that the test has set.
@@ -120,7 +121,8 @@ class InlineRunner:
         self._outcome: Outcome | None = None
         self._is_written = False
         """If True, a transactional task has committed its completion."""
-        rows = _TestRows(store.steps, store.now, steps or {}, in_memory=not has_row)
+        self._given = steps
+        rows = _TestRows(store.steps, store.now, steps.results, in_memory=not has_row)
         self._steps = _RecordedSteps(store, store, rows, integration, self._leases, ignore_failpoint)
         application = Application(store=self._store, tasks=self._tasks, integration=integration, hooks=outbox.hooks)
         handlers = HandlerRunner(application, store, self._steps, self._leases, self, on_failpoint=ignore_failpoint)
@@ -141,6 +143,8 @@ class InlineRunner:
         if outcome is not None and not self._is_written:
             lost = self._store.finish([outcome]) if finish is None else finish(outcome)
             outcome = None if lost else outcome
+        used = () if context.steps is None else context.steps.used
+        self._given.note(used, is_complete=outcome is not None and outcome.event_type is EventType.COMPLETED)
         return self._ran(claim, outcome, self._integration.error)
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:

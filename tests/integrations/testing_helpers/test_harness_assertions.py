@@ -8,7 +8,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from outboxq import ConfigurationError, InvalidCall, Outbox
+from outboxq import ConfigurationError, InvalidCall, Outbox, UnknownTask
+from outboxq.model.subscriptions import Subscription
 from outboxq.testing import Harness
 
 
@@ -94,6 +95,28 @@ def test_an_unknown_name_is_told_with_a_similar_one(shop, harness):
         harness.assert_enqueued("shop.recipt", 7)
 
 
+def test_an_unknown_name_is_not_refuted(shop, harness, session):
+    """A misspelt name would be refuted whatever the application does."""
+    told = (
+        "this process does not declare a task 'shop.recipt', and none was enqueued; did you mean 'shop.receipt'? "
+        "If another program declares it, write: assert not harness.enqueued('shop.recipt')"
+    )
+    for described in ({}, {"kwargs": {"order_id": 7}}, {"queue": "mail"}):
+        with pytest.raises(UnknownTask, match=f"^{re.escape(told)}$"):
+            harness.refute_enqueued("shop.recipt", **described)
+    assert not harness.enqueued("shop.recipt")
+    harness.refute_enqueued("shop.receipt", 9)
+
+
+def test_the_task_of_another_program_can_be_refuted_if_the_outbox_knows_it(shop, harness, session):
+    elsewhere = Subscription(topic="order.*", task_name="crm.sync", parameter="payload", queue="crm")
+    harness.store.subscriptions.replace([elsewhere])
+    harness.refute_enqueued("crm.sync")
+    harness.emit("order.paid", {})
+    assert "crm.sync was enqueued" in refused(harness.refute_enqueued, "crm.sync")
+    harness.refute_enqueued("crm.sync", queue="mail")
+
+
 def test_so_does_a_wrong_number(shop, harness):
     told = refused(harness.assert_enqueued, shop.receipt, times=1)
     assert told.startswith(
@@ -137,7 +160,6 @@ def test_a_description_that_cannot_be_is_an_error_and_no_pass(shop, harness):
     for described in ((("elsewhere", 7), {}), (("elsewhere",), {"order_id": 7}), ((), {"order_id": 7})):
         with pytest.raises(InvalidCall, match=re.escape("describe them with kwargs={…}")):
             harness.refute_enqueued(*described[0], **described[1])
-    harness.refute_enqueued("elsewhere", kwargs={"order_id": 7})
     with pytest.raises(ValueError, match="'Redy' is not a valid TaskStatus"):
         harness.refute_enqueued(shop.receipt, status="Redy")
 

@@ -88,6 +88,43 @@ def test_given_results_stand_for_steps_and_end_sleeps(harness, connection, fulfi
     assert harness.run(fulfil, 7).outcome is EventType.SNOOZED
 
 
+def test_a_mistyped_name_of_a_given_result_fails_the_test(harness, connection, fulfil, calls):
+    given = {"chrage": Charge(cents=5), "a fortnight": None}
+    with pytest.raises(AssertionError) as raised, harness.steps({"book": None}), harness.steps(given):
+        calls.append("before")
+        harness.run(fulfil, 7)
+    assert str(raised.value) == (
+        "steps() was given a result for 'chrage', but no step had this name; did you mean 'charge'? "
+        "The steps were: 'a fortnight', 'book', 'charge'"
+    )
+
+
+def test_names_that_no_step_had_are_all_listed(harness, fulfil):
+    fixed = {"charge": Charge(cents=5), "book": None, "a fortnight": None}
+    told = r"given results for 'x' and 'y', but no step had these names\. The steps were:"
+    with pytest.raises(AssertionError, match=told), harness.steps({"y": 1, "x": 2}), harness.steps(fixed):
+        harness.run(fulfil, 7)
+
+
+def test_a_name_may_go_unused_while_no_task_with_steps_completes(harness, connection, fulfil):
+    @harness.app.task(name="tests.plain")
+    def plain() -> None: ...
+
+    with harness.steps({"a fortnight": None, "chrage": None}):
+        harness.run(plain)
+        fulfil.using(connection).enqueue(7)
+        assert harness.drain(raises=False)[0].outcome is EventType.RETRY_SCHEDULED
+    with pytest.raises(ZeroDivisionError), harness.steps({"chrage": None}):
+        harness.run(fulfil, 7)
+        raise ZeroDivisionError
+
+
+def test_a_name_counts_whichever_attempt_used_it(harness, connection, fulfil):
+    with harness.steps({"charge": Charge(cents=5), "book": None, "a fortnight": None}):
+        fulfil.using(connection).enqueue(7)
+        assert [one.outcome for one in harness.drain()] == [EventType.COMPLETED]
+
+
 def test_a_refused_step_fails_the_test(harness):
     @harness.app.task(name="tests.refused")
     def refused(ctx: TaskContext) -> None:
