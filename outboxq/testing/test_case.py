@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ConfigurationError
 from ..outbox import Outbox
 from .harness import Harness
+from .own_database import refuse_own_database
 
 if TYPE_CHECKING:
     _Case = unittest.TestCase
@@ -31,6 +32,8 @@ class OutboxTests(_Case):
     harness: Harness
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
+    outboxq_test_database: str = ""
+    """The name of a database that the tests may commit to, if it does not contain the word `test`."""
 
     def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init_subclass__(*args, **kwargs)
@@ -48,13 +51,17 @@ class OutboxTests(_Case):
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.
 
-        None means Django's transaction. Without Django, the outbox then commits to its own database.
+        None means Django's transaction. Without Django, the outbox then commits to its own database, which must be one for
+        tests.
         """
         return None
 
     def setUp(self) -> None:
         super().setUp()
-        self.harness = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
+        outbox, using, flask = self.outboxq_app or _of_django(), self.outboxq_using(), self.outboxq_flask
+        if using is None:
+            refuse_own_database(outbox, flask=flask, allowed=self.outboxq_test_database)
+        self.harness = Harness(outbox, using=using, flask=flask)
         self.enterContext(self.harness)
 
 

@@ -165,6 +165,10 @@ class Dialect(ABC):
         """Return the log next to an SQLite file; None if there is none."""
         return None
 
+    def is_in_memory(self, url: URL) -> bool:  # noqa: ARG002
+        """Return True if a URL refers to a database in memory."""
+        return False
+
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
         """Return the file that a connection would create, if its directory exists; None if it would not create a file."""
         return None
