@@ -2693,7 +2693,7 @@ MUTANTS = (
     ),
     Mutant(
         "a database of any encoding will do",
-        "outboxq/database/dialects/postgresql_encoding.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),
