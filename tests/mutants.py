@@ -1134,7 +1134,7 @@ MUTANTS = (
     ),
     Mutant(
         "a confirmation that is sent twice enqueues two tasks",
-        "outboxq/operating/enqueueing.py",
+        "outboxq/web/pages/enqueueing.py",
         (("if self.key is None:", "if False:"),),
         ("tests/integrations/dashboard/test_enqueueing.py::test_a_form_that_is_sent_twice_enqueues_one_task",),
     ),
@@ -2693,7 +2693,7 @@ MUTANTS = (
     ),
     Mutant(
         "a database of any encoding will do",
-        "outboxq/database/dialects/postgresql_encoding.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),

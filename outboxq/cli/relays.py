@@ -185,7 +185,7 @@ def run(
     --burst, the log says at the end how many events of each relay were published, and how many are left and why.
     """
     from ..context import process
-    from ..worker.relays.running import RelayRunner
+    from ..worker.relays import RelayRunner
     from .serving.logs import LogFormat, configure
 
     app = one_app(context, app_argument, app)

@@ -22,8 +22,7 @@ from ..model.transports import Transport
 from ..model.unknown_options import naming_options
 from ..retry import RetryPolicy
 from ..store import Store
-from .broker_relay import BrokerRelay
-from .registry import TaskRegistry
+from .registry import BrokerRelay, TaskRegistry
 from .results import AwaitedResults
 from .task import ContextTask, Task
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 
 from outboxq import ConfigurationError, Outbox
 from outboxq.cli import main
-from outboxq.worker.relays.running import RelayRunner
+from outboxq.worker.relays import RelayRunner
 from outboxq.worker.signals import STOP_SIGNALS
 from outboxq.worker.worker import Ending
 from tests.conftest import Database

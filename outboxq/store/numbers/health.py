@@ -19,10 +19,9 @@ from ...model.wording import plural, size
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
-from .facts import Facts
 from .failing_workers import failing_workers
 from .maintenance_jobs import PRUNE
-from .problem import HealthLimits, Part, Problem, Rule, ranked
+from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)

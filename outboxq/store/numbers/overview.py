@@ -32,14 +32,13 @@ from ..tasks.dead_letter_groups import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
-from .facts import Facts, Lost
-from .full_disks import full_disks
+from .failing_workers import full_disks
 from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
 from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
-from .problem import HealthLimits, Problem
+from .problem import Facts, HealthLimits, Lost, Problem
 from .queues import HeldKey, QueueSettings, read_held_keys
 from .samples import DepthPoint, depth_points
 from .series import Steps, read_steps

@@ -29,9 +29,16 @@ from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .cancelling import Part
 from .chains import futile_redrives
-from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups, group_id, grouped, with_groups
+from .dead_letter_groups import (
+    DeadLetterGroup,
+    DeadLetterGroups,
+    group_id,
+    grouped,
+    read_at_work,
+    version_of,
+    with_groups,
+)
 from .event_log import Count, Snapshot, counted_to, had_failed
-from .failed_versions import read_at_work, version_of
 from .idempotency import regain_keys
 from .operations import OnChange, change_all
 from .tasks import select_now

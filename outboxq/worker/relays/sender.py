@@ -20,7 +20,7 @@ from ...model.relays import OnRefused, ShardLease
 from ...store import RelayFailure, RelayLook, Store, TailCursor
 from ...store.failure_log import FailureLog
 from ...store.messages.relays import AT_ONCE
-from ...task.broker_relay import BrokerConnection, BrokerRelay
+from ...task.registry import BrokerConnection, BrokerRelay
 from .publishing import Care, Message, Report, publish
 from .waiting import Waiting
 
