@@ -1158,7 +1158,7 @@ MUTANTS = (
     ),
     Mutant(
         "a TestCase that hides the setUp of OutboxTests is accepted",
-        "outboxq/testing/test_case.py",
+        "outboxq/testing/unittest_case.py",
         (("order.index(unittest.TestCase) < order.index(OutboxTests)", "False"),),
         ("tests/integrations/testing_helpers/test_harness_targets.py",),
     ),
@@ -3384,13 +3384,13 @@ MUTANTS = (
     ),
     Mutant(
         "a lost worker stays a problem after a person has recovered its tasks",
-        "outboxq/store/numbers/facts.py",
+        "outboxq/store/numbers/problem.py",
         (("return not self.held and self.by_person is not None", "return False"),),
         ("tests/contract/test_problems.py",),
     ),
     Mutant(
         "a burst succeeds although a broker failed",
-        "outboxq/worker/relays/running.py",
+        "outboxq/worker/relays/__init__.py",
         (("failed = failed or is_failing", "failed = False"),),
         ("tests/contract/test_run_in_a_thread.py",),
     ),

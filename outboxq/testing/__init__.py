@@ -10,8 +10,8 @@ from .clock import Clock
 from .enqueued import Enqueued
 from .harness import EndlessDrain, Harness
 from .running import OutcomeDiscarded, TaskRun
-from .test_case import OutboxTests
 from .transaction import TransactionEnded
+from .unittest_case import OutboxTests
 
 __all__ = [
     "Clock",
