@@ -154,7 +154,7 @@ def pgbouncer(session: nox.Session) -> None:
     """Run the pooler tests through a real PgBouncer, which must be installed (on Debian: apt install pgbouncer)."""
     session.install("-e", ".[test]")
     files = ["tests/faults/test_pooled.py", "tests/dialects/test_own_settings.py", "tests/faults/test_listener.py"]
-    command = ["python", "-m", "pytest", "-n", "0", "-s", *files, "-k", "pgbouncer", *session.posargs]
+    command = ["python", "-m", "pytest", "-n", "0", "-s", "--full", *files, "-k", "pgbouncer", *session.posargs]
     session.run(*command, env={"OUTBOXQ_TEST_PGBOUNCER": "required"})
 
 
@@ -198,6 +198,7 @@ def browser(session: nox.Session) -> None:
         "-n",
         "0",
         "-s",
+        "--full",
         "-m",
         "campaign or not campaign",
         "tests/integrations/dashboard",

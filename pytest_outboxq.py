@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("outboxq_app", "The application's Outbox, written module:outbox, e.g. shop.tasks:outbox")
+    parser.addini("outboxq_test_database", "The name of a database that tests may commit to; * stands for any text")
 
 
 @pytest.fixture
@@ -35,7 +36,8 @@ def outboxq_app(pytestconfig: pytest.Config, outboxq_flask: Any) -> Outbox:
 def outboxq_using() -> object:
     """Return the test's own open transaction. Override the fixture if there is one.
 
-    None means Django's transaction. Without Django, the outbox then commits to its own database.
+    None means Django's transaction. Without Django, the outbox then commits to its own database, which must be one for
+    tests.
     """
     return None
 
@@ -60,9 +62,12 @@ def harness(
 ) -> Iterator[Harness]:
     """Return a Harness in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
     from outboxq.testing import Harness
+    from outboxq.testing.own_database import refuse_own_database
 
     if outboxq_using is None and outboxq_app is of_django() and request.config.pluginmanager.hasplugin("django"):
         request.getfixturevalue("db")  # pytest-django's; a mark django_db has been obeyed by now
+    if outboxq_using is None:
+        refuse_own_database(outboxq_app, flask=outboxq_flask, allowed=request.config.getini("outboxq_test_database"))
     with without_request(outboxq_flask), Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as found:
         yield found
 

@@ -169,14 +169,6 @@ _NAMES = {
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 """The module that defines each name."""
-_INSTEAD = {
-    **dict.fromkeys(("Celery", "app"), "Outbox(…)"),
-    **dict.fromkeys(("actor", "job", "shared_task"), "outbox.task of an outbox = Outbox(…)"),
-    **dict.fromkeys(("chord", "group"), "outbox.batch(…)"),
-    "chain": "outbox.chain(…)",
-    "crontab": '@outbox.periodic("30 2 * * *")',
-}
-"""Replacements for names that other libraries have."""
 
 if not TYPE_CHECKING:  # a type checker would accept any name
     __all__ = list(_HOMES)
@@ -192,12 +184,17 @@ if not TYPE_CHECKING:  # a type checker would accept any name
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise
-        cure = _INSTEAD.get(name)
+        cure = None if name.startswith("_") else _instead_of(name)
         # With a `name`, Python does not add a guess of its own, such as Chain for chain.
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
             name=None if cure is None else name,
         )
+
+    def _instead_of(name: str) -> str | None:
+        from .model.guessed_attributes import OF_THE_MODULE
+
+        return OF_THE_MODULE.get(name)
 
     def __dir__() -> list[str]:
         import datetime as dt

@@ -26,6 +26,7 @@ from .integration.sessions import SessionIntegration
 from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
+from .model.guessed_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX
 from .model.options import (
     bad_name,
     check_options,
@@ -36,16 +37,17 @@ from .model.options import (
     written_options,
 )
 from .model.subscriptions import Emitted, NewEvent, Subscription
-from .model.unknown_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX, Answering, naming_options, without_session
+from .model.unknown_options import Answering, naming_options, without_session
 from .model.uuid7 import family
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
-from .store import FOR_APPLICATIONS, Store
+from .store import Store, in_the_store
 from .store.arguments import storable
 from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
+from .task.missed_events import MissedEvents
 from .task.receivers import Inbox, Receivers
 from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
@@ -158,6 +160,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         self._database: str | URL | Engine | None = None
         self._bound: dict[str, Store] = {}
         self._waiters = WaiterOfProcess()
+        self._missed = MissedEvents()
         database = database or self._database_of_the_environment()
         if database:
             self.bind(database)
@@ -249,9 +252,11 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """
 
         def declare(function: Callable[..., Any]) -> Task[..., Any]:
-            if not callable(function):
+            given_instead: object = function
+            if not callable(given_instead):
+                instead = f", or @outbox.task(name={given_instead!r})" if isinstance(given_instead, str) else ""
                 raise ConfigurationError(
-                    "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')"
+                    f"@outbox.task takes a function; options are keywords: @outbox.task(queue='mail'){instead}"
                 )
             given: dict[str, Any] = {**_OF_A_TASK, **options}
             stored = written_options(given)
@@ -299,7 +304,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
         according to its own type, and each task reads it according to the annotation of its parameter. A payload that
         does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
-        another program. If no task subscribes to the topic, `event_unrouted` is recorded. With an `idempotency_key`,
+        another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a relay of this
+        process subscribes to it and is not stored yet, a warning is logged once. With an `idempotency_key`,
         each subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were
         added since. All of the tasks get the `headers`, which are the same as in `Task.using`.
 
@@ -322,6 +328,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 emitted = self.store.emit(event, using=target)
             if emitted.relays or any(handle.created for handle in emitted.handles.values()):
                 note(target, topic, kind="event")
+            self._missed.warn(self.store, target, topic, emitted, self.tasks)
             source = Origin(self, target)
             for handle in emitted.handles.values():
                 handle.asking(source)
@@ -348,6 +355,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Create or upgrade the tables. Raises ConfigurationError while the outbox is unbound."""
         migrations.upgrade(self.store.bound_engine, schema=self.schema)
 
+    @naming_options("worker()", positional='queues=["mail"]')
     def worker(self, **options: Unpack[WorkerOptions]) -> Worker:
         """Create a worker for this outbox's tasks. `Worker` explains the options."""
         from .worker.worker import Worker
@@ -355,7 +363,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return Worker(self.store, self.tasks, integration=self.integration, hooks=self.hooks, **options)
 
     def _cure(self, name: str) -> str:
-        cure = super()._cure(name) or (f"outbox.store.{name}(…)" if name in FOR_APPLICATIONS else "")
+        cure = super()._cure(name) or in_the_store(name)
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:

@@ -23,7 +23,8 @@ from tenacity.stop import StopBaseT, stop_base
 from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
-from .model.unknown_options import OF_A_POLICY, naming_options
+from .model.guessed_options import OF_A_POLICY
+from .model.unknown_options import naming_options
 from .model.wording import span
 
 # Tasks that failed at the same time must not be retried at the same time.

@@ -29,7 +29,7 @@ MODULES = [
 ONLY_POSTGRESQL = (
     "channel.",
     "dead_rows.",
-    "granting.",
+    "rights.",
     "sleeping_workers.",
     "system.sizes",
     "table_locks.",

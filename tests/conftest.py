@@ -316,12 +316,9 @@ IN_TURN = (
     *(
         f"tests/contract/test_{noun}"
         for noun in (
-            "actions",
-            "batch_results",
             "batch_tasks",
             "broker_relays",
             "cli",
-            "clock_jumps",
             "failing_workers",
             "first_mistakes",
             "handler_log",
@@ -338,7 +335,6 @@ IN_TURN = (
             "receivers",
             "registry",
             "relay_reasons",
-            "results",
             "run_in_a_thread",
             "sent_headers",
             "tail",
@@ -358,6 +354,7 @@ IN_TURN = (
 
 ON_BOTH = (
     "tests/contract/test_migrations.py",
+    "tests/contract/test_results.py::test_a_task_that_this_thread_has_not_committed_is_not_waited_for",
     "tests/contract/test_schema",
     "tests/contract/test_targets.py",
     "tests/dialects/",

@@ -1134,7 +1134,7 @@ MUTANTS = (
     ),
     Mutant(
         "a confirmation that is sent twice enqueues two tasks",
-        "outboxq/operating/enqueueing.py",
+        "outboxq/web/pages/enqueueing.py",
         (("if self.key is None:", "if False:"),),
         ("tests/integrations/dashboard/test_enqueueing.py::test_a_form_that_is_sent_twice_enqueues_one_task",),
     ),
@@ -1158,7 +1158,7 @@ MUTANTS = (
     ),
     Mutant(
         "a TestCase that hides the setUp of OutboxTests is accepted",
-        "outboxq/testing/harness.py",
+        "outboxq/testing/test_case.py",
         (("order.index(unittest.TestCase) < order.index(OutboxTests)", "False"),),
         ("tests/integrations/testing_helpers/test_harness_targets.py",),
     ),
@@ -2693,7 +2693,7 @@ MUTANTS = (
     ),
     Mutant(
         "a database of any encoding will do",
-        "outboxq/database/dialects/postgresql_encoding.py",
+        "outboxq/database/dialects/postgresql_session.py",
         (("if found is not None and found != _UTF8:", 'if found == "nothing":'),),
         ("tests/dialects/test_encodings.py",),
     ),
@@ -3381,6 +3381,36 @@ MUTANTS = (
         "outboxq/model/wording.py",
         (("one if one.isprintable() or one in", "one if True or one in"),),
         ("tests/integrations/dashboard/test_hostile_pages.py",),
+    ),
+    Mutant(
+        "a lost worker stays a problem after a person has recovered its tasks",
+        "outboxq/store/numbers/facts.py",
+        (("return not self.held and self.by_person is not None", "return False"),),
+        ("tests/contract/test_problems.py",),
+    ),
+    Mutant(
+        "a burst succeeds although a broker failed",
+        "outboxq/worker/relays/running.py",
+        (("failed = failed or is_failing", "failed = False"),),
+        ("tests/contract/test_run_in_a_thread.py",),
+    ),
+    Mutant(
+        "a relay that had an event's idempotency key before counts as not stored",
+        "outboxq/task/missed_events.py",
+        (("missing -= {one.task_name for one in store.subscriptions.list(using=target)}", "missing -= set()"),),
+        ("tests/contract/test_missed_events.py",),
+    ),
+    Mutant(
+        "a second value for an option replaces the first",
+        "outboxq/cli/parameters.py",
+        (("if one != typed[0]]", "if False]"),),
+        ("tests/unit/test_repeated_options.py",),
+    ),
+    Mutant(
+        "a process id that two workers have stands for one of them",
+        "outboxq/store/claims/worker_orders.py",
+        (("if len(found) > 1:", "if False:"),),
+        ("tests/contract/test_worker_orders.py",),
     ),
 )
 

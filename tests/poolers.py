@@ -1,14 +1,16 @@
-"""What stands between clients and the server in a test: our own pretended pooler, and a real one where it is installed."""
+"""What stands between clients and the server in a test: our own pretended pooler, and in a full run a real one, if it is installed."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
+import pytest
+
 from tests.pgbouncer import PgBouncer, is_wanted
 from tests.pooler import Pooler
 
 AnyPooler = Pooler | PgBouncer
-KINDS = ["pretended", *(["pgbouncer"] if is_wanted() else [])]
+KINDS = ["pretended", *([pytest.param("pgbouncer", marks=pytest.mark.full)] if is_wanted() else [])]
 
 
 def pooling(kind: str, url: str, pool_size: int) -> AbstractContextManager[AnyPooler]:

@@ -1254,11 +1254,11 @@ BATCHES_ON_POSTGRESQL = (
                 sum(mine.cancelled) AS cancelled, bool_or(mine.closes) AS closes, max(mine.changed_at) AS changed_at
             FROM mine GROUP BY mine.batch_id ORDER BY mine.batch_id
         LOOP
-            UPDATE %1$I.task_batches AS batch SET
-                size = batch.size + change.added,
-                completed = batch.completed + change.completed,
-                failed = batch.failed + change.failed,
-                cancelled = batch.cancelled + change.cancelled,
+            UPDATE %1$I.task_batches AS batch SET -- a forged count at its limit does not stop the end of a task
+                size = least(batch.size + change.added, 2147483647),
+                completed = least(batch.completed + change.completed, 2147483647),
+                failed = least(batch.failed + change.failed, 2147483647),
+                cancelled = least(batch.cancelled + change.cancelled, 2147483647),
                 closed = batch.closed OR change.closes,
                 cancel_requested_at = CASE
                     WHEN change.failed > 0 AND batch.on_failed = 'cancel'
@@ -1323,7 +1323,7 @@ BATCHES_ON_POSTGRESQL = (
         END IF;
         UPDATE %1$I.task_batches AS batch SET
             stage = NEW.stage + goes_on::integer,
-            size = NEW.size + (NOT ends)::integer,
+            size = least(NEW.size::bigint + (NOT ends)::integer, 2147483647),
             completed_at = CASE WHEN ends THEN moment END
         WHERE batch.id = NEW.id;
         IF ends THEN
@@ -1345,7 +1345,7 @@ BATCHES_ON_POSTGRESQL = (
     """
     CREATE TRIGGER task_batches_advance AFTER UPDATE OF size, completed, failed, cancelled, closed, runs_then ON task_batches
     FOR EACH ROW WHEN (
-        NEW.completed_at IS NULL AND NEW.closed AND NEW.size <= NEW.completed + NEW.cancelled
+        NEW.completed_at IS NULL AND NEW.closed AND NEW.size <= NEW.completed::bigint + NEW.cancelled
             + CASE WHEN NEW.on_failed = 'wait' THEN 0 ELSE NEW.failed END
     ) EXECUTE FUNCTION outboxq_advance_batch()
     """,

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..model.guessed_attributes import OF_THE_BROKERS
+
 if TYPE_CHECKING:
     from .aws import Sns as Sns
     from .aws import Sqs as Sqs
@@ -31,6 +33,11 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            cure = OF_THE_BROKERS.get(name)
+            # With a `name`, Python does not add a guess of its own.
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
+                name=None if cure is None else name,
+            )
         globals()[name] = found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
         return found

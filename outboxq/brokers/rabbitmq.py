@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
+from ..model.guessed_options import OF_RABBITMQ
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from ..model.unknown_options import naming_fields
 from .letters import (
     Destination,
     Letter,
@@ -73,6 +75,7 @@ def _add_filter() -> None:
             logging.getLogger(name).addFilter(_is_wanted)  # it is added only once
 
 
+@naming_fields(OF_RABBITMQ)
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.

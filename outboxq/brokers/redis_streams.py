@@ -15,7 +15,9 @@ from uuid import uuid4
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
+from ..model.guessed_options import OF_REDIS
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
+from ..model.unknown_options import naming_fields
 from .letters import (
     Destination,
     Letter,
@@ -50,6 +52,7 @@ _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost; longer than the longest block."""
 
 
+@naming_fields(OF_REDIS)
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RedisStreams:
     """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.

@@ -66,7 +66,9 @@ _MOST_GROUPS = 1_000
 
 
 def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
-    """Exit if the filters name a queue or a task that the database and the application do not know."""
+    """Exit if the filters name a queue or a task that the database and the application do not know. Its message names the
+    most similar one.
+    """
     queue, task = wanted.get("queue"), wanted.get("task")
     if isinstance(queue, str) and not store.queues.is_known(queue):
         fail(no_queue(queue, [one.queue for one in store.queues.list()]), EXIT_NOT_FOUND)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -19,7 +19,7 @@ from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from .console import EXIT_USAGE, command_on_database, fail, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import span_option, stacked
+from .parameters import Once, span_option, stacked
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -46,15 +46,26 @@ application.
 
 url_option = click.option(
     "--url",
+    cls=Once,
     envvar=DATABASE_URL,
     show_envvar=True,
     help="URL of the database. To hide a password from other users on the machine, set the variable instead.",
 )
 schema_option = click.option(
-    "--schema", envvar="OUTBOXQ_SCHEMA", show_envvar=True, help="PostgreSQL schema of outboxq's tables. Not with APP."
+    "--schema",
+    cls=Once,
+    envvar="OUTBOXQ_SCHEMA",
+    show_envvar=True,
+    help="PostgreSQL schema of outboxq's tables. Not with APP.",
 )
 app_option = click.option(
-    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, such as shop:outbox (module:outbox)."
+    "-A",
+    "--app",
+    cls=Once,
+    envvar=APP,
+    show_envvar=True,
+    metavar="APP",
+    help="Application, such as shop:outbox (module:outbox).",
 )
 
 
@@ -193,7 +204,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
     """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
-        fail(f"two applications are given, {argument} and {option}; give one of them", EXIT_USAGE)
+        likely = _likely(context, argument)
+        fail(f"two applications are given, {argument} and {option}; give one of them{likely}", EXIT_USAGE)
     return option if argument is None else argument
 
 
@@ -295,24 +307,66 @@ def load(app: str) -> Outbox:
     from ..outbox import Outbox
     from ..task import Task
 
-    module_name, _, name = app.partition(":")
-    written = "APP is written module:outbox, e.g. shop.tasks:outbox"
+    found, module_name, name = named(app), *_parts(app)
+    if isinstance(found, Task):
+        found = found.outbox
+    if not isinstance(found, Outbox):
+        fail(f"{module_name} has no Outbox called {name!r}; {_written(app)}", EXIT_USAGE)
+    if found.integration.needs_front_end:
+        cure = f"run: python {found.integration.front_end.program} …"
+        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
+    return found
+
+
+def named(app: str) -> object:
+    """Import the module of `module:name`, and return the object with this name; None if the module does not have it.
+
+    Exit or raise as `load` does.
+    """
+    module_name, name = _parts(app)
+    written = _written(app)
     if "://" in app:  # it may contain a password
         fail(f"APP is the URL of a database; give it with --url; {written}", EXIT_USAGE)
     if not names_module(module_name):
         fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
     if "" not in sys.path:
         sys.path.insert(0, "")
-    module = _imported(module_name, written)
-    found = getattr(module, name or "outbox", None)
-    if isinstance(found, Task):
-        found = found.outbox
-    if not isinstance(found, Outbox):
-        fail(f"{module_name} has no Outbox called {name or 'outbox'!r}; {written}", EXIT_USAGE)
-    if found.integration.needs_front_end:
-        cure = f"run: python {found.integration.front_end.program} …"
-        fail(f"{app} is the outbox of a framework, which must be set up first; {cure}", EXIT_USAGE)
-    return found
+    return getattr(_imported(module_name, written), name, None)
+
+
+def _parts(app: str) -> tuple[str, str]:
+    """Return the module and the name in it."""
+    module_name, _, name = app.partition(":")
+    return module_name, name or "outbox"
+
+
+def _written(app: str) -> str:
+    """Return the end of a message about an APP that is wrong."""
+    likely = _likely(click.get_current_context(silent=True), app)
+    return f"APP is written module:outbox, e.g. shop.tasks:outbox{likely}"
+
+
+def _likely(context: click.Context | None, word: str) -> str:
+    """Return the end of a message about an APP that is wrong: the probable meaning of the word, and the line to write."""
+    from .guesses import option_for
+
+    if context is None or "://" in word or context.params.get("app_argument") != word:
+        return ""
+    command = context.command_path.removeprefix(context.find_root().command_path).strip()
+    if (found := option_for(word, command=command)) is None:
+        return ""
+    meaning, option = found
+    own = [one for one in context.command.params if isinstance(one, click.Argument) and one.name != "app_argument"]
+    before = [shlex.quote(str(value)) for one in own if (value := context.params.get(str(one.name))) is not None]
+    app = context.params.get("app")
+    finds_app = context.get_parameter_source("app") is ParameterSource.ENVIRONMENT or is_typed(context, "url")
+    after = [] if finds_app or (app is None and command == "enqueue" and ":" in before[0]) else ["-A", app or "APP"]
+    line = " ".join([context.command_path, *before, option, *after])
+    return f"; if {word!r} is {meaning}, write: {line}"
+
+
+_PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
+"""Packages of drivers whose names differ from those of their modules."""
 
 
 def _imported(module_name: str, written: str) -> ModuleType:
@@ -320,10 +374,16 @@ def _imported(module_name: str, written: str) -> ModuleType:
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name == "psycopg":
-            from ..database.drivers import ensure_psycopg
+        from ..database.drivers import ensure_psycopg, missing_driver
 
+        if error.name == "psycopg":
             ensure_psycopg()  # the application's create_engine() needs it; this error says what to install
+        if (driver := missing_driver(error)) is not None:
+            package = _PACKAGES.get(driver, driver)
+            fail(
+                f"{module_name} creates an engine with the driver {driver}, which is not installed; run: pip install {package}",
+                EXIT_USAGE,
+            )
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but fails to import another one
         fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)

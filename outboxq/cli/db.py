@@ -41,6 +41,7 @@ from .database import (
 )
 from .groups import Group
 from .parameters import SPAN, choice_option, number_option, span_option
+from .server_start import await_server, server_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -210,6 +211,7 @@ def grants(
 @click.option("--revision", default="head", show_default=True, help="Revision to upgrade to. Not with APP.")
 @click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
+@server_option
 @click.pass_context
 def upgrade(
     context: click.Context,
@@ -220,6 +222,7 @@ def upgrade(
     sql: bool,
     lock_timeout: timedelta,
     wait: timedelta,
+    wait_for_server: timedelta,
     **where: Any,
 ) -> None:
     """Create or upgrade the tables, subscriptions and schedules.
@@ -229,7 +232,8 @@ def upgrade(
     missing PostgreSQL schema.
 
     On PostgreSQL it first locks the tables. While other transactions are using them, it keeps trying and names those
-    transactions. If it cannot get the locks in time, it exits with code 75.
+    transactions. If it cannot get the locks in time, it exits with code 75. Before that, it waits for a server that is
+    starting.
     """
     from .. import migrations
     from ..database.engine import make_engine
@@ -241,11 +245,13 @@ def upgrade(
                 fail("--sql, --schema and --revision need a URL; leave them out with APP", EXIT_USAGE)
             outbox = open_outbox(found)
             with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
+                await_server(outbox.store.bound_engine, wait_for_server)
                 click.echo(upgraded(outbox, lock_timeout=lock_timeout, wait=wait), err=True)
         elif sql:
             click.echo(migrations.sql(found.url or "", revision, schema=found.schema))
         else:
             with disposing(make_engine(found.url or "")) as engine:
+                await_server(engine, wait_for_server)
                 migrations.upgrade(engine, revision, schema=found.schema, lock_timeout=lock_timeout, wait=wait)
                 click.echo(_reached(engine, found.schema), err=True)
 

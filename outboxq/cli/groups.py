@@ -189,8 +189,10 @@ class Group(click.Group):
                 raise
             from .guesses import cure_of_option
 
-            name = error.option_name
-            if not (cure := cure_of_option(name, command=error.ctx.command.name or "")):
+            name, command = error.option_name, error.ctx.command.name or ""
+            if "worker" not in self.list_commands(ctx):
+                command = f"{self.name} {command}"
+            if not (cure := cure_of_option(name, command=command)):
                 raise
             raise click.NoSuchOption(
                 name, f"No such option {name!r}; write {self.written(ctx, cure)}", ctx=error.ctx

@@ -1,9 +1,12 @@
 """Hints for commands and options that outboxq does not have, especially misspelt ones and those of Celery, RQ and
-Dramatiq.
+Dramatiq, and for words in the place of APP.
 """
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Final
@@ -130,6 +133,14 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--watch": "--reload",
         "--worker-shutdown-timeout": "--drain-timeout",
     },
+    "upgrade": {
+        "--check --status": f"{PROGRAM} db current, which says whether the tables need an upgrade",
+        "--dry-run --plan": f"{PROGRAM} db sql, which prints the SQL of the upgrade",
+    },
+    "task list": {"--state -s": "--status", "--name --task-name": "--task", "--page --offset": "--before or --after"},
+    "task cancel": {"--state -s": "--status"},
+    "failed list": {"--state --status": f"{PROGRAM} task list --status"},
+    "queue list": {"--watch": f"{PROGRAM} status --watch"},
     "enqueue": {
         "-a --kwargs -k --arguments": "--args, with one JSON object",
         "--countdown --schedule-in --in": "--delay",
@@ -139,12 +150,41 @@ _ROWS_OF_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
         "--retry --max-retries --retry-max": "--max-attempts",
     },
 }
-"""Replacements for options that other programs have, by command. A key may list several names."""
+"""Replacements for options that other programs or commands have, by command. A key may list several names."""
 OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {
     command: {name: cure for names, cure in rows.items() for name in names.split()}
     for command, rows in _ROWS_OF_OPTIONS.items()
 }
 """The same table with a key for each name."""
+
+_QUEUE: Final = ("a queue", "-q {word}")
+_WORDS: Final[Mapping[str, tuple[str, str]]] = {
+    "enqueue": ("an argument of the task", """--args '{{"NAME": {json}}}'"""),
+    "emit": ("the payload", "--payload {quoted}"),
+    "relay run": ("the name of a relay", "--name {word}"),
+    "queue limit": ("the limit", "{limit}"),
+    "queue pause": ("the reason", "--reason {word}"),
+    "relay pause": ("the reason", "--reason {word}"),
+    "subscription list": ("a topic", "--topic {word}"),
+    "prune": ("the age", "--older-than {word}"),
+    **dict.fromkeys(("check", "workers list", "task list", "failed list", "failed summary"), _QUEUE),
+}
+"""The probable meaning of a word in the place of APP, by command, and the option that takes it."""
+_NUMBER: Final = re.compile(r"[0-9]+")
+
+
+def option_for(word: str, *, command: str) -> tuple[str, str] | None:
+    """Return the probable meaning of a word that was typed in the place of a command's APP, and the option to write."""
+    if command not in _WORDS or (":" in word and command not in {"enqueue", "emit"}):  # the word is meant as APP
+        return None
+    meaning, option = _WORDS[command]
+    try:
+        as_json = json.dumps(json.loads(word))
+    except ValueError:
+        as_json = json.dumps(word)
+    limit = "--concurrency {word}" if _NUMBER.fullmatch(word) else "--rate {word}"
+    words = {"word": shlex.quote(word), "json": as_json.replace("'", "\\u0027"), "quoted": shlex.quote(as_json)}
+    return meaning, option.format(limit=limit.format(**words), **words)
 
 
 def no_command(name: str, *, group: str, known: Collection[str]) -> tuple[str, str]:

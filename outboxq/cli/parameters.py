@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -99,6 +100,8 @@ def _read_group_id(text: str) -> str:
 
 
 _GROUP_DIGITS: Final = 16
+_SECRETS_OF_URL: Final = re.compile(r"(?<=://).*@|(?<=\?).*")
+"""Matches the parts of a URL that may contain a password, even one whose characters should have been escaped."""
 SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
 MOMENT, TASK_ID, GROUP_ID = (
     Read("span|time", _read_moment),
@@ -118,23 +121,46 @@ def stacked(*options: Add[Any]) -> Add[Any]:
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
+class Once(click.Option):
+    """An option that takes one value, and refuses a second, different one. Click would silently use the last."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:  # noqa: ARG002 - click passes it
+        parser.add_option(obj=self, opts=[*self.opts, *self.secondary_opts], dest=self.name, action="append", nargs=1)
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
+        """Return the value. A repeated value is accepted, because an alias may already contain it."""
+        name = str(self.name)
+        if typed := opts.get(name):
+            if different := [one for one in typed if one != typed[0]]:
+                values = " and ".join(map(_shown, (typed[0], different[0])))
+                message = f"Option {max(self.opts, key=len)!r} takes one value, but got {values}; leave one of them out"
+                raise click.UsageError(message, ctx)
+            opts = {**opts, name: typed[0]}
+        return super().consume_value(ctx, opts)
+
+
+def _shown(text: str) -> str:
+    """Return a typed value for a message. It never contains a password."""
+    return repr(_SECRETS_OF_URL.sub("…", text) if "://" in text else text)
+
+
 def number_option(
     *names: str, help: str, least: int = 1, most: int | None = None, default: int | None = None
 ) -> Add[Any]:
     """Return an option that takes a whole number from `least` to `most`."""
     kind = click.IntRange(least, most)
-    return click.option(*names, type=kind, default=default, show_default=default is not None, help=help)
+    return click.option(*names, cls=Once, type=kind, default=default, show_default=default is not None, help=help)
 
 
 def span_option(*names: str, help: str, default: str | None = None) -> Add[Any]:
     """Return an option that takes a time span."""
-    return click.option(*names, type=SPAN, default=default, show_default=default is not None, help=help)
+    return click.option(*names, cls=Once, type=SPAN, default=default, show_default=default is not None, help=help)
 
 
 def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str) -> Add[Any]:
     """Return an option that takes one of an enum's values."""
     choice = click.Choice([one.value for one in kind])
-    return click.option(*names, type=choice, default=default.value, show_default=True, help=help)
+    return click.option(*names, cls=Once, type=choice, default=default.value, show_default=True, help=help)
 
 
 def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
@@ -144,23 +170,27 @@ def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
     since = f"Only {noun} {happened} within this time span, e.g. 2h, or since this time."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."
     return (
-        click.option("-q", "--queue", type=QUEUE, help=f"Only {noun} in this queue."),
-        click.option("--task", type=TASK_NAME, help=f"Only {noun} with this task name."),
-        click.option("--topic", help=f"Only {noun} of this topic."),
+        click.option("-q", "--queue", cls=Once, type=QUEUE, help=f"Only {noun} in this queue."),
+        click.option("--task", cls=Once, type=TASK_NAME, help=f"Only {noun} with this task name."),
+        click.option("--topic", cls=Once, help=f"Only {noun} of this topic."),
         *more,
-        click.option("--since", type=MOMENT, help=since),
-        click.option("--until", type=MOMENT, help=until),
+        click.option("--since", cls=Once, type=MOMENT, help=since),
+        click.option("--until", cls=Once, type=MOMENT, help=until),
     )
 
 
 OF_DEAD_LETTERS: Final = _filters(
     "dead letters",
     "that failed",
-    click.option("--key", "partition_key", help="Only dead letters with this partition key."),
-    click.option("--exception", help="Only dead letters with this exception, as module.Class or Class."),
-    click.option("--group", type=GROUP_ID, help="Only dead letters in this group. `failed summary` prints the ids."),
+    click.option("--key", "partition_key", cls=Once, help="Only dead letters with this partition key."),
+    click.option("--exception", cls=Once, help="Only dead letters with this exception, as module.Class or Class."),
+    click.option(
+        "--group", cls=Once, type=GROUP_ID, help="Only dead letters in this group. `failed summary` prints the ids."
+    ),
 )
-OF_TASKS: Final = _filters("tasks", "enqueued", click.option("--key", help="Only tasks with this partition key."))
+OF_TASKS: Final = _filters(
+    "tasks", "enqueued", click.option("--key", cls=Once, help="Only tasks with this partition key.")
+)
 
 
 def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

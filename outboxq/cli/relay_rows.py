@@ -13,8 +13,19 @@ from ..model.wording import brief
 if TYPE_CHECKING:
     from ..store import Store
 
-RELAY_HEAD: Final = ("relay", "state", "waiting", "oldest", "refused", "shards", "sent by", "topics", "last error")
-RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest")
+RELAY_HEAD: Final = (
+    "relay",
+    "state",
+    "waiting",
+    "oldest",
+    "refused",
+    "redriven",
+    "shards",
+    "sent by",
+    "topics",
+    "last error",
+)
+RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest", "redriven")
 """The columns that a narrow terminal leaves out first."""
 
 RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")
@@ -34,6 +45,7 @@ def relay_rows(store: Store) -> list[tuple[object, ...]]:
                 f"{one.messages}{'+' * (one.messages >= COUNTED)}",
                 None if one.oldest_at is None else brief(now - one.oldest_at),
                 one.dead_letters,
+                one.redriven,
                 len(one.shards),
                 ", ".join(owners) or None,
                 ", ".join(one.topics),

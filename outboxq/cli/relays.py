@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import ConfigurationError
-from ..model.relays import COUNTED, state_of
+from ..model.relays import COUNTED, Relay, state_of, task_of
 from ..model.wording import brief, plural, short
 from ..operating.verb import Noun
 from ..operating.verbs import REMOVE_RELAY
@@ -35,6 +35,7 @@ from .database import (
     database_options,
     database_options_after_ids,
     disposing,
+    front_end,
     load,
     one_app,
     opens_app,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Exit codes:
    0  the process stopped cleanly
-   1  a batch was not finished in time, or a thread died
+   1  a batch was late, a thread died, or a broker failed in a burst
    2  wrong usage: an option, APP, or an application without relays to brokers
    3  there is no relay with this name
    4  the tables or the file are missing, or of an incompatible release
@@ -97,6 +98,7 @@ def show_(store: Store, name: str) -> None:
         "topics": ", ".join(one.topics),
         "waiting": f"{one.messages}{'+' * (one.messages >= COUNTED)} {plural(one.messages, 'event')}",
         "refused": f"{one.dead_letters} {plural(one.dead_letters, 'dead letter')}" if one.dead_letters else None,
+        "redriven": _redriven(one) if one.redriven else None,
     }
     table(("relay", name), [(key, value) for key, value in lines.items() if value is not None])
     click.echo()
@@ -117,6 +119,12 @@ def show_(store: Store, name: str) -> None:
         table(
             ("held key", "waiting", "by the event", "its dead letter", "error"), held, spare=("error", "by the event")
         )
+
+
+def _redriven(relay: Relay) -> str:
+    """Return the redriven events in words. The senders of the relay do not publish them."""
+    look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
+    return f"{relay.redriven} {plural(relay.redriven, 'event')}, for a worker to publish: {look}"
 
 
 @relay.command()
@@ -173,10 +181,11 @@ def run(
 ) -> None:
     """Publish the events of relays until SIGTERM, SIGINT or SIGHUP.
 
-    `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay.
+    `outboxq worker` does the same unless it was started with --no-relay. Processes share the shards of a relay. With
+    --burst, the log says at the end how many events of each relay were published, and how many are left and why.
     """
     from ..context import process
-    from ..worker.relays.running import RelayRunner
+    from ..worker.relays import RelayRunner
     from .serving.logs import LogFormat, configure
 
     app = one_app(context, app_argument, app)

@@ -21,7 +21,7 @@ from ..operating.reading import read_argument
 from ..operating.states import STATES, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
-from .bulk import change_all, recorded_change
+from .bulk import change_all, ensure_known, recorded_change
 from .changes import (
     Exactly,
     add_verbs,
@@ -102,7 +102,8 @@ def list_(
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
     With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),
-    or by the time from enqueueing to the first start (wait).
+    or by the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names one that
+    nothing knows.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -137,6 +138,8 @@ def list_(
     records = [merged(one, {"state": states[one.id], **waits.get(one.id, none)}, without=PAYLOAD) for one in found]
     show(head, rows, records=records, spare=("created", "attempt", "due", "queue", "last error"))
     _point_onward(page, {**wanted, "limit": limit}, upward=place.keys() == {"after"})
+    if not found:
+        ensure_known(store, wanted)  # after the empty table or list, so that JSON stays readable
 
 
 def _list_slowest(store: Store, sort: str, limit: int, wanted: Mapping[str, Any]) -> None:
@@ -161,6 +164,8 @@ def _list_slowest(store: Store, sort: str, limit: int, wanted: Mapping[str, Any]
     show(head, rows, records=records, spare=("created", "queue", "last error"))
     if found.is_cut:
         click.echo(f"only the newest {grouped(found.looked_at)} tasks were compared", err=True)
+    if not found.tasks:
+        ensure_known(store, wanted)
 
 
 def _listed(
@@ -331,6 +336,8 @@ def list_failed(store: Store, limit: int, wanted: dict[str, Any]) -> None:
         identity = (one.failed_at, one.id, one.task_name, one.queue, one.partition_key)
         rows.append((*identity, one.attempt, one.last_error, "yes" if one.holds_key else ""))
     show(head, rows, records=found, spare=("attempt", "queue", "key", "holds its key", "failed", "error", "task"))
+    if not found:
+        ensure_known(store, wanted)
 
 
 @failed.command()
@@ -349,6 +356,8 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
     rows = [attrgetter(*names)(one) for one in found.groups]
     spare = ("first", "exception", "newest id", "versions", "last", "task")
     show(head, rows, records=found, spare=spare, whole=("group",))
+    if not found.groups:
+        ensure_known(store, wanted)
     if not found.is_complete:
         shown = f"the largest {len(found.groups)} {plural(len(found.groups), 'group is', 'groups are')} shown"
         click.echo(f"there are more: the newest {grouped(found.looked_at)} were read, and {shown}", err=True)

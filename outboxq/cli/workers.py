@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 import click
 
@@ -108,16 +107,17 @@ def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
 
 
 @workers.command("show")
-@click.argument("worker_id", type=click.UUID)
+@click.argument("worker", metavar="WORKER")
 @database_options
-def show_(store: Store, worker_id: UUID) -> None:
+def show_(store: Store, worker: str) -> None:
     """Show a worker and the tasks that it is running.
 
     If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
-    the tasks that other workers took back from it. `workers list --all` prints the worker ids.
+    the tasks that other workers or people took back from it. WORKER is an id, a label, a process id or HOST:PID, as `workers list --all` prints them.
     """
     from ..store.claims.workers import LIVE_WITHIN, TakenBack
 
+    worker_id = store.worker_orders.find(worker)
     found, now = store.workers.get(worker_id), store.now()
     if found is None:
         fail(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen", EXIT_NOT_FOUND)
@@ -156,8 +156,8 @@ def show_(store: Store, worker_id: UUID) -> None:
         table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
     if taken.tasks:
         click.echo()
-        ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at) for one in taken.tasks]
-        table(("taken back", "task", "by", "status now", "at"), ends, spare=("at",))
+        ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
+        table(("taken back", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
 
 
 @workers.command("stacks")
@@ -169,8 +169,8 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
     """Print the stacks of a worker's threads.
 
     The worker answers with its next report, at most six seconds later. The stacks name the functions and lines that
-    its threads are running, without the values of arguments. WORKER is an id or a name that `workers list` prints. Exit
-    with 1 if the worker does not answer in time.
+    its threads are running, without the values of arguments. WORKER is an id, a label, a process id or HOST:PID, as
+    `workers list` prints them. Exit with 1 if the worker does not answer in time.
     """
     worker_id = store.worker_orders.find(worker)
     STACKS.do(store, worker_id, operator=present_operator(), reason=reason)
@@ -190,6 +190,8 @@ def stacks_(store: Store, worker: str, wait: timedelta, reason: str) -> None:
 def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool) -> None:
     worker_id = store.worker_orders.find(worker)
     held = store.lost_tasks(worker_id, limit=_MOST_RECOVERED)
+    if dry_run and not held:
+        store.ensure_lost(worker_id)  # it says when the tasks can be recovered
     count = Exactly(number=len(held), at_least=len(held) == _MOST_RECOVERED)
 
     def first() -> list[str]:

@@ -34,7 +34,8 @@ from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, scope_of
 from ..integration.uncommitted import belongs_to, forget
-from ..model.unknown_options import OF_AN_OUTBOX, naming_options
+from ..model.guessed_options import OF_AN_OUTBOX
+from ..model.unknown_options import naming_options
 from ..outbox import Outbox
 from ..store import Store
 from ..webhooks import WebhookSource
@@ -412,10 +413,12 @@ def _upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
     from ..cli.console import command_on_database
     from ..cli.db import upgraded
+    from ..cli.server_start import await_server
 
     with command_on_database():
         outbox = _outbox()
         outbox.load_tasks()
+        await_server(outbox.store.bound_engine)
         click.echo(upgraded(outbox), err=True)
 
 

@@ -6,6 +6,7 @@ psycopg is imported only where PostgreSQL is used: an application on SQLite does
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -36,6 +37,13 @@ def ensure_psycopg() -> None:
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
         wanted = ".".join(map(str, OLDEST_PSYCOPG))
         raise ConfigurationError(f"outboxq needs psycopg {wanted} or later, and {found} is installed; run: {_INSTALL}")
+
+
+def missing_driver(error: ModuleNotFoundError) -> str | None:
+    """Return the name of the driver that SQLAlchemy could not import for an engine; None if the error has another cause."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    is_of_driver = any(frame.f_code.co_name == "import_dbapi" for frame in frames)
+    return error.name.partition(".")[0] if is_of_driver and error.name else None
 
 
 def is_psycopg(raw: object) -> TypeGuard[psycopg.Connection[Any]]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
+from .guessed_options import OF_A_RETRY, OF_A_SNOOZE
 from .options import TaskOptions, duration
-from .unknown_options import OF_A_RETRY, Answering, naming_options
+from .unknown_options import Answering, naming_options
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # whose default allows plain `Handle` as an annotation
@@ -464,6 +465,7 @@ class Snooze(Exception):
     attempt.
     """
 
+    @naming_options("Snooze()", OF_A_SNOOZE)
     def __init__(self, delay: timedelta | float) -> None:
         """Raise InvalidArgument if `delay` is not a span of time."""
         self.delay = duration(delay, "Snooze()")

@@ -93,6 +93,8 @@ class Relay:
     """The time of the oldest of these events; None: there are none."""
     dead_letters: int = 0
     """The number of events that the broker refused, and that are still dead letters, up to `COUNTED`."""
+    redriven: int = 0
+    """The number of refused events that were redriven, and that a worker has not published yet, up to `COUNTED`."""
 
     @property
     def is_sent(self) -> bool:
@@ -181,9 +183,12 @@ class RelayState(StrEnum):
     FAILING = "failing"
     """The broker has not confirmed any event since the last failure."""
     UNSENT = "unsent"
-    """At least one shard has no worker."""
+    """Events wait, and at least one shard has no worker."""
     PAUSED = "paused"
     ACTIVE = "active"
+    """Each shard has a worker."""
+    IDLE = "idle"
+    """No event waits, and at least one shard has no worker."""
 
 
 def state_of(relay: Relay) -> RelayState:
@@ -192,4 +197,6 @@ def state_of(relay: Relay) -> RelayState:
         return RelayState.PAUSED
     if relay.failing_since is not None:
         return RelayState.FAILING
-    return RelayState.ACTIVE if relay.is_sent else RelayState.UNSENT
+    if relay.is_sent:
+        return RelayState.ACTIVE
+    return RelayState.UNSENT if relay.messages else RelayState.IDLE

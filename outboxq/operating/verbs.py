@@ -54,7 +54,7 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Make a delayed or retrying task due now."""
     changed = store.run_now(task, reason=why, using=using)
-    words = "is due now" if changed else "was already due"
+    words = "is due now" if changed else f"was already due{store.explain(task, using=using).hindrance}"
     return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))
 
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
-from ..model.unknown_options import OF_ONE_CALL
+from ..model.guessed_options import OF_ONE_CALL
 from .annotations import codec_for
 from .values import MAX_DEPTH, Codec, CodecError, Convert, Limits, dump_model, is_model, jsonable, path_part, readable
 

@@ -201,6 +201,7 @@ class Store(Answering, Claiming):
     recover_lost = lost_workers.recover_lost
     recover_all_lost = lost_workers.recover_all_lost
     lost_tasks = lost_workers.lost_tasks
+    ensure_lost = lost_workers.ensure_lost
     run_now = operations.run_now
     run_all_now = running_now.run_all_now
     set_priority = operations.set_priority
@@ -267,12 +268,27 @@ class Store(Answering, Claiming):
     inbox = cached_property(InboxMessages)
     relays = cached_property(Relays)
 
+    @property
+    def upgrade_command(self) -> str:
+        """The command that creates and upgrades the tables, and stores the subscriptions, as a user would type it."""
+        return "outboxq upgrade APP"
+
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name.startswith("_") or name in FOR_APPLICATIONS]
 
     def _cure(self, name: str) -> str:
         nouns = [f"outbox.store.{noun}.{name}(…)" for noun in sorted(FOR_APPLICATIONS) if name in dir(_noun_of(noun))]
         return super()._cure(name) or " or ".join(nouns)
+
+
+def in_the_store(name: str) -> str:
+    """Return the way to write an attribute of the store that was looked for on the outbox; "" if the store has none."""
+    if name not in FOR_APPLICATIONS:
+        return ""
+    noun = _noun_of(name)
+    called = "(…)" if callable(getattr(Store, name, None)) else ""
+    example = f", as in outbox.store.{name}.list()" if hasattr(noun, "list") else ""
+    return f"outbox.store.{name}{called}{example}"
 
 
 def _noun_of(name: str) -> object:

@@ -30,9 +30,11 @@ from ..model.batches import (
     first_id,
     new_batch_id,
 )
+from ..model.guessed_attributes import CURES
+from ..model.guessed_options import IN_A_BATCH, OF_A_BATCH, OF_A_CHAIN
 from ..model.options import choice
 from ..model.records import Sourced
-from ..model.unknown_options import CURES, OF_A_BATCH, naming_options
+from ..model.unknown_options import naming_options
 from ..model.wording import plural
 from ..payload.parameters import parsed_result
 from ..store import Member, Store
@@ -195,6 +197,9 @@ class Chain(Generic[R_co]):
             text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{cure and f'; write {cure}'}"
             raise AttributeError(text, name=name, obj=self)
 
+        def __or__(self, other: object) -> object:
+            raise InvalidCall(f"| does not lengthen a chain; write {CURES['a chain']['then']}")
+
     def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each later call is enqueued by the transaction in which the call before it completes.
 
@@ -250,7 +255,7 @@ class BatchedTasks(AwaitedResults):
         name: str | None = ...,
     ) -> OpenBatch[BatchCounts]: ...
 
-    @naming_options("batch()", OF_A_BATCH)
+    @naming_options("batch()", OF_A_BATCH, positional=IN_A_BATCH)
     def batch(
         self,
         *,
@@ -324,7 +329,7 @@ class BatchedTasks(AwaitedResults):
     @overload
     def chain(self, *calls: TaskCall[R], on_failed: OnFailed | str = ..., name: str | None = ...) -> Chain[R]: ...
 
-    @naming_options("chain()", OF_A_BATCH)  # type: ignore[misc]  # mypy takes the first signature's last call for one more
+    @naming_options("chain()", OF_A_CHAIN)  # type: ignore[misc]  # mypy takes the first signature's last call for one more
     def chain(
         self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None
     ) -> Chain[Any]:

@@ -14,14 +14,15 @@ from ..context import TaskContext
 from ..errors import ConfigurationError, EndpointGone, EventRefused, InvalidArgument
 from ..model import OnDeadLetter, TaskOptions, duration
 from ..model.cloud_events import CloudEvent
+from ..model.guessed_options import OF_A_RELAY
 from ..model.options import bad_name, check_options, choice, is_name
 from ..model.relays import RELAY_PREFIX, NewRelay, OnRefused, check_relay, task_of
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.transports import Transport
+from ..model.unknown_options import naming_options
 from ..retry import RetryPolicy
 from ..store import Store
-from .broker_relay import BrokerRelay
-from .registry import TaskRegistry
+from .registry import BrokerRelay, TaskRegistry
 from .results import AwaitedResults
 from .task import ContextTask, Task
 
@@ -58,6 +59,7 @@ class Relays(AwaitedResults):
     source: str | None
     """The name of this application in the events that leave it."""
 
+    @naming_options("relay()", OF_A_RELAY)
     def relay(
         self,
         topics: str | Sequence[str],

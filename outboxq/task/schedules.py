@@ -16,10 +16,11 @@ from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model import Handle, duration
+from ..model.guessed_options import OF_A_SCHEDULE
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
-from ..model.unknown_options import OF_A_SCHEDULE, Answering, naming_options
+from ..model.unknown_options import Answering, naming_options
 from ..store import Store, check_schedule
 from ..store.arguments import aware, positive
 from .registry import TaskRegistry
@@ -71,7 +72,7 @@ class OutboxSchedules(Answering):
     separate transaction. Leave it out to use the current transaction. Reading does not need a transaction.
     """
 
-    _noun = "the schedules"
+    _noun = "outbox.schedules"
 
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox

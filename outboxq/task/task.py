@@ -29,9 +29,11 @@ from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTa
 from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
 from ..integration.uncommitted import note
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
+from ..model.guessed_attributes import CURES
+from ..model.guessed_options import OF_ONE_CALL
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
-from ..model.unknown_options import CURES, OF_ONE_CALL, Answering, naming_options, without_session
+from ..model.unknown_options import Answering, naming_options, without_session
 from ..model.uuid7 import uuid7, uuid7s
 from ..payload.parameters import Parameters, ReturnValue
 from ..retry import RetryPolicy
@@ -282,8 +284,14 @@ class TaskCall(Generic[R_co]):
         def __getattr__(self, name: str) -> object:
             own = "task.using(session).enqueue(…)"
             own = without_session(own) if self.outbox.integration.knows_transaction else own
-            hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
-            raise AttributeError(f"a task call has no {name!r}{hint if name in _STARTS else ''}", name=name, obj=self)
+            cure = CURES["a task call"].get(name, "")
+            hint = cure and f"; write {cure}"
+            if name in _STARTS:
+                hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
+            raise AttributeError(f"a task call has no {name!r}{hint}", name=name, obj=self)
+
+        def __or__(self, other: object) -> object:
+            raise InvalidCall(f"| does not join task calls; write {CURES['a task call']['then']}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a new task for this call, with the headers that hooks add. None: it gets a new id."""

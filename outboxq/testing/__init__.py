@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from .clock import Clock
 from .enqueued import Enqueued
-from .harness import EndlessDrain, Harness, OutboxTests
+from .harness import EndlessDrain, Harness
 from .running import OutcomeDiscarded, TaskRun
+from .test_case import OutboxTests
 from .transaction import TransactionEnded
 
 __all__ = [

@@ -8,14 +8,18 @@ from datetime import UTC, datetime, timedelta
 
 from ..errors import InvalidArgument
 from ..model import duration
+from ..model.guessed_options import OF_AN_ADVANCE
+from ..model.unknown_options import Answering, naming_options
 from ..store.arguments import aware
 
 
-class Clock:
+class Clock(Answering):
     """A clock that the test moves. Due times, leases and limits follow this clock on both databases.
 
     It moves on its own only when a drain begins, and never past the due time of a retry or a delayed task.
     """
+
+    _noun = "the clock"
 
     _now: datetime
 
@@ -27,6 +31,7 @@ class Clock:
         """Return the clock's current time as an aware datetime in UTC."""
         return self._now
 
+    @naming_options("advance()", OF_AN_ADVANCE)
     def advance(self, by: timedelta | float) -> datetime:
         """Move the clock forward by a timedelta or seconds, and return the new time. Raises InvalidArgument for a negative span."""
         span = duration(by, "advance()")

@@ -1,16 +1,13 @@
-"""The Harness, which puts an application's outbox into a test's transaction, and a mixin that enters a Harness in each
-TestCase.
-"""
+"""The Harness, which puts an application's outbox into a test's transaction."""
 
 from __future__ import annotations
 
-import unittest
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
@@ -19,6 +16,7 @@ from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
 from ..model import Claim, EventType, Outcome, TaskStatus, duration
+from ..model.guessed_options import OF_A_DRAIN, OF_A_HARNESS, OF_AN_ADVANCE
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
@@ -30,6 +28,7 @@ from ..store.claims import due
 from ..store.claims.due import Look
 from ..task import Task
 from ..task.batches import StandIn
+from .calls import naming_options
 from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, how_often, listed
@@ -41,11 +40,6 @@ _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants the ticks of schedules at once."""
 _KEPT = 10_000
 """The number of the newest tasks that a harness reads."""
-
-if TYPE_CHECKING:
-    _Case = unittest.TestCase
-else:
-    _Case = object
 
 __unittest = True  # tracebacks end at the line of the test
 
@@ -63,6 +57,7 @@ class Harness(Answering):
 
     _noun = "the harness"
 
+    @naming_options("Harness()", OF_A_HARNESS, positional="Harness(outbox, using=session)")
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
         """Prepare a harness. It has no effect until it is entered by `with`.
 
@@ -164,6 +159,7 @@ class Harness(Answering):
         if not expected.is_declared:
             expected.ensure_known(found, frozenset(one.task_name for one in self.store.subscriptions.list()))
 
+    @naming_options("drain()", OF_A_DRAIN)
     def drain(
         self,
         *,
@@ -210,6 +206,7 @@ class Harness(Answering):
             _raise([one for one in ran if one.is_failure])
         return ran
 
+    @naming_options("advance()", OF_AN_ADVANCE)
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
@@ -280,7 +277,11 @@ class Harness(Answering):
         return self.app.emit(topic, payload, **{"using": self.app, **options})
 
     def _cure(self, name: str) -> str:
-        return f"harness.app.{name}, since harness.app is the application's Outbox" if hasattr(self.app, name) else ""
+        cure = super()._cure(name)
+        if not cure and hasattr(self.app, name):
+            called = "(…)" if callable(getattr(self.app, name)) else ""
+            cure = f"harness.app.{name}{called}, since harness.app is the application's Outbox"
+        return cure
 
     def _all(self) -> list[Enqueued]:
         if self._transaction is not None:
@@ -524,61 +525,6 @@ def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
 
 class EndlessDrain(AssertionError):
     """`drain()` ran `Harness.max_runs` tasks, and there were still tasks due."""
-
-
-class OutboxTests(_Case):
-    """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
-
-    A class that lists it after a TestCase, whose `setUp` does not call the mixin's, is refused with ConfigurationError.
-
-    In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
-    commits as the application would.
-    """
-
-    outboxq_app: Outbox | None = None
-    """The application's Outbox. None means the outbox of Django's database `default`."""
-    harness: Harness
-    outboxq_flask: Any = None
-    """The Flask application, if there is one."""
-
-    def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
-        super().__init_subclass__(*args, **kwargs)
-        order = cls.__mro__
-        if unittest.TestCase in order and order.index(unittest.TestCase) < order.index(OutboxTests):
-            ours, case = (
-                next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
-                for kind in (OutboxTests, unittest.TestCase)
-            )
-            raise ConfigurationError(
-                f"{cls.__name__} lists {ours} after {case}, so its setUp() would not be called and self.harness would be "
-                f"missing; write class {cls.__name__}({ours}, {case})"
-            )
-
-    def outboxq_using(self) -> object:
-        """Return the test's open transaction, in any form that `Task.using()` accepts.
-
-        None means Django's transaction. Without Django, the outbox then commits to its own database.
-        """
-        return None
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.harness = Harness(self.outboxq_app or _of_django(), using=self.outboxq_using(), flask=self.outboxq_flask)
-        self.enterContext(self.harness)
-
-
-def _of_django() -> Outbox:
-    try:
-        from django.conf import settings
-    except ImportError:
-        settings = None
-    if settings is None or not settings.configured:
-        raise ConfigurationError(
-            "OutboxTests does not know which outbox to test; set outboxq_app = outbox in the test class"
-        )
-    from ..contrib.django import outbox
-
-    return outbox
 
 
 def _raise(failed: Sequence[TaskRun]) -> None:

@@ -6,9 +6,8 @@ from ..errors import ConfigurationError
 
 try:
     from .access import Authorize
-    from .dashboard import Dashboard, application
+    from .dashboard import Dashboard, Dashboards, application
     from .request import Permission, Viewer
-    from .several import Dashboards
 except ModuleNotFoundError as error:
     if error.name not in {"jinja2", "markupsafe", "werkzeug"}:
         raise

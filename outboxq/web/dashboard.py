@@ -1,9 +1,10 @@
-"""The dashboard as a WSGI callable."""
+"""The dashboard as a WSGI callable, and several dashboards in one application."""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy.exc import DBAPIError
 from werkzeug.exceptions import BadRequest, Forbidden, MethodNotAllowed, NotFound
 from werkzeug.routing import Map, MapAdapter, Rule
+from werkzeug.utils import redirect
 from werkzeug.wrappers import Request, Response
 
 from ..database.dialects import statement_timeout
@@ -23,8 +25,8 @@ from ..model.wording import plain
 from ..store.failure_log import FailureLog
 from ..store.transactions import patience
 from .access import Access, Authorize, LoginNeeded
-from .answers import LOG_IN, LOG_OUT, Answers, Login, Problems, Visit, path_of
-from .browser import FIELD, Browser, Client, check_form
+from .answers import LOG_IN, LOG_OUT, SIBLINGS, Answers, Login, Problems, Visit, path_of
+from .browser import FIELD, Browser, Client, check_form, quoted
 from .freshness import Freshness
 from .pages import ROUTES, Route
 from .rendering import PREFIX as STATIC
@@ -57,6 +59,7 @@ _API: Final = "api:"
 """The prefix of the endpoints that return pages as JSON."""
 _HEALTH: Final = "health"
 _METRICS: Final = "metrics"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,49}")
 
 
 def application(
@@ -335,6 +338,43 @@ class Probes:
             self._registry = registry
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return Response(encode(self._registry), content_type=content_type)
+
+
+class Dashboards:
+    """Several dashboards, with links from each to the others. The dashboard `shop` is at the path `/shop/`, and `/` leads to the first dashboard.
+
+    Each dashboard decides who may see it, and keeps its own logins.
+    """
+
+    def __init__(self, dashboards: Mapping[str, Dashboard]) -> None:
+        """Raises ConfigurationError for a name that cannot be part of a path, and if there are no dashboards."""
+        if not dashboards:
+            raise ConfigurationError('give at least one dashboard: Dashboards({"shop": application(outbox)})')
+        for name in dashboards:
+            if not _NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"{name!r} cannot be part of a path; use letters, digits, dots, dashes and underscores"
+                )
+        self._dashboards = dict(dashboards)
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        request = Request(environ)
+        name, _, rest = request.environ.get("PATH_INFO", "").lstrip("/").partition("/")
+        root = request.root_path
+        addresses = {one: f"{quoted(root) if root else ''}/{one}/" for one in self._dashboards}
+        found = self._dashboards.get(name)
+        if found is None:
+            answer = (
+                Response("There is no such dashboard.\n", status=404, mimetype="text/plain")
+                if name
+                else redirect(next(iter(addresses.values())), code=303, Response=Response)
+            )
+            secure(answer)
+            return answer(environ, start_response)
+        siblings = tuple((one, address, one == name) for one, address in addresses.items())
+        mounted = {"SCRIPT_NAME": f"{environ.get('SCRIPT_NAME', '').rstrip('/')}/{name}", "PATH_INFO": f"/{rest}"}
+        return found({**environ, **mounted, SIBLINGS: siblings}, start_response)
 
 
 def _text(text: str, *, status: int = 200) -> Response:

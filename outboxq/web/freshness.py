@@ -11,8 +11,10 @@ from typing import Any, Final, TypeVar
 
 SHARED: Final = 2.0
 """The seconds for which a mark that was read, or a page that was rendered, serves all requests."""
-AGES: Final = 30
-"""The seconds after which a page is rendered again even if the tables have not changed, because it shows ages."""
+AGES: Final = 60
+"""The seconds after which a page is rendered again even if the tables have not changed, because a task may have become
+due meanwhile. The ages on a page advance in the browser.
+"""
 LONGEST_WAIT: Final = 5.0
 """The seconds for which a thread waits for a value that another thread is making."""
 _MOST_KEPT: Final = 64
@@ -62,7 +64,7 @@ class Freshness:
             self._kept.clear()
 
     def mark(self) -> str:
-        """Return a mark that combines the mark of the tables, at most 2 s old, with the time in steps of 30 s."""
+        """Return a mark that combines the mark of the tables, at most 2 s old, with the time in steps of 60 s."""
         return f"{self.shared('mark', self._read_mark)} {int(time.time()) // AGES}"
 
     def shared(self, key: Hashable, make: Callable[[], T]) -> T:

@@ -163,13 +163,16 @@ def unbroken(value: object) -> Markup:
 def age(value: datetime | None, now: datetime) -> Markup | str:
     """Return how long ago a time was, or how far ahead it is: 3 min 5 s ago, in 2 h. For None, the result is empty.
 
-    A time less than a second ahead is "now": the clock of the machine that wrote it may be fast.
+    A time less than a second ahead is "now": the clock of the machine that wrote it may be fast. The script of the page
+    advances the text by its attribute, which is in seconds.
     """
     if value is None:
         return ""
     if now < value < now + _CLOCKS_DIFFER:
-        return "now"
-    return unbroken(f"{_rough(now - value)} ago" if value <= now else f"in {_rough(value - now)}")
+        text: Markup | str = "now"
+    else:
+        text = unbroken(f"{_rough(now - value)} ago" if value <= now else f"in {_rough(value - now)}")
+    return Markup(f'<span data-age="{(now - value).total_seconds():.0f}">{text}</span>')  # noqa: S704
 
 
 def elapsed(value: timedelta) -> Markup:
@@ -178,22 +181,18 @@ def elapsed(value: timedelta) -> Markup:
 
 
 def _rough(value: timedelta) -> str:
-    """Return the span in a unit and the next smaller one: 2 h rather than 2 h 5 s."""
-    for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(hours=1), timedelta(minutes=1))):
+    """Return the span to the hour if it is above a day, and to the minute if it is above ten minutes."""
+    for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(minutes=10), timedelta(minutes=1))):
         if value >= least:
             return span(value // unit * unit)
     return span(value)
 
 
 def lately(value: datetime | None, now: datetime) -> Markup | str:
-    """Return the `clock` form of a time and its `age`, which does not include seconds if it is above ten minutes. For
-    None, the result is empty.
-    """
+    """Return the `clock` form of a time and its `age`. For None, the result is empty."""
     if value is None:
         return ""
-    seconds = (now - value).total_seconds()
-    rough = timedelta(minutes=int(seconds / 60)) if abs(seconds) >= 600 else now - value
-    return Markup(f'{clock(value, now)} <span class="soft nowrap">{age(now - rough, now)}</span>')  # noqa: S704
+    return Markup(f'{clock(value, now)} <span class="soft nowrap">{age(value, now)}</span>')  # noqa: S704
 
 
 def number(value: int | None) -> str:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
+from ..model.guessed_options import OF_A_WORKER
 from ..model.options import choice
-from ..model.unknown_options import OF_A_WORKER, naming_options
+from ..model.unknown_options import naming_options
 from .failpoints import OnFailpoint, ignore_failpoint
 
 if TYPE_CHECKING:

@@ -19,7 +19,9 @@ from ..integration import Integration
 from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
 from ..model.forks import EXIT_KILLED
+from ..model.guessed_options import OF_A_RUN
 from ..model.records import fields_of
+from ..model.unknown_options import Answering, naming_options
 from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
@@ -52,13 +54,15 @@ _END_TIMEOUT = 5.0
 """Seconds that Python may take to exit while a handler is not stopping."""
 
 
-class Worker:
+class Worker(Answering):
     """Runs the tasks of an outbox until it is told to stop.
 
     Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
     While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
     transactional. The worker's own connections are in separate pools, so that handlers cannot starve its heartbeats.
     """
+
+    _noun = "a worker"
 
     def __init__(
         self,
@@ -111,6 +115,7 @@ class Worker:
         self.meter = self._parts.meter
         """The counts of this worker, in memory."""
 
+    @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, it releases them.

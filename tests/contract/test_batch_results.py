@@ -89,6 +89,7 @@ class App:
 
 @pytest.fixture
 def app(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    """An application whose thread that waits for results ends 50 ms after the last wait."""
     monkeypatch.setattr(waiting.ResultWaiter.__init__, "__kwdefaults__", {"idle": 0.05})
     app = App(database)
     yield app
@@ -140,6 +141,7 @@ def test_a_chain_and_a_batch_give_the_value_of_the_last_task_by_its_annotation(a
     assert batch.result(timeout=0) == timedelta(seconds=3)
 
 
+@pytest.mark.in_turn
 def test_a_chain_of_one_call_is_waited_for(app: App) -> None:
     chain = app.chain(app.fetch.call(4))
     app.run()
@@ -170,6 +172,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.in_turn
 def test_another_process_waits_for_a_pickled_id(app: App) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call())
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
@@ -452,6 +455,7 @@ def test_of_a_large_batch_the_error_names_no_task_for_it_would_read_them_all(
         chain.result(timeout=0)
 
 
+@pytest.mark.in_turn
 def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     chain = app.chain(app.fetch.call(4), app.double.call())
     monkeypatch.setattr(waiting.ResultWaiter, "explained", lambda *_: None)
@@ -462,6 +466,7 @@ def test_a_reason_that_takes_long_is_not_waited_for(app: App, monkeypatch: pytes
         chain.result(timeout=0.1)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: float) -> None:
     batch = unclosed(app.outbox, app.database, then=app.report.call())
@@ -472,6 +477,7 @@ def test_a_batch_that_an_error_left_open_is_not_waited_for(app: App, timeout: fl
         batch.result(timeout)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("timeout", [0, PATIENCE])
 def test_what_follows_no_batch_is_not_found(app: App, timeout: float) -> None:
     with pytest.raises(TaskNotFound, match="there is no task"):
@@ -588,6 +594,7 @@ def test_what_another_thread_commits_is_waited_for(app: App) -> None:
         assert waited.result(PATIENCE) == timedelta(seconds=2)
 
 
+@pytest.mark.in_turn
 def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
     @app.outbox.task(name="ask", retry=RetryPolicy.never())
     def ask(then_id: UUID, how: float) -> str:
@@ -608,6 +615,7 @@ def test_a_handler_does_not_wait_but_may_ask(app: App) -> None:
 # What it costs
 
 
+@pytest.mark.in_turn
 def test_callers_that_wait_for_batches_cost_one_statement_a_look(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int, bool]] = []
 
@@ -637,9 +645,10 @@ def test_callers_that_wait_for_batches_cost_one_statement_a_look(app: App, monke
     assert all(wait.done.is_set() and wait.standing is not None for wait in waits)
 
 
-def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(sqlite: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "RECHECK", 0.0)
-    app, versions = App(sqlite), list[int]()
+    versions = list[int]()
     chain = app.chain(app.fetch.call(1), app.double.call())
     read = ResultReader.has_changed
     monkeypatch.setattr(ResultReader, "has_changed", lambda reader: versions.append(0) or read(reader))
@@ -656,6 +665,7 @@ def test_an_idle_wait_for_a_chain_on_sqlite_reads_nothing(sqlite: Database, monk
 # Sentences
 
 
+@pytest.mark.in_turn
 def test_the_id_of_a_batch_is_none_of_a_task(app: App) -> None:
     with app.outbox.batch(using=app.outbox) as batch:
         pass
@@ -667,6 +677,7 @@ def test_the_id_of_a_batch_is_none_of_a_task(app: App) -> None:
         assert "outbox.result(task_ids[-1])" in str(raised.value)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("ask", ["get", "history", "cancel", "task_detail"])
 def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, ask: str) -> None:
     chain, store = app.chain(app.fetch.call(1), app.double.call()), app.outbox.store
@@ -681,6 +692,7 @@ def test_who_asks_for_a_task_that_is_not_there_yet_hears_of_its_batch(app: App, 
         asked(uuid7())
 
 
+@pytest.mark.in_turn
 def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
     block = app.outbox.batch(using=app.outbox, then=app.report.call())
     with pytest.raises(InvalidTarget, match="is made by a `with` block: write `with outbox.batch") as raised:
@@ -699,6 +711,7 @@ def test_a_batch_is_entered_before_it_is_used(app: App) -> None:
         pass
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("name", "cure"),
     [
@@ -718,6 +731,7 @@ def test_a_method_that_a_batch_lacks_is_answered_with_the_one_to_write(app: App,
         getattr(block, name)
 
 
+@pytest.mark.in_turn
 def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog: pytest.LogCaptureFixture) -> None:
     with app.outbox.batch(using=app.outbox, then=app.report.call()) as batch:
         app.fetch.call(1)
@@ -733,6 +747,7 @@ def test_an_empty_batch_whose_block_never_named_it_is_warned_of(app: App, caplog
     assert caplog.messages == []
 
 
+@pytest.mark.in_turn
 def test_a_chain_is_enqueued_before_it_is_waited_for(app: App) -> None:
     chain = app.outbox.chain(app.fetch.call(1), app.double.call())
     for name in ("result", "id", "task_ids"):
@@ -743,6 +758,7 @@ def test_a_chain_is_enqueued_before_it_is_waited_for(app: App) -> None:
     assert copy.copy(chain) == chain
 
 
+@pytest.mark.in_turn
 def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
     outbox, errors = app.outbox, list[str]()
     chain = outbox.chain(app.fetch.call(1))
@@ -769,6 +785,7 @@ def test_a_batch_takes_no_event_no_chain_and_no_batch(app: App) -> None:
     assert batch.result(timeout=0).completed == 1
 
 
+@pytest.mark.in_turn
 def test_a_chain_has_calls_and_no_batch(app: App) -> None:
     outbox = app.outbox
     with outbox.batch(using=outbox) as batch:
@@ -784,6 +801,7 @@ def test_a_chain_has_calls_and_no_batch(app: App) -> None:
         outbox.chain(*[app.fetch.call(1)] * (LONGEST_CHAIN + 1))
 
 
+@pytest.mark.in_turn
 def test_each_enqueue_of_a_chain_is_another_chain(app: App) -> None:
     chain = app.outbox.chain(app.fetch.call(1), app.double.call()).using(app.outbox)
     one, other = chain.enqueue(), chain.enqueue()

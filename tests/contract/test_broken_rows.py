@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from outboxq import Outbox
 from outboxq.cli import main
+from outboxq.model import TaskStatus
 from outboxq.model.batches import BatchLink
 from outboxq.model.schedules import NewSchedule
 from tests.contract.planting import run_or_plant
@@ -82,4 +83,37 @@ def test_others_run_and_every_command_answers(database, name):
         assert answer.exception is None or isinstance(answer.exception, SystemExit), (command, answer.exception)
     assert outbox.worker(concurrency=1).run(burst=True) == 0
     assert ran == BROKEN[name].ran
+    outbox.store.bound_engine.dispose()
+
+
+FULL = (
+    '{"on_failed": "wait", "size": 2147483647, "completed": 2147483647, "failed": 2147483646, "cancelled": 2147483646}'
+)
+
+
+def test_counts_at_their_limit_break_no_end_and_no_page(postgresql):
+    postgresql.corrupted = True
+    outbox, ran = Outbox(postgresql.url), []
+
+    @outbox.task(name="member")
+    def member():
+        ran.append("member")
+
+    with outbox.batch(using=outbox) as batch:
+        handle = member.using(batch).enqueue()
+    member.using(outbox).enqueue()
+    postgresql.run(
+        f"""
+        WITH gone AS (DELETE FROM task_batches RETURNING task_batches)
+        INSERT INTO task_batches SELECT (jsonb_populate_record(task_batches, '{FULL}')).* FROM gone
+        """
+    )
+    outbox.worker(concurrency=1).run(burst=True)
+    outbox.store.overview()
+    for command in (*COMMANDS, ("verify", "--repair")):
+        words = [word.format(batch=batch.id, report=handle.id) for word in command]
+        answer = CliRunner().invoke(main, [*words, "--url", postgresql.url])
+        assert answer.exception is None or isinstance(answer.exception, SystemExit), (command, answer.exception)
+    assert ran == ["member", "member"]
+    assert outbox.store.get(handle.id).status is TaskStatus.COMPLETED
     outbox.store.bound_engine.dispose()

@@ -344,7 +344,8 @@ def test_a_worker_refuses_a_database_without_our_tables(empty):
     "url", [f"postgresql://user:{CANARY}@127.0.0.1:1/database", "sqlite:////nosuch/x.db"], ids=["pg", "file"]
 )
 def test_an_unreachable_database_is_told_in_a_sentence(command, url):
-    said = sentence(outboxq(*command, url=url, exit_code=69))
+    at_once = ("--wait-for-server", "0s") if command[0] == "upgrade" else ()
+    said = sentence(outboxq(*command, *at_once, url=url, exit_code=69))
     assert said.startswith("outboxq: the database cannot be used: ")
     assert CANARY not in said
 
@@ -378,7 +379,7 @@ WRONG_URLS = {
 @pytest.mark.parametrize("wrong", WRONG_URLS)
 def test_no_error_prints_the_password(wrong):
     url, code = WRONG_URLS[wrong]
-    for command in (("upgrade", url), ("status", "--url", url), ("demo", "--url", url)):
+    for command in (("upgrade", url, "--wait-for-server", "0s"), ("status", "--url", url), ("demo", "--url", url)):
         result = CliRunner().invoke(main, command, catch_exceptions=True)
         assert CANARY not in result.output
         assert CANARY not in repr(result.exception)

@@ -1,4 +1,4 @@
-"""A bulk change that matches nothing says so, and refuses a filter with an unknown name."""
+"""A bulk change that matches nothing says so. It refuses a filter with an unknown name, and so does a list."""
 
 from __future__ import annotations
 
@@ -39,6 +39,27 @@ def test_an_unknown_queue_or_task_is_refused_with_the_nearest_name(mail, words, 
     error = outboxq(mail, *words, "--task", "shop.sned", how, code=3).stderr
     assert "task 'shop.sned' is unknown: it is not declared, " in error
     assert "did you mean 'shop.send'?" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "empty"),
+    [
+        (("task", "list"), []),
+        (("task", "list", "--sort", "wait"), []),
+        (("failed", "list"), []),
+        (("failed", "summary"), {"groups": [], "looked_at": 0, "is_complete": True}),
+    ],
+    ids=["tasks", "slowest", "dead letters", "groups"],
+)
+def test_a_list_of_an_unknown_queue_or_task_is_empty_and_says_so(mail, words, empty):
+    result = outboxq(mail, *words, "-q", "mial", "--json", code=3)
+    assert "there is no queue 'mial'" in result.stderr
+    assert "did you mean 'mail'?" in result.stderr
+    assert json.loads(result.stdout) == empty
+    assert "did you mean 'shop.send'?" in outboxq(mail, *words, "--task", "shop.sned", code=3).stderr
+    mail.add(mail.store, task_name="shop.wait", queue="mail")
+    known = ("--task", "shop.send", "--topic", "order.paid")
+    assert outboxq(mail, *words, *known).stderr == outboxq(mail, *words, "-q", "mail", "--topic", "x").stderr == ""
 
 
 @pytest.mark.parametrize("words", BULK, ids=" ".join)

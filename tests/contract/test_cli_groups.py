@@ -63,7 +63,7 @@ def test_a_summary_that_is_not_whole_says_so(sqlite):
     result = outboxq(sqlite, "failed", "summary", "--limit", 1)
     assert len(result.stdout.splitlines()) == 2
     assert "there are more" in result.stderr
-    assert outboxq(sqlite, "failed", "summary", "--task", "none").stderr == ""
+    assert outboxq(sqlite, "failed", "summary", "--topic", "none").stderr == ""
 
 
 def because(database, task_id: object) -> str | None:

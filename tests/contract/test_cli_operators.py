@@ -117,6 +117,22 @@ def test_show_tells_what_went_wrong_in_each_attempt(database):
     assert ['  File "x.py"'] in cells(outboxq(database, "task", "show", "--traceback", task_id))
 
 
+def test_running_a_due_task_now_says_what_it_waits_for(database):
+    first, second = (database.add(database.store, partition_key="ada", queue="mail").id for _ in range(2))
+    database.claim(store=database.store)
+    said = outboxq(database, "task", "run-now", second).stdout
+    assert said.startswith(f"task {second} was already due: ")
+    assert f"{first}" in said
+    assert database.store.explain(second).sentence in said
+
+
+def test_a_due_task_that_nothing_holds_up_was_just_due(database):
+    task = database.add(database.store)
+    names, where = ["tests.work"], {"queues": None, "topics": None}
+    database.store.workers.register(database.worker, label="web-1", concurrency=1, task_names=names, **where)
+    assert outboxq(database, "task", "run-now", task.id).stdout == f"task {task.id} was already due\n"
+
+
 def test_a_waiting_task_is_run_now_and_given_another_priority(database):
     handle = database.add(database.store, delay=HOUR)
     assert outboxq(database, "task", "priority", handle.id, 9).stdout == f"task {handle.id} has priority 9 now\n"
@@ -126,7 +142,8 @@ def test_a_waiting_task_is_run_now_and_given_another_priority(database):
     )
     assert database.claim(store=database.store) == []
     assert outboxq(database, "task", "run-now", handle.id).stdout == f"task {handle.id} is due now\n"
-    assert outboxq(database, "task", "run-now", handle.id).stdout == f"task {handle.id} was already due\n"
+    again = outboxq(database, "task", "run-now", handle.id).stdout
+    assert again.startswith(f"task {handle.id} was already due: no live worker ")
     (claim,) = database.claim(store=database.store)
     assert (claim.id, claim.priority) == (handle.id, -9)
     for command in (("run-now", handle.id), ("priority", handle.id, 1)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 
 import pytest
@@ -95,6 +96,38 @@ def test_a_relay_is_shown_with_its_shards_and_the_events_that_hold_keys(database
     row = next(line for line in outboxq(database, "relay", "show", "orders").splitlines() if line.startswith("ada"))
     assert row.split("\t") == ["ada", "1", str(key.event_id), str(letter.id), "EventRefused: too large"]
     assert "there is no relay 'order'" in outboxq(database, "relay", "show", "order", code=3)
+
+
+def test_an_idle_relay_is_not_called_unsent(database: Database, outbox: Outbox) -> None:
+    assert outboxq(database, "relay", "list").splitlines()[1].split("\t")[1] == "unsent"
+    Steps(database, outbox).step(3)
+    assert database.store.relays.list()[0].messages == 0
+    database.clock.advance(timedelta(hours=1))
+    database.run("UPDATE relay_shards SET worker_id = NULL")
+    assert outboxq(database, "relay", "list").splitlines()[1].split("\t")[1] == "idle"
+    assert json.loads(outboxq(database, "relay", "show", "orders", "--json"))["state"] == "idle"
+
+
+def test_a_redriven_event_is_counted_until_a_worker_has_published_it(database: Database, outbox: Outbox) -> None:
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.answers["0"] = [refused]
+    steps.step()
+    [letter] = database.store.dead_letters.list()
+    database.store.redrive(letter.id)
+    head, row = (line.split("\t") for line in outboxq(database, "relay", "list").splitlines())
+    columns = dict(zip(head, row, strict=True))
+    assert (columns["refused"], columns["redriven"]) == ("0", "1")
+    shown = outboxq(database, "relay", "show", "orders")
+    assert re.search(
+        r"^redriven\t1 event, for a worker to publish: \w+ task list -q relay.orders --url ", shown, re.MULTILINE
+    )
+    [claim] = database.claim(queues=["relay.orders"])
+    assert database.store.relays.list()[0].redriven == 1
+    database.store.complete(claim)
+    assert database.store.relays.list()[0].redriven == 0
+    assert "redriven" not in outboxq(database, "relay", "show", "orders")
 
 
 def test_a_relay_is_removed_after_a_question(database: Database, outbox: Outbox) -> None:

@@ -50,6 +50,33 @@ def serving(*arguments, **variables):
         process.communicate()
 
 
+SEVERAL = """
+from outboxq import Outbox
+from outboxq.web import Dashboards, application
+
+outbox = Outbox({url!r})
+one = application(outbox, title="the shop")
+app = Dashboards({{"shop": one, "billing": application(outbox)}})
+"""
+
+
+def test_it_serves_dashboards_that_the_application_has_made(sqlite, tmp_path):
+    (tmp_path / "dashboards.py").write_text(SEVERAL.format(url=sqlite.url))
+    with serving("dashboards:app", PYTHONPATH=str(tmp_path)) as (process, port):
+        assert "<title>Queues – billing – outboxq</title>" in Visitor(port).get("/billing/queues").text
+        assert "<title>Queues – the shop – outboxq</title>" in Visitor(port).get("/shop/queues").text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 0
+
+
+def test_options_of_a_dashboard_that_the_application_has_made_are_refused(sqlite, tmp_path, monkeypatch):
+    (tmp_path / "made_dashboards.py").write_text(SEVERAL.format(url=sqlite.url))
+    monkeypatch.syspath_prepend(tmp_path)
+    said = refused("made_dashboards:one", "--allow-actions", "--title", "shop", "--port", "0")
+    assert "made_dashboards:one is a dashboard with its own options; " in said
+    assert "give application() what --allow-actions, --title would set" in said
+
+
 @pytest.mark.slow
 @pytest.mark.in_turn
 def test_it_serves_until_it_is_stopped(database):

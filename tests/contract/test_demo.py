@@ -66,7 +66,9 @@ def test_it_works_twice_in_a_row_on_a_database_of_yours(database, capsys):
 
 def test_it_works_on_nothing_but_itself_and_a_terminal_gets_a_live_table(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, output = shown([sys.executable, "-m", "outboxq", "demo"], env={**environment(), "TERM": "xterm-256color"})
+    code, output = shown(
+        [sys.executable, "-m", "outboxq", "demo", *SMALL], env={**environment(), "TERM": "xterm-256color"}
+    )
     assert code == 0, output
     assert list(tmp_path.iterdir()) == []
     assert output.count("the shop's outbox") > 2  # drawn again and again
@@ -163,6 +165,7 @@ def test_it_works_in_process_and_each_of_its_checks_can_fail(sqlite_url, tmp_pat
             assert any(line in said for said in bad), output
 
 
+@pytest.mark.full  # the check itself can fail: that is seen above
 @pytest.mark.usefixtures("_forked_workers")
 def test_a_lost_outbox_row_is_told(sqlite_url, capsys, monkeypatch):
     place_order = shop.place_order

@@ -449,7 +449,7 @@ def test_a_name_twice(outbox) -> None:
         ),
         (
             ConfigurationError,
-            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail')",
+            "@outbox.task takes a function; options are keywords: @outbox.task(queue='mail'), or @outbox.task(name='mail')",
             lambda outbox: outbox.task("mail"),
         ),
         (
@@ -561,6 +561,26 @@ def test_a_command_that_cannot_run(arguments: list[str], code: int, sentence: st
 @pytest.mark.usefixtures("shop")
 def test_a_module_that_raises_shows_its_own_traceback(app: str, error: type[Exception]) -> None:
     assert isinstance(CliRunner().invoke(main, ["worker", f"{app}:outbox"]).exception, error)
+
+
+@pytest.mark.parametrize(
+    ("create", "driver", "package"),
+    [
+        ("from sqlalchemy.ext.asyncio import create_async_engine as create", "asyncpg", "asyncpg"),
+        ("from sqlalchemy import create_engine as create", "psycopg2", "psycopg2-binary"),
+    ],
+    ids=["asyncpg", "psycopg2"],
+)
+@pytest.mark.usefixtures("shop")
+def test_a_module_whose_driver_is_missing_is_answered_with_the_package(
+    create: str, driver: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    Path(f"needs_{driver}.py").write_text(f"{create}\ncreate('postgresql+{driver}://me@host/shop')\n")
+    done = CliRunner().invoke(main, ["status", f"needs_{driver}"])
+    assert done.exit_code == 2
+    said = f"creates an engine with the driver {driver}, which is not installed; run: pip install {package}"
+    assert done.stderr == f"outboxq: needs_{driver} {said}\n"
 
 
 def test_a_task_that_the_worker_has_not_imported(database, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from uuid import uuid4
 
@@ -164,6 +165,8 @@ def test_a_worker_that_shows_a_sign_of_life_keeps_all_its_tasks(database, held, 
     assert len(database.frozen.lost_tasks(database.worker)) < 4
     with pytest.raises(InvalidTransition, match=r"worker host:7 keeps its tasks, because it was seen 1 min 29 s ago"):
         database.frozen.recover_all_lost(database.worker)
+    with pytest.raises(InvalidTransition, match=r"for 1 min 30 s, which is in 1\.0 s unless it reports again"):
+        database.frozen.ensure_lost(database.worker)
     assert database.frozen.get(held[0]).status is TaskStatus.RUNNING
 
 
@@ -180,6 +183,19 @@ def test_more_tasks_than_one_transaction_takes_are_all_recovered(database, monke
 def test_a_worker_that_nobody_knows_is_refused(database):
     with pytest.raises(WorkerNotFound, match="a worker is forgotten a week after it was last seen"):
         database.frozen.recover_all_lost(uuid4())
+
+
+def test_a_dry_run_says_why_nothing_can_be_recovered_yet(database):
+    store = database.store
+    store.workers.register(database.worker, label="host:7", concurrency=1, task_names=["tests.work"])
+    database.add(store, lease=HOUR)
+    database.claim(1, store)
+    said = outboxq(database, "workers", "recover", "host:7", "--dry-run", exit_code=1).stderr
+    assert re.search(
+        r"^outboxq: worker host:7 keeps its tasks, because it was seen .* ago: .*, which is in 1 min", said
+    )
+    nobody = outboxq(database, "workers", "recover", uuid4(), "--dry-run", exit_code=3).stderr
+    assert "there is no worker" in nobody
 
 
 def test_the_command_asks_and_shows_what_it_will_change(database, monkeypatch):

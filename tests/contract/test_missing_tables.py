@@ -55,7 +55,7 @@ READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "declared", "dialect",
     "emits_to_relays", "enqueue_timeout", "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join",
     "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
-    "unusable", "values", "wake",
+    "unusable", "upgrade_command", "values", "wake",
     "end_session", "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "actions.adding", "actions.adding_to", "batches.forbid_commit",
 }  # fmt: skip
@@ -152,6 +152,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "recover_lost": ((TASK,), {}),
     "recover_all_lost": ((WORKER,), {}),
     "lost_tasks": ((WORKER,), {}),
+    "ensure_lost": ((WORKER,), {}),
     "batches.named": (([TASK],), {}),
     "schedules.runs": ((["nightly"],), {}),
     "schedules.edit": (("nightly",), {"rule": "@daily"}),

@@ -8,9 +8,11 @@ from uuid import uuid4
 import pytest
 
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome
+from outboxq.model.actions import Interface, Operator
 from outboxq.model.batches import BatchKind, OnFailed
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
+from outboxq.operating.verbs import RECOVER, RECOVER_WORKER
 from outboxq.store import HealthLimits, Rule
 from outboxq.store.numbers import health, overview
 from outboxq.store.numbers.metrics import AttemptCounts, TaskMetric
@@ -438,6 +440,29 @@ def test_a_worker_that_fell_silent_with_tasks_is_a_problem_until_an_hour_has_pas
     assert found(database, HealthLimits(no_worker=False, worker_lost=False)) == []
     database.clock.advance(58 * MINUTE)
     assert Rule.WORKER_LOST not in [one for one, *_ in found(database, HealthLimits(oldest=None))]
+
+
+def test_a_lost_worker_is_no_problem_any_more_once_a_person_has_recovered_its_tasks(database):
+    register(database, worker_id=database.worker, label="web-1:7")
+    first, second, _third = (helpers.claimed(database, lease=lease) for lease in (2 * MINUTE, HOUR, HOUR))
+    database.clock.advance(2 * MINUTE + timedelta(seconds=1))
+    database.frozen.recover()
+    limits = HealthLimits(no_worker=False)
+    (problem,) = database.frozen.health(limits)
+    assert problem.sentence.endswith("2 of them have not been taken back yet")
+    ann = Operator(interface=Interface.COMMAND_LINE, name="ann")
+    RECOVER.do(database.frozen, second.id, operator=ann, reason="the machine is gone")
+    database.clock.advance(MINUTE)
+    (problem,) = database.frozen.health(limits)
+    assert problem.sentence.endswith(
+        "with 3 running tasks; 1 of them has not been taken back yet; a person last recovered one of them 1 min ago: "
+        "the machine is gone (by ann on the command line)"
+    )
+    RECOVER_WORKER.do(database.frozen, database.worker, operator=ann)
+    assert found(database, limits) == []
+    reasons = [None, "the machine is gone (by ann on the command line)", "by ann on the command line"]
+    taken = database.frozen.workers.taken_back(database.worker).tasks
+    assert ([one.reason for one in taken], taken[0].task_id) == (reasons, first.id)
 
 
 def test_several_lost_workers_are_one_problem(database):

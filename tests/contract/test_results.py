@@ -95,9 +95,14 @@ class Tasks:
         store.complete(claim, "42") if error is None else store.fail(claim, error)
 
 
-@pytest.fixture
-def tasks(database, monkeypatch):
+@pytest.fixture(autouse=True)
+def _threads_end_soon(monkeypatch):
+    """The thread that waits for results ends 50 ms after the last wait: the next test would count it otherwise."""
     monkeypatch.setattr(waiting.ResultWaiter.__init__, "__kwdefaults__", {"idle": 0.05})
+
+
+@pytest.fixture
+def tasks(database):
     tasks = Tasks(database)
     yield tasks
     if tasks.worker is not None:
@@ -128,6 +133,7 @@ def test_a_caller_gets_what_the_function_returned_by_its_annotation(tasks):
     assert tasks.outbox.result(str(handle.id), timeout=PATIENCE) == Report(7, timedelta(seconds=7))
 
 
+@pytest.mark.in_turn
 def test_a_process_that_does_not_know_the_task_gets_plain_json(tasks):
     tasks.work()
     handle = tasks.report.using(tasks.outbox).enqueue(7)
@@ -135,6 +141,7 @@ def test_a_process_that_does_not_know_the_task_gets_plain_json(tasks):
     assert Outbox(tasks.outbox.store.bound_engine).result(handle.id, timeout=0) == {"number": 7, "due": "PT7S"}
 
 
+@pytest.mark.in_turn
 def test_a_result_that_does_not_fit_the_annotation_is_an_error_that_names_the_task(tasks):
     handle = tasks.report.using(tasks.outbox).enqueue(7)
     tasks.end(handle)
@@ -142,6 +149,7 @@ def test_a_result_that_does_not_fit_the_annotation_is_an_error_that_names_the_ta
         handle.result(timeout=PATIENCE)
 
 
+@pytest.mark.in_turn
 def test_handles_of_many_tasks_of_an_event_and_of_a_schedule_know_their_outbox(tasks):
     outbox = tasks.outbox
 
@@ -249,6 +257,7 @@ def test_the_time_is_over_and_the_error_says_why(tasks, monkeypatch):
         handle.result(timeout=0)
 
 
+@pytest.mark.in_turn
 def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     """The timeout is exact: what explains it may be as slow as the database."""
     wait_until_found(monkeypatch)
@@ -260,6 +269,7 @@ def test_a_reason_that_takes_long_is_not_waited_for(tasks, monkeypatch):
     goes_on.set()
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", [-1, -0.001, float("nan"), "soon", True])
 def test_a_timeout_is_a_span_of_time(tasks, wrong):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -267,6 +277,7 @@ def test_a_timeout_is_a_span_of_time(tasks, wrong):
         handle.result(timeout=wrong)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("wrong", ["12", 7, None])
 def test_an_id_is_one(tasks, wrong):
     with pytest.raises(InvalidArgument, match="an id is a UUID or its text, not"):
@@ -295,6 +306,7 @@ def test_a_task_that_is_pruned_while_it_is_waited_for_is_not_found(tasks, monkey
             waited.result(PATIENCE)
 
 
+@pytest.mark.in_turn
 def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
     wait_until_found(monkeypatch)
     handle = tasks.double.using(tasks.outbox).enqueue(1)
@@ -317,6 +329,7 @@ def test_an_outage_ends_in_a_timeout_that_names_it(tasks, monkeypatch):
             assert waited.result(PATIENCE) == 42
 
 
+@pytest.mark.in_turn
 def test_an_error_that_stays_ends_each_wait_and_the_next_one_begins_afresh(tasks, monkeypatch):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
 
@@ -392,6 +405,7 @@ def test_a_task_that_another_thread_commits_is_waited_for(tasks):
             waited.result(PATIENCE)
 
 
+@pytest.mark.in_turn
 def test_a_handle_without_its_outbox_says_what_to_write(tasks):
     handle = tasks.double.using(tasks.outbox).enqueue(1)
     again = pickle.loads(pickle.dumps(handle))
@@ -405,6 +419,7 @@ def test_a_handle_without_its_outbox_says_what_to_write(tasks):
 # Inside a handler
 
 
+@pytest.mark.in_turn
 def test_a_handler_does_not_wait_but_may_ask(tasks):
     outbox = tasks.outbox
 
@@ -431,6 +446,7 @@ def test_a_handler_does_not_wait_but_may_ask(tasks):
 # One thread for all
 
 
+@pytest.mark.in_turn
 def test_fifty_callers_have_one_thread_and_it_ends_with_them(tasks):
     earlier = set(threading.enumerate())  # of another test, one may be idle yet
 
@@ -458,6 +474,7 @@ def test_callers_that_hold_every_connection_of_the_application_get_their_results
     until(lambda: not outbox._waiters.of(outbox.store).is_active)
 
 
+@pytest.mark.in_turn
 def test_without_a_caller_there_is_no_thread_and_no_statement(tasks):
     tasks.double.using(tasks.outbox).enqueue(1)
     assert not tasks.waiter.is_active
@@ -506,6 +523,7 @@ SCRIPT = """
 """
 
 
+@pytest.mark.in_turn
 def test_another_process_waits_and_so_does_its_child(tasks):
     tasks.work()
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", dedent(SCRIPT)]
@@ -654,6 +672,7 @@ def test_a_few_looks_in_a_row_need_no_rest():
 # Event loops, and threads of a worker process
 
 
+@pytest.mark.in_turn
 def test_a_running_event_loop_does_not_wait(database):
     outbox = Outbox(database.own(make_engine(database.url)))
 
@@ -683,6 +702,7 @@ def test_a_running_event_loop_does_not_wait(database):
     assert waited[0].result(timeout=PATIENCE) == 7, "after the loop has ended"
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("isolation", ["thread", "process"])
 def test_a_thread_that_a_handler_of_a_worker_process_started_does_not_wait(database, tmp_path, isolation):
     (tmp_path / "threads_shop.py").write_text(

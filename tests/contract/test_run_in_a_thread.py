@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -14,11 +15,11 @@ from click.testing import CliRunner, Result
 
 from outboxq import ConfigurationError, Outbox
 from outboxq.cli import main
-from outboxq.worker.relays.running import RelayRunner
+from outboxq.worker.relays import RelayRunner
 from outboxq.worker.signals import STOP_SIGNALS
 from outboxq.worker.worker import Ending
 from tests.conftest import Database
-from tests.memory_broker import Broker
+from tests.memory_broker import Broker, lost
 from tests.waiting import until
 
 
@@ -102,14 +103,42 @@ def test_the_runner_of_relays_says_what_to_do_and_writes_nothing(outbox: Outbox,
     assert outbox.store.subscriptions.list() == []
 
 
-def test_the_runner_of_relays_runs_a_burst(outbox: Outbox) -> None:
+def test_the_runner_of_relays_runs_a_burst(outbox: Outbox, caplog) -> None:
     broker = Broker()
     outbox.relay("order.*", to=broker, name="orders")
     outbox.sync_subscriptions()
     outbox.emit("order.paid", 7, using=outbox)
     runner = RelayRunner(outbox.store, outbox.tasks, notifications=False, burst=True)
-    assert in_a_thread(runner.run) == 0
+    with caplog.at_level(logging.INFO, "outboxq.relay"):
+        assert in_a_thread(runner.run) == 0
     assert broker.payloads == ["7"]
+    assert caplog.messages[-1] == "relay orders: published 1 event; nothing is left"
+
+
+def test_a_burst_fails_if_the_broker_does_and_says_what_is_left(outbox: Outbox, caplog) -> None:
+    broker = Broker()
+    outbox.relay("order.*", to=broker, name="orders")
+    outbox.sync_subscriptions()
+    outbox.emit("order.paid", 7, using=outbox, partition_key="ada")
+    outbox.emit("order.paid", 8, using=outbox, partition_key="bob")
+    broker.answers["7"] = [lost] * 9
+    runner = RelayRunner(outbox.store, outbox.tasks, notifications=False, burst=True)
+    with caplog.at_level(logging.INFO, "outboxq.relay"):
+        assert in_a_thread(runner.run) == 1
+    sentence = "published 1 event; 1 is left, because the broker does not confirm them: connection lost"
+    assert caplog.messages[-1] == f"relay orders: {sentence}"
+
+
+def test_a_burst_of_a_paused_relay_succeeds_and_says_what_is_left(outbox: Outbox, caplog) -> None:
+    outbox.relay("order.*", to=Broker(), name="orders")
+    outbox.sync_subscriptions()
+    outbox.emit("order.paid", 7, using=outbox)
+    outbox.store.relays.pause("orders", reason="broker upgrade")
+    runner = RelayRunner(outbox.store, outbox.tasks, notifications=False, burst=True)
+    assert in_a_thread(runner.run) == 0
+    assert caplog.messages[-1] == (
+        "relay orders: published 0 events; 1 is left, because the relay is paused: broker upgrade"
+    )
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

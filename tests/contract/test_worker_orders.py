@@ -103,6 +103,24 @@ def test_a_worker_is_found_by_its_label_too(database):
         find("web-3")
 
 
+def test_a_worker_is_found_by_its_process_and_the_beginning_of_its_id(database):
+    me, twin, ended = (register(database, label=label) for label in ("mail", "crm", "old"))
+    workers, find = database.frozen.workers, database.frozen.worker_orders.find
+    for one, host, pid in ((me, "web-1.example.org", 4711), (twin, "web-2", 4711), (ended, "web-1", 12)):
+        workers.describe(one, host=host, pid=pid)
+    workers.unregister(ended)
+    for name in ("web-1:4711", "web-1.example.org:4711", str(me)[:8], str(me)[:13].upper()):
+        assert find(name) == me
+    with pytest.raises(InvalidArgument) as several:
+        find("4711")
+    assert all(f"{one} ({label})" in str(several.value) for one, label in ((me, "mail"), (twin, "crm")))
+    workers.describe(twin, host="web-2", pid=4712)
+    assert (find("4711"), find("4712")) == (me, twin)
+    for unknown in ("12", "web-1:12", str(me)[:7]):
+        with pytest.raises(WorkerNotFound):
+            find(unknown)
+
+
 def test_stacks_are_asked_for_answered_once_and_bounded(database):
     me, orders = register(database), database.frozen.worker_orders
     assert orders.stacks(me) is None

@@ -92,7 +92,7 @@ def is_intact(file, copy):
         return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-@pytest.mark.parametrize("processes", ["1", "2"])
+@pytest.mark.parametrize("processes", ["1", pytest.param("2", marks=pytest.mark.full)])
 def test_a_copy_that_is_put_in_place_under_an_idle_worker_stays_whole(file, processes):
     """No process is started in a worker's place, for that would know nothing of the old file."""
     with process("app.py") as producer:

@@ -63,6 +63,19 @@ def named(setting: Setting) -> str:
     return setting.text.replace(" ", "")
 
 
+def shared(number: int, *, callers: bool = False) -> Any:
+    """Give a test every third setting, from this one on; a full run gives it all. The tests together have each setting."""
+    return pytest.mark.parametrize(
+        "setting",
+        [
+            pytest.param(one, id=named(one), marks=() if at % 3 == number % 3 else pytest.mark.full)
+            for at, one in enumerate(SETTINGS)
+            if one.callers or not callers
+        ],
+        indirect=True,
+    )
+
+
 @pytest.fixture
 def reused_postgresql(request: pytest.FixtureRequest) -> Reused:
     """On the newest server for a setting that the oldest one does not know."""
@@ -73,7 +86,7 @@ def reused_postgresql(request: pytest.FixtureRequest) -> Reused:
     return server.reused
 
 
-@pytest.fixture(params=SETTINGS, ids=named)
+@pytest.fixture
 def setting(request: pytest.FixtureRequest, postgresql: Database, monkeypatch: pytest.MonkeyPatch) -> Setting:
     found: Setting = request.param
     change = f"ALTER DATABASE {postgresql.engine.url.database} SET {found.text}"
@@ -115,12 +128,14 @@ def enqueue(task: Any, target: object, text: str = TEXT) -> None:
     assert (replaced.id, replaced.replaced) == (first.id, True)
 
 
+@shared(0)
 def test_an_enqueue_of_its_own_is_not_concerned(postgresql, setting):
     outbox = outbox_of(postgresql)
     enqueue(outbox.task(work, name="tests.work"), outbox)
     assert postgresql.counts()[0] == 4
 
 
+@shared(2)
 def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, setting, monkeypatch):
     store = helpers.lossy(postgresql, monkeypatch)
     delayed = NewTask(id=uuid7(), task_name="tests.work", args="{}", idempotency_key="k")
@@ -132,7 +147,7 @@ def test_an_enqueue_whose_commit_is_not_answered_does_not_raise(postgresql, sett
     assert postgresql.counts()[0] == 1
 
 
-@pytest.mark.parametrize("setting", [one for one in SETTINGS if one.callers], ids=named, indirect=True)
+@shared(1, callers=True)
 @pytest.mark.parametrize("kind", ["sqlalchemy", "psycopg"])
 def test_an_enqueue_in_a_callers_transaction_is_not_concerned(postgresql, setting, kind):
     outbox = outbox_of(postgresql)
@@ -156,6 +171,7 @@ def plain(url: str) -> str:
     return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
 
 
+@pytest.mark.parametrize("setting", SETTINGS, ids=named, indirect=True)
 @pytest.mark.parametrize("made_by", ["us", pytest.param("host", marks=pytest.mark.full)])
 def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setting, made_by):
     outbox = Outbox(postgresql.url if made_by == "us" else create_engine(postgresql.url))
@@ -206,6 +222,7 @@ def test_a_worker_runs_and_retries_tasks_as_if_there_were_none(postgresql, setti
     assert worker.is_healthy
 
 
+@shared(1)
 def test_the_commands_are_not_concerned(postgresql, setting):
     postgresql.add(postgresql.store)
     dead = postgresql.add(postgresql.store, queue="dead", args=json.dumps({"text": TEXT}))

@@ -88,7 +88,7 @@ def below(prefix: str, **options: object) -> ModuleType:
 
 
 def main() -> None:
-    freshness.AGES = 10**9  # seconds; else a page is made anew every 30
+    freshness.AGES = 10**9  # seconds; else a page is made anew every 60
     call_command("migrate", verbosity=0)
     outboxes["default"].store.queues.pause("mail/täglich", create=True)
     assert all(f"`{one}`" in PAGE for one in (VIEW, *ACT)), "the page names the permissions"

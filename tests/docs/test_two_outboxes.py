@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import forked
 from tests.forked import ROOT
 
 PAGE = (ROOT / "docs" / "sqlalchemy.md").read_text()
@@ -21,7 +22,7 @@ def test_each_command_uses_the_outbox_that_it_names(tmp_path: Path) -> None:
     def type_(line: str) -> str:
         name, *words = shlex.split(line)
         command = [sys.executable, *([] if name == "python" else ["-m", name]), *words]
-        return subprocess.run(
+        return forked.run(
             command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True, timeout=120
         ).stdout
 

@@ -1,7 +1,7 @@
 """Everything through a pooler in transaction mode that lends three connections, by those who were told nothing of it.
 
-Each test runs through our own pretended pooler, and through a real PgBouncer where that is installed; `nox -s pgbouncer`
-fails where it is not.
+Each test runs through our own pretended pooler, and in a full run through a real PgBouncer where that is installed;
+`nox -s pgbouncer` fails where it is not.
 """
 
 from __future__ import annotations

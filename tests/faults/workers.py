@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tests import forked
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
@@ -84,14 +85,8 @@ class Worker(Process):
         command = [*python, "tests.faults.app:outbox", "-q", "faults", *options]
         environment = {**os.environ, "OUTBOXQ_DATABASE_URL": url, "PYTHONPATH": str(ROOT)}
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=ROOT,
-                stdout=output,
-                stderr=output,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
+            self._process = forked.Popen(
+                command, env=environment, cwd=ROOT, stdout=output, stderr=output, start_new_session=True
             )
         self.pid = self._process.pid
 

@@ -34,7 +34,7 @@ ON_POSTGRESQL = {
     "history": {"buffers.1000.1", "buffers.1000.100"},
 }
 ON_SQLITE = {"producers": {"producers.worst"}}
-FEW = ("enqueue", "pickup", "handlers")
+FEW = ("enqueue", "pickup")
 """So that it takes seconds. The campaign takes all on both databases."""
 
 

@@ -16,13 +16,13 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from outboxq import Outbox, migrations
-from outboxq.database.dialects.granting import grant
 from outboxq.database.engine import make_engine
 from outboxq.database.privileges import Feature, Kind, Role, rights
 from outboxq.errors import NotPermitted, SchemaOutOfDate
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store
+from outboxq.store.rights import grant
 from tests.loops import case
 from tests.roles.acts import ACTS, Stage, waits_for_results
 

@@ -40,6 +40,10 @@ def said(words: str, program: click.Group = main, name: str = "outboxq") -> str:
         ("worker --beat", "No such option '--beat'; write nothing: every worker"),
         ("worker --autoscale 10,3", "; write -c for the number of threads"),
         ("enqueue shop.crm --kwargs {}", "; write --args"),
+        ("upgrade --check", "No such option '--check'; write outboxq db current, which says"),
+        ("upgrade --dry-run", "No such option '--dry-run'; write outboxq db sql, which prints the SQL"),
+        ("task list --state failed", "No such option '--state'; write --status"),
+        ("failed list --state dead", "No such option '--state'; write outboxq task list --status"),
     ],
 )
 def test_words_of_other_programs_are_answered_with_the_way_here(words, cure):
@@ -51,6 +55,7 @@ def test_a_framework_is_answered_in_its_own_words():
     flask = flask_commands()
     assert said("failed retry", flask, "flask outboxq").endswith("; write flask outboxq failed redrive")
     assert said("worker -B", flask, "flask outboxq").endswith("which `flask outboxq schedule list` shows")
+    assert said("task list --state x", flask, "flask outboxq").endswith("; write --status")
     assert "write mount outboxq.web.application()" in said("flower", flask, "flask outboxq")
 
 
@@ -92,7 +97,7 @@ def test_every_cure_names_a_command_and_options_that_exist():
         options = {name for one in command.params for name in one.opts}
         assert {word for word in words if word.startswith("-")} <= options, line
     for command, rows in OPTIONS.items():
-        known = {name for one in find([command]).params for name in (*one.opts, *one.secondary_opts)}
+        known = {name for one in find(command.split()).params for name in (*one.opts, *one.secondary_opts)}
         assert not known & rows.keys()
         named = {
             name for cure in rows.values() if PROGRAM not in cure for name in re.findall(r"(?<![\w-])--?[a-z-]+", cure)

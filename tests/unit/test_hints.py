@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from datetime import timedelta
 
 import pytest
@@ -14,14 +16,23 @@ from outboxq import (
     Outbox,
     PayloadError,
     Retry,
+    RetryPolicy,
     ScheduleNotFound,
+    Snooze,
+    Task,
     TaskContext,
     TaskExecution,
+    Worker,
+    brokers,
 )
 from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError
-from outboxq.model.unknown_options import CURES
+from outboxq.model import guessed_attributes, guessed_options
+from outboxq.model.guessed_attributes import CURES
 from outboxq.operating.reading import read_rate
+from outboxq.store.numbers.queues import Queues
+from outboxq.testing import Harness
+from outboxq.worker.options import WorkerSettings
 
 
 @pytest.fixture
@@ -68,11 +79,144 @@ def test_an_option_among_the_arguments_is_answered_with_using(send, name, cure):
         (lambda outbox, _send: outbox.periodic(seconds=30), r"every=timedelta\(…\)"),
         (lambda outbox, _send: outbox.worker(worker_prefetch_multiplier=1), "prefetch="),
         (lambda outbox, _send: outbox.store.queues.limit("mail", per_key=1), "concurrency_per_key="),
+        (
+            lambda outbox, send: outbox.chain(send.call(1), using=outbox),
+            r"outbox\.chain\(…\)\.using\(session\)\.enqueue",
+        ),
+        (
+            lambda outbox, send: send.using(outbox, key="a"),
+            "partition_key= for the order of tasks, or idempotency_key=",
+        ),
+        (lambda outbox, send: send.using(session=outbox), r"it as the first argument: using\(session\)"),
+        (lambda outbox, _send: outbox.task(actor_name="a"), "name="),
+        (
+            lambda outbox, _send: outbox.task(cron="* * * * *"),
+            r"@outbox\.periodic\(\"30 2 \* \* \*\"\) above @outbox\.task",
+        ),
+        (lambda outbox, _send: outbox.task(every=30), r"@outbox\.periodic"),
+        (lambda outbox, _send: outbox.task(ignore_result=True), "nothing: a function that returns nothing"),
+        (lambda outbox, _send: outbox.task(countdown=5), r"delay= in using\(\)"),
+        (lambda outbox, _send: outbox.task(idempotency_key="a"), r"idempotency_key= in using\(\), for each call"),
+        (lambda outbox, _send: outbox.relay(topic="order.*"), "the topics as the first argument"),
+        (lambda outbox, _send: outbox.worker(name="a"), "label="),
+        (lambda outbox, _send: outbox.worker().run(once=True), "burst=True"),
+        (lambda _outbox, _send: Outbox(url="sqlite:///a.db"), "the database as the first argument"),
+        (lambda _outbox, _send: Snooze(minutes=3), r"Snooze\(timedelta\(minutes=…\)\)"),
+        (lambda _outbox, _send: brokers.RedisStreams(host="a"), 'url="redis://'),
+        (lambda _outbox, _send: brokers.RedisStreams(url="redis://a", maxlen=5), "max_length="),
+        (lambda _outbox, _send: brokers.RabbitMQ(host="a"), 'url="amqp://'),
+        (lambda _outbox, _send: brokers.Kafka(bootstrap_servers="a"), 'servers="host:9092"'),
+        (lambda _outbox, _send: brokers.NatsJetStream(url="nats://a"), 'servers="nats://'),
+        (lambda _outbox, _send: brokers.Sqs(queue_name="a"), "queue_url="),
+        (lambda _outbox, _send: brokers.Sns(topic="a"), "topic_arn="),
+        (lambda outbox, _send: Harness(outbox, session=outbox), "using="),
+        (lambda outbox, _send: Harness(outbox).advance(days=7), r"advance\(timedelta\(days=…\)\)"),
+        (lambda outbox, _send: Harness(outbox).clock.advance(hours=1), r"advance\(timedelta\(hours=…\)\)"),
+        (lambda outbox, _send: Harness(outbox).drain(queue="mail"), r'queues=\["mail"\]'),
     ],
 )
 def test_an_option_of_another_library_is_answered_with_the_way_here(outbox, send, made, cure):
     with pytest.raises(InvalidCall, match=rf"has no option '.*'; write .*{cure}"):
         made(outbox, send)
+
+
+OPTIONS = {
+    "OF_A_TASK": Outbox.task,
+    "OF_ONE_CALL": Task.using,
+    "OF_AN_EMIT": Outbox.emit,
+    "OF_A_SCHEDULE": Outbox.periodic,
+    "OF_A_BATCH": Outbox.batch,
+    "OF_A_CHAIN": Outbox.chain,
+    "OF_A_RUN": Worker.run,
+    "OF_A_WORKER": WorkerSettings,
+    "OF_A_POLICY": RetryPolicy,
+    "OF_A_RETRY": Retry,
+    "OF_A_SNOOZE": Snooze,
+    "OF_AN_ADVANCE": Harness.advance,
+    "OF_A_DRAIN": Harness.drain,
+    "OF_A_HARNESS": Harness,
+    "OF_AN_OUTBOX": Outbox,
+    "OF_A_RELAY": Outbox.relay,
+    "OF_A_LIMIT": Queues.limit,
+    "OF_REDIS": brokers.RedisStreams,
+    "OF_RABBITMQ": brokers.RabbitMQ,
+    "OF_KAFKA": brokers.Kafka,
+    "OF_NATS": brokers.NatsJetStream,
+    "OF_SQS": brokers.Sqs,
+    "OF_SNS": brokers.Sns,
+}
+"""The function or class that each table of guessed options belongs to."""
+
+
+@pytest.mark.parametrize("table", OPTIONS)
+def test_every_hint_for_an_option_names_an_option_that_exists(table):
+    """A replacement that begins with `name=` is an option of the same call, unless it says of which one."""
+    parameters = inspect.signature(OPTIONS[table]).parameters.values()
+    guesses = getattr(guessed_options, table)
+    known = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
+    assert guesses
+    assert not guesses.keys() & known, "an option that exists is not a guess"
+    for guess, cure in guesses.items():
+        place = {
+            "of @outbox.task": Outbox.task,
+            "of each @outbox.task": Outbox.task,
+            "in using()": Task.using,
+            "of @outbox.periodic": Outbox.periodic,
+        }
+        owner = next((function for words, function in place.items() if words in cure), None)
+        names = known if owner is None else inspect.signature(owner).parameters.keys()
+        outside = re.sub(r"\w+\([^()]*(\([^()]*\))?[^()]*\)", "", cure.replace("using()", ""))
+        assert {*re.findall(r"(?<![\w.])(\w+)=", outside)} <= names, f"{guess}: {cure}"
+
+
+def test_every_table_of_guessed_options_is_checked():
+    assert {name for name in vars(guessed_options) if name.startswith("OF_")} == OPTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("module", "guesses"),
+    [(outboxq, guessed_attributes.OF_THE_MODULE), (brokers, guessed_attributes.OF_THE_BROKERS)],
+    ids=["outboxq", "brokers"],
+)
+def test_every_hint_for_a_name_of_a_module_names_what_there_is(module, guesses):
+    for name, cure in guesses.items():
+        with pytest.raises(AttributeError, match=re.escape(f"; write {cure}") + "$"):
+            getattr(module, name)
+        assert module is outboxq or hasattr(brokers, cure)
+        classes = re.findall(r"(?<![\w.])[A-Z]\w+", cure.replace("from outboxq.testing import Harness", ""))
+        assert {one for one in classes if module is outboxq and not hasattr(outboxq, one)} == set()
+
+
+@pytest.mark.parametrize(
+    ("made", "cure"),
+    [
+        (lambda outbox, send: outbox.batch([send.call(1)]), r"task\.using\(batch\)\.enqueue"),
+        (lambda outbox, _send: outbox.worker(["mail"]), r'queues=\["mail"\]$'),
+        (lambda outbox, _send: Harness(outbox, outbox), r"Harness\(outbox, using=session\)"),
+    ],
+)
+def test_a_value_by_position_is_answered_with_the_way_here(outbox, send, made, cure):
+    with pytest.raises(InvalidCall, match=rf"takes its options by name.*; write .*{cure}"):
+        made(outbox, send)
+
+
+def test_a_pipe_between_calls_is_answered_with_a_chain(outbox, send):
+    with pytest.raises(InvalidCall, match=r"write outbox\.chain\(a\.call\(1\), b\.call\(\)\)$"):
+        send.call(1) | send.call(2)
+    with pytest.raises(InvalidCall, match=r"write each call in outbox\.chain\(a\.call\(1\), b\.call\(\)\)$"):
+        outbox.chain(send.call(1)) | send.call(2)
+
+
+def test_a_name_instead_of_a_function_is_answered_with_its_option(outbox):
+    with pytest.raises(ConfigurationError, match=r"or @outbox\.task\(name='shop\.mail'\)$"):
+        outbox.task("shop.mail")
+
+
+def test_an_option_of_a_worker_is_answered_by_the_outbox(outbox):
+    with pytest.raises(
+        InvalidCall, match=r"^worker\(\) has no option 'threads'; write concurrency=; its options are queues, "
+    ):
+        outbox.worker(threads=3)
 
 
 def test_a_number_as_a_rule_is_answered_with_every(outbox):
@@ -89,7 +233,7 @@ def test_a_chain_and_a_call_are_enqueued_by_enqueue(outbox, send, name):
 
 
 def test_the_schedules_know_other_names_of_put(outbox):
-    with pytest.raises(AttributeError, match=r"^the schedules has no|; write outbox\.schedules\.put\("):
+    with pytest.raises(AttributeError, match=r"^outbox\.schedules has no 'add'; write outbox\.schedules\.put\("):
         _ = outbox.schedules.add
 
 

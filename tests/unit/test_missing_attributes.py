@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import re
+import sys
 import threading
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
 from sqlalchemy.orm import scoped_session, sessionmaker
 
 import outboxq
-from outboxq import ChainHandle, Handle, InvalidCall, Outbox, RetryPolicy, TaskContext
-from outboxq.model.unknown_options import CURES
+from outboxq import Batch, ChainHandle, Handle, InvalidCall, Outbox, RetryPolicy, TaskContext, TaskExecution, TaskStatus
+from outboxq.model.guessed_attributes import CURES
+from outboxq.store import FOR_APPLICATIONS
 from outboxq.testing import Harness
+from outboxq.worker.options import WorkerOptions
 from tests.unit.test_executor import claim_of
 
 TASK = """
@@ -89,7 +96,7 @@ def test_the_sentences(outbox, send_receipt) -> None:
     bound = send_receipt.using(outbox)
     assert answer(bound, "delay") == "a task has no 'delay'; write send_receipt.using(session).enqueue(…)"
     assert answer(Harness(outbox), "batch") == (
-        "the harness has no 'batch'; write harness.app.batch, since harness.app is the application's Outbox"
+        "the harness has no 'batch'; write harness.app.batch(…), since harness.app is the application's Outbox"
     )
 
 
@@ -106,23 +113,116 @@ def test_a_framework_that_knows_the_transaction_is_answered_without_a_session() 
         task.using(None)
 
 
-def test_every_cure_names_what_there_is(outbox, send_receipt) -> None:
-    """A cure that goes through the store, the outbox or a handle would be a second stumble if it did not exist."""
-    chain = ChainHandle(id=UUID(int=7), task_ids=(UUID(int=8),))
-    objects = {"outbox": outbox, "handle": Handle(id=UUID(int=7)), "ctx": context(), "task": send_receipt}
-    paths = {
-        (noun, path)
-        for noun, cures in CURES.items()
-        for cure in cures.values()
-        for path in re.findall(r"(?<![@\w])((?:outbox|handle|ctx|task)(?:\.\w+)+)", cure)
+@pytest.fixture
+def objects(outbox, send_receipt):
+    """An object for each noun of the hints."""
+    calls = send_receipt.call(1)
+    now = datetime(2030, 1, 1, tzinfo=UTC)
+    row = TaskExecution(
+        **{one.name: None for one in fields(TaskExecution)}
+        | {"id": UUID(int=7), "status": TaskStatus.READY, "created_at": now}
+    )
+    return {
+        "a task": send_receipt,
+        "a task call": calls,
+        "an Outbox": outbox,
+        "a handle": Handle(id=UUID(int=7)),
+        "a chain": outbox.chain(calls),
+        "a chain handle": ChainHandle(id=UUID(int=7), task_ids=(UUID(int=8),)),
+        "a task execution": row,
+        "the batch": outbox.batch(using=outbox),
+        "the store": outbox.store,
+        "a context": context(),
+        "a worker": outbox.worker(),
+        "the harness": Harness(outbox),
+        "the clock": Harness(outbox).clock,
+        "outbox.schedules": outbox.schedules,
+        **{
+            f"outbox.store.{noun}": getattr(outbox.store, noun)
+            for noun in ("queues", "workers", "dead_letters", "batches", "relays", "subscriptions", "log")
+        },
     }
-    assert len(paths) > 40
-    for noun, path in paths:
-        root, *names, last = path.split(".")
-        target: object = chain if (root, noun) == ("handle", "a chain handle") else objects[root]
-        for name in names:
-            target = getattr(target, name)
-        assert hasattr(type(target), last) or hasattr(target, last), path
+
+
+def lines(cure: str) -> list[tuple[str, str | None]]:
+    """The attributes that a cure names, each with the arguments of its call, or None if it is not called."""
+    pattern = r"(?<![@\w.])((?:outbox|handle|ctx|task|batch|call|worker|harness)(?:\.\w+)+)(\([^()]*\)|\()?"
+    return [(path, call or None) for path, call in re.findall(pattern, cure)]
+
+
+def resolved(path: str, roots: dict[str, object]) -> object:
+    """Find the attribute that a path names. A property at its end is not read: it may need a transaction."""
+    root, *names, last = path.split(".")
+    found = roots[root]
+    for name in names:
+        found = getattr(found, name)
+    of_class = getattr(type(found), last, None)
+    return of_class if isinstance(of_class, property) else getattr(found, last)
+
+
+def keywords(function: Callable[..., object]) -> set[str]:
+    """The names that a call may use, including those of a TypedDict."""
+    found: set[str] = set()
+    for one in inspect.signature(function).parameters.values():
+        found |= {one.name}
+        if one.kind is one.VAR_KEYWORD and (options := re.search(r"Unpack\[(\w+)\]", str(one.annotation))):
+            module = sys.modules[inspect.unwrap(function).__module__]
+            found |= getattr(module, options[1], WorkerOptions).__annotations__.keys()
+    return found
+
+
+def test_every_hint_names_what_can_be_written(objects) -> None:
+    """A hint that names what does not exist, or calls what cannot be called, would be a second stumble."""
+    outbox, handle = objects["an Outbox"], objects["a handle"]
+    names = {noun: {*cures} for noun, cures in CURES.items()}
+    names["an Outbox"] |= FOR_APPLICATIONS - {*object.__dir__(outbox)}
+    names["the store"] |= {name for noun in FOR_APPLICATIONS for name in dir(getattr(outbox.store, noun))} - {
+        *object.__dir__(outbox.store)
+    }
+    names["a handle"] |= {one.name for one in fields(TaskExecution)} - {*object.__dir__(handle)}
+    names["the harness"] |= {*dir(outbox)} - {*object.__dir__(objects["the harness"])}
+    assert names.keys() == objects.keys()
+    roots = {
+        "outbox": outbox,
+        "ctx": objects["a context"],
+        "task": objects["a task"],
+        "send_receipt": objects["a task"],
+        "batch": objects["the batch"],
+        "call": objects["a task call"],
+        "worker": objects["a worker"],
+        "harness": objects["the harness"],
+    }
+    seen = 0
+    for noun, known in names.items():
+        for name in sorted(one for one in known if not one.startswith("_")):
+            with pytest.raises(AttributeError) as raised:  # a cure for what there is would never be read
+                getattr(objects[noun], name)
+            said = str(raised.value).replace("send_receipt.", "task.")
+            for path, call in lines(said.partition("; write ")[2]):
+                own = {**roots, "handle": objects["a chain handle" if noun == "a chain handle" else "a handle"]}
+                found = resolved(path, own)
+                assert call is None or callable(found), said
+                assert call is not None or not inspect.ismethod(found), f"{said}: {path} is to be called"
+                if call is not None and not isinstance(found, type):
+                    assert {*re.findall(r"(\w+)=", call)} <= keywords(found), said
+                seen += 1
+    assert seen > 200
+
+
+def test_the_fields_in_hints_exist() -> None:
+    """A hint such as `outbox.store.get(id).status` goes on after a call."""
+    cures = [cure for cures in CURES.values() for cure in cures.values()]
+    after = {field for cure in cures for field in re.findall(r"outbox\.store\.get\([\w.]+\)\.(\w+)", cure)}
+    assert after
+    assert after <= {one.name for one in fields(TaskExecution)}
+    of_batch = {field for cure in cures for field in re.findall(r"batches\.get\([\w.]+\)\.(\w+)", cure)}
+    assert of_batch == {"status"} <= {*dir(Batch)}
+
+
+@pytest.mark.parametrize("noun", ["dead_letters", "queues", "workers", "batches", "log", "engine", "stats"])
+def test_a_part_of_the_store_is_called_only_if_it_can_be(outbox, noun) -> None:
+    written = answer(outbox, noun).partition("; write ")[2]
+    assert ("(…)" in written) is callable(getattr(outbox.store, noun)), written
 
 
 def test_an_error_inside_a_property_is_not_hidden() -> None:

@@ -41,9 +41,9 @@ def test_a_moment_has_its_age_beside_it():
 
 def test_a_time_just_ahead_of_the_clock_is_now():
     """A machine whose clock is milliseconds fast wrote it."""
-    assert age(NOON + timedelta(milliseconds=29), NOON) == "now"
-    assert age(NOON + timedelta(seconds=1), NOON) == f"in {kept('1.0 s')}"
-    assert age(NOON, NOON) == kept("0 s ago")
+    assert age(NOON + timedelta(milliseconds=29), NOON).striptags() == "now"
+    assert age(NOON + timedelta(seconds=1), NOON).striptags() == "in 1.0 s"
+    assert age(NOON, NOON) == f'<span data-age="0">{kept("0 s ago")}</span>'
 
 
 def test_a_span_inside_a_sentence_is_not_broken():
@@ -59,9 +59,10 @@ def test_a_span_inside_a_sentence_is_not_broken():
 
 
 def test_an_age_has_a_unit_and_the_next_smaller_one():
-    assert elapsed(timedelta(minutes=59, seconds=5)) == kept("59 min 5 s")
+    assert elapsed(timedelta(minutes=9, seconds=59)) == kept("9 min 59 s")
+    assert elapsed(timedelta(minutes=59, seconds=5)) == kept("59 min")
     assert elapsed(timedelta(hours=2, seconds=52)) == kept("2 h")
     assert elapsed(timedelta(hours=2, minutes=1, seconds=52)) == kept("2 h 1 min")
     assert elapsed(timedelta(days=2, minutes=39)) == kept("2 d")
-    assert age(NOON - timedelta(hours=2, seconds=52), NOON) == kept("2 h ago")
-    assert age(NOON + timedelta(days=1, hours=3, minutes=5), NOON) == f"in {kept('1 d 3 h')}"
+    assert age(NOON - timedelta(hours=2, seconds=52), NOON).striptags() == "2 h ago"
+    assert age(NOON + timedelta(days=1, hours=3, minutes=5), NOON).striptags() == "in 1 d 3 h"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
@@ -15,16 +15,32 @@ import click
 from ...errors import ConfigurationError
 from ...integration import FrontEnd
 from ..console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
-from ..database import app_argument, app_option, front_end, given, opened, present_outbox, schema_option, url_option
+from ..database import (
+    app_argument,
+    app_option,
+    front_end,
+    given,
+    is_typed,
+    named,
+    one_app,
+    opened,
+    present_outbox,
+    schema_option,
+    url_option,
+)
 from ..parameters import number_option
 from .logs import LogFormat, configure, open_closed_streams
 from .stop_requests import stop_on_signals
 
 if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
     from waitress.server import BaseWSGIServer
 
 TOKEN = "OUTBOXQ_WEB_TOKEN"  # noqa: S105  # the name of the variable
 _EVERY_ADDRESS = {"", "*", "0.0.0.0", "::"}  # noqa: S104
+_OF_SERVER = frozenset({"app", "app_argument", "host", "port", "threads"})
+"""The parameters that apply to a dashboard which the application has made, too."""
 _LARGEST_REQUEST = 2**20
 """Maximum number of bytes in a request. The dashboard itself refuses forms larger than 64 kB."""
 
@@ -71,7 +87,8 @@ _LARGEST_REQUEST = 2**20
 def web(context: click.Context, /, **options: Any) -> None:
     """Serve the dashboard until SIGTERM, SIGINT or SIGHUP.
 
-    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks.
+    It shows APP's database, or the database at --url. Without APP, it does not know the application's tasks. APP may also
+    name a dashboard that your code has made: `application(…)`, or several as `Dashboards({…})`. It has its own options.
     """
     open_closed_streams()
     configure("INFO", LogFormat.TEXT)
@@ -79,6 +96,9 @@ def web(context: click.Context, /, **options: Any) -> None:
         from ...outbox import Outbox
         from ...web import application
         from ...web.browser import is_loopback_name
+    if (made := _made(context, options)) is not None:
+        _serve_made(made, options)
+        return
     host = options["host"]
     token = _token(options["token_file"])
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
@@ -106,15 +126,48 @@ def web(context: click.Context, /, **options: Any) -> None:
             )
         except ConfigurationError as error:
             fail(str(error), EXIT_USAGE)
-        with _listening(host, options["port"]) as listening:
-            server = _server(dashboard, listening, options["threads"])
-            exit_if_stopped()
-            leave_uncollected()
-            name = "localhost" if host in _EVERY_ADDRESS else _written(host)
-            click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (press Ctrl-C to stop).")
-            server.run()  # until a signal arrives
-            server.close()
+        _serve(dashboard, options, exit_if_stopped)
         is_over = True
+
+
+def _made(context: click.Context, options: Mapping[str, Any]) -> WSGIApplication | None:
+    """Return the dashboard or dashboards that APP names; None if it names an outbox. Exit if an option does not apply."""
+    from ...web import Dashboard, Dashboards
+
+    app = one_app(context, options["app_argument"], options["app"])
+    if app is None or (is_typed(context, "url") and not (options["app_argument"] or is_typed(context, "app"))):
+        return None
+    with speaking_plainly():
+        found = named(app)
+    if not isinstance(found, Dashboard | Dashboards):
+        return None
+    given_too = [
+        one for one in context.command.params if one.name not in _OF_SERVER and is_typed(context, str(one.name))
+    ]
+    if given_too:
+        names = ", ".join(one.opts[0] for one in given_too)
+        fail(f"{app} is a dashboard with its own options; give application() what {names} would set", EXIT_USAGE)
+    return found
+
+
+def _serve_made(dashboard: WSGIApplication, options: Mapping[str, Any]) -> None:
+    is_over = False
+    with stop_on_signals(lambda: is_over) as exit_if_stopped, speaking_plainly():
+        _serve(dashboard, options, exit_if_stopped)
+        is_over = True
+
+
+def _serve(dashboard: WSGIApplication, options: Mapping[str, Any], exit_if_stopped: Callable[[], object]) -> None:
+    """Serve the dashboard until a signal arrives."""
+    host = options["host"]
+    with _listening(host, options["port"]) as listening:
+        server = _server(dashboard, listening, options["threads"])
+        exit_if_stopped()
+        leave_uncollected()
+        name = "localhost" if host in _EVERY_ADDRESS else _written(host)
+        click.echo(f"The dashboard is at http://{name}:{listening.getsockname()[1]}/ (press Ctrl-C to stop).")
+        server.run()  # until a signal arrives
+        server.close()
 
 
 def _function(name: str) -> Callable[[str], str]:

@@ -15,14 +15,13 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, rese
 from django.db.backends.signals import connection_created
 
 from ...context import TaskContext
-from ...database.abandonment import Abandonment
 from ...database.target import DjangoTarget, target_of
 from ...errors import InvalidTarget, UnknownTask
 from ...integration import FrontEnd, Integration
 from ...model import Outcome
 from ...model.records import fields_of
 from ...store import Store
-from ...store.claims.units_of_work import ended
+from ...store.claims.units_of_work import Abandonment, ended
 from ...store.failure_log import exception_field
 from ...task import Task, TaskRegistry
 

@@ -165,6 +165,10 @@ class Dialect(ABC):
         """Return the log next to an SQLite file; None if there is none."""
         return None
 
+    def is_in_memory(self, url: URL) -> bool:  # noqa: ARG002
+        """Return True if a URL refers to a database in memory."""
+        return False
+
     def missing_file(self, url: URL) -> str | None:  # noqa: ARG002
         """Return the file that a connection would create, if its directory exists; None if it would not create a file."""
         return None
@@ -185,6 +189,10 @@ class Dialect(ABC):
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether a statement was cancelled: it ran for too long, or another session cancelled it."""
+        return False
+
+    def is_starting(self, error: BaseException) -> bool:  # noqa: ARG002
+        """Return whether no connection could be made because the server is starting, or does not listen yet."""
         return False
 
     def gives_up_waiting(self, error: BaseException) -> bool:  # noqa: ARG002

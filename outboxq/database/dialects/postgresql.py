@@ -9,7 +9,7 @@ from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.engine import URL
 
 from ..grammar import Columns, Transition
-from . import postgresql_encoding, postgresql_errors, postgresql_session
+from . import postgresql_errors, postgresql_session
 from .base import Dialect
 from .plans import OneStatement
 from .postgresql_grammar import PostgresGrammar
@@ -61,11 +61,12 @@ class PostgresDialect(PsycopgDriver, Dialect):
     is_aborted = staticmethod(postgresql_session.is_spoilt)
     set_up = staticmethod(postgresql_session.set_up)
     keep_settings = staticmethod(postgresql_session.keep_settings)
-    ensure_readable = staticmethod(postgresql_encoding.ensure_readable)
+    ensure_readable = staticmethod(postgresql_session.ensure_readable)
     is_transient = staticmethod(postgresql_errors.is_transient)
     is_of_standby = staticmethod(postgresql_errors.names_standby)
     is_locked_out = staticmethod(postgresql_errors.is_locked_out)
     is_cut_off = staticmethod(postgresql_errors.is_cut_off)
+    is_starting = staticmethod(postgresql_errors.is_starting)
     gives_up_waiting = staticmethod(postgresql_errors.gives_up_waiting)
     is_denied = staticmethod(postgresql_errors.is_denied)
     is_undefined = staticmethod(postgresql_errors.is_undefined)
@@ -84,5 +85,5 @@ class PostgresDialect(PsycopgDriver, Dialect):
         return postgresql_session.is_marked(raw)
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
-        postgresql_encoding.explain(error, raw)
+        postgresql_session.explain_encoding(error, raw)
         postgresql_errors.add_hint(error)

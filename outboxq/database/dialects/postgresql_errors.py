@@ -20,6 +20,11 @@ _INSUFFICIENT_PRIVILEGE = "42501"
 _UNDEFINED = frozenset({"42P01", "42703", "42883"})
 """A table, a column or a function that does not exist."""
 _NO_CONNECTION = "08"
+_STARTING = (
+    "the database system is starting up",
+    "the database system is not yet accepting connections",
+    "Connection refused",
+)
 _OF_VALUES = ("22", "23")
 """Errors due to a statement's values: a value that does not fit its type, or a row that a constraint refuses."""
 _DATA = "22"
@@ -52,6 +57,14 @@ def is_locked_out(error: BaseException) -> bool:
 def is_cut_off(error: BaseException) -> bool:
     """Return True if a statement reached its timeout or was cancelled."""
     return isinstance(error, DBAPIError) and _state(error) == _QUERY_CANCELED
+
+
+def is_starting(error: BaseException) -> bool:
+    """Return True if no connection could be made because the server is starting, or does not listen yet.
+
+    A failed connection has no SQLSTATE, so the text decides. In another language, the server does not count as starting.
+    """
+    return isinstance(error, DBAPIError) and any(words in str(error.orig) for words in _STARTING)
 
 
 def gives_up_waiting(error: BaseException) -> bool:

@@ -1,8 +1,12 @@
-"""Begin our transactions on PostgreSQL: with settings that are sent each time, or once per connection of our own.
+"""The session on PostgreSQL: its encoding, and the beginning of its transactions, with settings that are sent each time, or
+once per connection of our own.
 
 BEGIN with its settings, the statement, and COMMIT take three round trips, but a claim of one task needs only the
 second. So a worker's own connections get the settings when they are opened, and a transaction of one statement consists
 of that statement alone.
+
+The encoding must be UTF-8, in the database and on the connection: no other encoding can represent every string. The server
+reports both encodings when a connection is opened and when they change, so checking them does not take a statement.
 """
 
 from __future__ import annotations
@@ -17,8 +21,7 @@ from psycopg.rows import tuple_row
 from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 
-from ...errors import UnsupportedDatabase
-from . import postgresql_encoding
+from ...errors import InvalidTarget, UnsupportedDatabase
 from .base import Begin, milliseconds_of_a_statement
 
 # If a server vanishes without an answer (a cut cable, a firewall that drops state), this is noticed within a minute
@@ -33,6 +36,9 @@ _TCP_TIMEOUTS: Final = {
 # It is sent while connecting, so it overrides the settings of a role, a database or PGCLIENTENCODING without a round
 # trip.
 _UNICODE: Final = {"client_encoding": "utf8"}
+_UTF8: Final = "UTF8"
+_UNKNOWN: Final = "SQL_ASCII"
+"""No encoding: psycopg returns text as bytes."""
 
 # A handler may take as long as its own timeout allows. With our timeout, the handler would fail, because a pause would
 # close its connection.
@@ -201,6 +207,50 @@ def is_marked(raw: psycopg.Connection[Any]) -> bool:
     return raw.info.parameter_status(_MARK) == "on"
 
 
+def ensure_server(raw: Any) -> None:
+    """Raise UnsupportedDatabase unless the database of a driver's connection is UTF-8."""
+    found = _told(raw, "server_encoding")
+    if found is not None and found != _UTF8:
+        raise UnsupportedDatabase(
+            f"the database {raw.info.dbname!r} uses the encoding {found}, which cannot store every string; outboxq needs UTF-8: "
+            "create a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and move the data with pg_dump"
+        )
+
+
+def ensure_readable(raw: Any) -> None:
+    """Raise the error of `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
+    if not hasattr(raw, "info"):
+        return
+    ensure_server(raw)
+    if _told(raw, "client_encoding") == _UNKNOWN:
+        raise InvalidTarget(
+            f"this connection's client encoding is {_UNKNOWN}, so text is returned as bytes; outboxq needs UTF-8: "
+            "connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+        )
+
+
+def explain_encoding(error: Exception, raw: Callable[[], Any]) -> None:
+    """Raise InvalidTarget for a string that a caller's connection cannot encode, or for times in a format that psycopg
+    cannot read.
+    """
+    if isinstance(error, UnicodeEncodeError) and (found := _told(raw(), "client_encoding")) not in (None, _UTF8):
+        raise InvalidTarget(
+            f"this connection's client encoding {found} cannot represent {error.object[error.start : error.end]!r}; nothing "
+            "was written: connect with client_encoding=utf8, or ALTER ROLE … RESET client_encoding"
+        ) from error
+    if isinstance(error, NotImplementedError) and "DateStyle" in str(error):
+        style = _told(raw(), "DateStyle")
+        raise InvalidTarget(
+            f"this connection's datestyle is {style!r}, in which psycopg cannot read times; connect with "
+            "options='-c datestyle=ISO', or ALTER ROLE … RESET datestyle"
+        ) from error
+
+
+def _told(raw: Any, name: str) -> str | None:
+    found: str | None = raw.info.parameter_status(name)
+    return found
+
+
 def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None:
     # A message with several commands cannot be prepared, and an application may have asked for everything to be
     # prepared.
@@ -214,7 +264,7 @@ def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None
 def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
     """Examine a new connection before anything is sent on it. This takes one round trip."""
     try:
-        postgresql_encoding.ensure_server(raw)
+        ensure_server(raw)
     except UnsupportedDatabase:
         raw.close()  # the pool does not know the connection yet
         raise

@@ -52,6 +52,7 @@ class SqliteDialect(Dialect):
     keep_private = staticmethod(sqlite_file.keep_private)
     open_file = staticmethod(sqlite_file.open_file)
     address = staticmethod(sqlite_file.path_of)
+    is_in_memory = staticmethod(sqlite_file.is_in_memory)
     missing_file = staticmethod(sqlite_file.missing)
     log_of = staticmethod(sqlite_file.log_of)
     is_damaged = staticmethod(sqlite_file.is_damaged)

@@ -165,6 +165,20 @@ def recover_all_lost(
         after = rows[-1]["id"]
 
 
+def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
+    """Raise InvalidTransition, which says when its tasks can be recovered, if the worker was seen in the last 90
+    seconds, and WorkerNotFound for an unknown worker.
+    """
+    worker_id = identifier(worker_id)
+
+    def work(target: Target) -> None:
+        values = store.values(target, worker_id=worker_id, after=_FIRST, limit=_AT_ONCE)
+        held = [_task_of(row) for row in target.run(running_of_worker, values)]
+        _ensure_lost(target, worker_id, held, target.run(tasks.select_now, values)[0]["now"])
+
+    store.run(work, using=using, begin=Begin.READ)
+
+
 def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], now: datetime) -> None:
     """Raise WorkerNotFound or InvalidTransition unless the worker counts as dead."""
     found = worker(target, worker_id)
@@ -175,7 +189,8 @@ def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], n
         name = worker_id if found is None else found.label
         raise InvalidTransition(
             f"worker {name} keeps its tasks, because it was seen {span(now - last)} ago: they can be recovered once it "
-            f"has not been seen for {span(LIVE_WITHIN)}; `workers stop` stops a live worker"
+            f"has not been seen for {span(LIVE_WITHIN)}, which is in {span(last + LIVE_WITHIN - now)} unless it "
+            "reports again; `workers stop` stops a live worker"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -10,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from sqlalchemy.exc import DBAPIError
 
-from ...database.abandonment import Abandonment
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Dialect
 from ...database.engine_events import listen
 from ...database.target import SqlalchemyTarget
 from ...errors import InvalidTarget
@@ -147,3 +147,30 @@ def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
         stack.callback(unit.close)
         yield unit
         unit.end()
+
+
+class Abandonment:
+    """Rolls back the transaction of one handler from another thread, at most once, and never after it has ended."""
+
+    def __init__(self, dialect: Dialect, raw: Any) -> None:
+        """`raw`: the driver's connection."""
+        self._dialect, self._raw = dialect, raw
+        self._lock = threading.Lock()
+        self._is_over = self._was_abandoned = False
+
+    def abandon(self) -> None:
+        """Roll back the transaction if it prevents all others from writing. After that, the connection refuses the
+        handler's writes.
+        """
+        with self._lock:
+            if not self._is_over and self._dialect.one_writer:
+                self._was_abandoned = True
+                self._dialect.abandon(self._raw)
+
+    def end(self) -> bool:
+        """Prevent rollbacks from now on. Returns whether the transaction was rolled back, in which case the connection
+        must not be used again.
+        """
+        with self._lock:
+            self._is_over = True
+        return self._was_abandoned

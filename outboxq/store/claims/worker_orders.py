@@ -6,6 +6,7 @@ the row, and the next worker of the same process does not find them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.grammar import Grammar, worker_id
 from ...database.tables import workers
 from ...database.target import Target
@@ -27,6 +28,10 @@ from .workers import is_registered, worker
 
 LONGEST_STACKS = 64_000
 """Maximum number of bytes of the stacks that are kept for a worker."""
+_FEWEST_DIGITS = 8
+"""Minimum length of the beginning of a worker's id that stands for the id."""
+_NAMED = 5
+"""Maximum number of workers that a message lists."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,20 +93,32 @@ class WorkerOrders:
 
     def find(self, name: str, *, using: object = None) -> UUID:
         """Return the id of the worker with this id or label. Among workers with the same label, those that have ended
-        do not count.
+        do not count. Otherwise, `name` may be the process id of one worker, its host and process id (``web-1:4711``), also
+        without the domain, or the first eight or more hex digits of its id.
 
-        Raises WorkerNotFound, and InvalidArgument if several workers have this label.
+        Raises WorkerNotFound, and InvalidArgument if several workers are meant.
         """
-        try:
+        with suppress(ValueError):
             return UUID(name)
-        except ValueError:
-            rows = self._store.run_one(labelled, using=using, begin=Begin.READ, label=name)
-        if not rows:
+        workers = self._store.run_one(registered, using=using, begin=Begin.READ)
+        found = [one for one in workers if one["label"] == name] or [one for one in workers if name in _names_of(one)]
+        if not found and len(name) >= _FEWEST_DIGITS:
+            found = [one for one in workers if str(one["id"]).startswith(name.lower())]
+        if not found:
             raise WorkerNotFound(f"no worker that has not ended is called {name!r}; `workers list` prints their ids")
-        if len(rows) > 1:
-            ids = ", ".join(str(row["id"]) for row in rows)
-            raise InvalidArgument(f"several workers are called {name!r}; give the id of one of them: {ids}")
-        return rows[0]["id"]  # type: ignore[no-any-return]
+        if len(found) > 1:
+            listed = ", ".join(f"{one['id']} ({one['label']})" for one in found[:_NAMED])
+            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise InvalidArgument(f"several workers are called {name!r}; give the id of one of them: {listed}{more}")
+        return found[0]["id"]  # type: ignore[no-any-return]
+
+
+def _names_of(worker: Row) -> set[str]:
+    """Return the names of a worker's process: its id alone, and with its host, with and without the domain."""
+    host, pid = worker["host"], worker["pid"]
+    if pid is None:
+        return set()
+    return {str(pid), *(() if host is None else (f"{host}:{pid}", f"{host.partition('.')[0]}:{pid}"))}
 
 
 def _present(target: Target, worker_id: UUID) -> Any:
@@ -114,9 +131,7 @@ def _present(target: Target, worker_id: UUID) -> Any:
     return found
 
 
-_asked_to, _stacks, _label = (
-    sa.bindparam(name, type_=sa.Text, required=True) for name in ("asked_to", "stacks", "label")
-)
+_asked_to, _stacks = (sa.bindparam(name, type_=sa.Text, required=True) for name in ("asked_to", "stacks"))
 _mine = partial(sa.and_, workers.c.id == worker_id, is_registered())
 
 
@@ -145,6 +160,7 @@ def stacks(_: Grammar) -> sa.Select[Any]:
     return sa.select(*columns).where(workers.c.id == worker_id, workers.c.stacks_at.is_not(None))
 
 
-def labelled(_: Grammar) -> sa.Select[Any]:
-    """Select the ids of the workers with this label that have not ended."""
-    return sa.select(workers.c.id).where(workers.c.label == _label, is_registered()).order_by(workers.c.id)
+def registered(_: Grammar) -> sa.Select[Any]:
+    """Select the ids, labels and processes of the workers that have not ended."""
+    columns = (workers.c.id, workers.c.label, workers.c.host, workers.c.pid)
+    return sa.select(*columns).where(is_registered()).order_by(workers.c.id)

@@ -24,6 +24,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
 from ...model.receivers import ReceiverState, as_stored, read_states
+from ...model.unknown_options import Answering
 from ...model.worker_orders import Orders, WorkerOrder, WorkerState
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
@@ -104,7 +105,7 @@ class Presence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenTask:
-    """A task that another worker recovered after the first worker's lease had expired."""
+    """A task that another worker recovered after the first worker's lease had expired, or that a person recovered."""
 
     task_id: UUID
     task_name: str | None
@@ -115,19 +116,23 @@ class TakenTask:
     """Event of the recovery: RESET (the task will run again), or ABANDONED (a dead letter after too many recoveries).
     """
     at: datetime
+    reason: str | None = None
+    """The reason and the name of the person who recovered it; None if another worker did, or if neither is known."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TakenBack:
-    """The tasks that other workers recovered from a worker, in the order in which they were recovered."""
+    """The tasks that other workers or people recovered from a worker, in the order in which they were recovered."""
 
     tasks: builtins.list[TakenTask]
     is_complete: bool
     """False if there may be more tasks, because the search was cut off."""
 
 
-class Workers:
+class Workers(Answering):
     """The registry of live workers."""
+
+    _noun = "outbox.store.workers"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -269,7 +274,8 @@ class Workers:
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def taken_back(self, worker_id: UUID, *, limit: int = 100, using: object = None) -> TakenBack:
-        """Return up to `limit` tasks that other workers recovered from this one, according to the events of its claims.
+        """Return up to `limit` tasks that other workers or people recovered from this one, according to the events of
+        its claims.
 
         The search reads 100,000 events, from when the worker was last seen, which takes about 20 ms. No tasks are
         returned for a worker without a row. The row is deleted a week after the worker was last seen.
@@ -292,6 +298,7 @@ def tasks_taken_back(target: Target, *, worker_id: UUID, limit: int) -> TakenBac
     for row in found:
         row["status"] = None if row["status"] is None else TaskStatus(row["status"])
         row["event_type"] = EventType(row["event_type"])
+        row["reason"] = tasks.data_of(row.pop("event_data")).get("reason")
     taken = [TakenTask(**row) for row in found]
     return TakenBack(tasks=taken, is_complete=len(found) < limit and not target.run(beyond, values))
 
@@ -427,14 +434,15 @@ def is_registered() -> sa.ColumnElement[bool]:
 
 
 def taken_back(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit ends of this worker's claims that other workers wrote, in the order in which they were
-    written.
+    """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
+    were written.
 
     The query reads :most events from the number :first on by the primary key. No index contains the worker, because it
     would slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases
     have expired.
     """
-    columns = (_event[name] for name in ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at"))
+    names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
+    columns = (_event[name] for name in names)
     window = sa.select(*columns).where(_event.sequence_num >= _first).order_by(_event.sequence_num).limit(_most)
     looked = window.subquery("looked")
     kinds = [sql_literal(kind) for kind in (EventType.RESET, EventType.ABANDONED)]
@@ -451,6 +459,7 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
         status.label("status"),
         mine.c.event_type,
         mine.c.created_at.label("at"),
+        mine.c.event_data,
     ).order_by(mine.c.sequence_num)
 
 

@@ -106,6 +106,11 @@ class Explanation:
     progress: Progress | None = None
     """Progress of a running task, if its handler has reported one."""
 
+    @property
+    def hindrance(self) -> str:
+        """The sentence after a colon, to end another one with; "" if nothing prevents the task from starting."""
+        return "" if self.reason is Reason.DUE else f": {self.sentence}"
+
 
 def span_of(value: timedelta) -> str:
     """Return the span in one or two units: 0.2 s, 12 s, 3 min 5 s, 2 h, 4 d 1 h."""

@@ -44,6 +44,7 @@ from ...model.relays import (
     check_relay,
     task_of,
 )
+from ...model.unknown_options import Answering
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from ..arguments import positive, storable
@@ -98,8 +99,10 @@ class RelayFailure:
     """True if the broker confirmed other events at the same time, so it is available."""
 
 
-class Relays:
+class Relays(Answering):
     """The relays to message brokers."""
+
+    _noun = "outbox.store.relays"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -315,7 +318,7 @@ def read_relays(store: Transactions, target: Target, *, topics: bool = True) -> 
 
 _SHOWN = (
     *("name", "paused_at", "pause_reason", "failing_since", "next_try_at", "created_at", "last_error"),
-    *("messages", "oldest_at", "dead_letters"),
+    *("messages", "oldest_at", "dead_letters", "redriven"),
 )
 """The fields of a Relay that are columns of `select_backlogs`."""
 

@@ -29,6 +29,7 @@ from ...database.tables import (
     relay_shards,
     relays,
     task_executions,
+    task_leases,
     task_outbox,
     task_subscriptions,
     workers,
@@ -294,8 +295,8 @@ def select_relays(_: Grammar) -> sa.Select[Any]:
 
 
 def select_backlogs(_: Grammar) -> sa.Select[Any]:
-    """Select all relays, each with the number of its messages, up to :limit, the time of the oldest, and the number of its
-    dead letters, up to :limit.
+    """Select all relays, each with the number of its messages, the time of the oldest, and the numbers of its dead letters
+    and of its redriven events. Each number is at most :limit.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     dead = dead_letters.c
@@ -307,12 +308,18 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
         .correlate(relays)
         .subquery("refused")
     )
+    # A relay's queue contains its refused events only, and only redriven ones are waiting or running.
+    waiting, running = (
+        sa.select(one).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
+    )
+    redriven = sa.union_all(waiting, running).limit(limit).subquery("redriven")
     oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(one).correlate(relays)
     return sa.select(
         relays,
         sa.select(sa.func.count()).select_from(some).scalar_subquery().label("messages"),
         oldest.scalar_subquery().label("oldest_at"),
         sa.select(sa.func.count()).select_from(refused).scalar_subquery().label("dead_letters"),
+        sa.select(sa.func.count()).select_from(redriven).scalar_subquery().label("redriven"),
     ).order_by(_r.name)
 
 

@@ -1,12 +1,22 @@
-"""The rule about live workers that an error keeps from their work."""
+"""The rule about live workers that an error keeps from their work, such as a full disk: its place, as far as the server
+tells it, and how to make room.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
+import sqlalchemy as sa
+
+from ...database.dialects.catalogue import pg_settings, pg_tablespace
+from ...database.grammar import Grammar, text_literal
+from ...database.target import Target
 from ..claims.workers import LiveWorker
 from ..explain.reasons import Cure, span_of
+from ..transactions import Transactions
 from .problem import Problem, Rule
 from .statistics import Statistics
 
@@ -40,3 +50,48 @@ def failing_workers(
             tasks=sum(queue.due for queue in queues if any(one.works_on(queue.queue) for one in several)),
             age=age,
         )
+
+
+_FULL = ("(53100)", "database or disk is full")
+"""The parts of a worker's failure that tell of a full disk: the SQLSTATE of PostgreSQL, and the message of SQLite."""
+_IN_TABLESPACE = re.compile(r'"pg_tblspc/(\d{1,10})/')
+_CURE = "delete other files there, or enlarge it; `outboxq prune` needs free space too, so it cannot be the first step"
+
+
+def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
+    """Return a sentence about the disk and its cure for each of these failures that is due to a full disk. This takes a
+    statement for each of them on PostgreSQL.
+    """
+    return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
+
+
+def _is_full(failure: str) -> bool:
+    return any(words in failure for words in _FULL)
+
+
+def _place(store: Transactions, target: Target, failure: str) -> str:
+    if not target.dialect.measures_tables:
+        return f"the disk of {store.dialect.place(store.bound_engine.url, lambda: None)}"
+    named = _IN_TABLESPACE.search(failure)
+    [row] = target.run(places, {"tablespace": int(named[1]) if named else 0})
+    if row["location"]:
+        return f"the disk of the tablespace {row['tablespace']!r}, {row['location']},"
+    if row["directory"]:
+        return f"the disk of the server's data directory, {row['directory']},"
+    return "the disk of the server's data directory (for a superuser, SHOW data_directory names it)"
+
+
+_tablespace = sa.bindparam("tablespace", type_=sa.BigInteger, required=True)
+
+
+def places(_: Grammar) -> sa.Select[Any]:
+    """Select the server's data directory, which only some roles may see, and the place of the tablespace :tablespace."""
+    directory = sa.select(pg_settings.c.setting).where(pg_settings.c.name == text_literal("data_directory"))
+    mine = pg_tablespace.c.oid == sa.cast(_tablespace, sa.BigInteger)
+    name = sa.select(pg_tablespace.c.spcname).where(mine)
+    location: sa.ColumnElement[str] = sa.func.pg_tablespace_location(pg_tablespace.c.oid, type_=sa.Text)
+    return sa.select(
+        directory.scalar_subquery().label("directory"),
+        name.scalar_subquery().label("tablespace"),
+        sa.select(location).where(mine).scalar_subquery().label("location"),
+    )

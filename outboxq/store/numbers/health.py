@@ -19,10 +19,9 @@ from ...model.wording import plural, size
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable
-from .facts import Facts
 from .failing_workers import failing_workers
 from .maintenance_jobs import PRUNE
-from .problem import HealthLimits, Part, Problem, Rule, ranked
+from .problem import Facts, HealthLimits, Part, Problem, Rule, ranked
 from .statistics import Statistics
 
 STORM_WITHIN = timedelta(minutes=10)
@@ -307,7 +306,7 @@ def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    found = [one for one in facts.lost if one.tasks] if limits.worker_lost else []
+    found = [one for one in facts.lost if one.tasks and not one.is_dealt_with] if limits.worker_lost else []
     found.sort(key=lambda one: (-one.tasks, one.label))
     if not found:
         return
@@ -328,6 +327,8 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             if held < tasks
             else f"{plural(tasks, 'it has', 'they have')} not been taken back yet"
         )
+    if last := next((one.by_person for one in found if one.by_person), None):
+        then += f"; a person last recovered one of them {span_of(facts.age(last.at))} ago: {last.reason}"
     yield Problem(
         rule=Rule.WORKER_LOST,
         subjects=tuple(one.label for one in found),

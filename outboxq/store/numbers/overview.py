@@ -32,14 +32,13 @@ from ..tasks.dead_letter_groups import DeadLetterGroup
 from ..tasks.event_log import Count
 from ..transactions import Transactions
 from .dead_rows import DeadRows
-from .facts import Facts, Lost
-from .full_disks import full_disks
+from .failing_workers import full_disks
 from .health import STORM, STORM_WITHIN, failed_lately, is_pruned, late_queues, problems
 from .live import BOUND, counts, oldest_due, signal
 from .live import signals as signals_of
 from .maintenance_jobs import PRUNE
 from .metrics import MetricPoint, metric_points
-from .problem import HealthLimits, Problem
+from .problem import Facts, HealthLimits, Lost, Problem
 from .queues import HeldKey, QueueSettings, read_held_keys
 from .samples import DepthPoint, depth_points
 from .series import Steps, read_steps
@@ -315,6 +314,7 @@ _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_b
     sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
 """Seconds from now, negative."""
+_zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
 _storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
@@ -419,9 +419,10 @@ def _retried_often(g: Grammar) -> sa.Select[Any]:
     of the last one.
     """
     metric = tables.task_metrics.c
-    again = sa.func.sum(metric.retried + metric.timed_out - metric.timed_out_last)
-    ended = sa.func.sum(metric.completed + metric.retried + metric.failed + metric.timed_out)
-    last = sa.func.max(sa.case((metric.retried + metric.timed_out > sa.literal_column("0"), metric.at)))
+    total = sa.func.sum  # of one column at a time, because two forged counts in one row could overflow
+    again = total(metric.retried) + total(metric.timed_out) - total(metric.timed_out_last)
+    ended = total(metric.completed) + total(metric.retried) + total(metric.failed) + total(metric.timed_out)
+    last = sa.func.max(sa.case((sa.or_(metric.retried > _zero, metric.timed_out > _zero), metric.at)))
     return (
         signal("storm", name=metric.queue, detail=metric.task_name, number=again, at=last)
         .where(metric.at >= g.later(g.now, _storm_since))

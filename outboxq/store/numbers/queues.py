@@ -20,8 +20,9 @@ from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
+from ...model.guessed_options import OF_A_LIMIT
 from ...model.options import TaskOptions, duration
-from ...model.unknown_options import OF_A_LIMIT, naming_options, no_queue, unused_queue
+from ...model.unknown_options import Answering, naming_options, no_queue, unused_queue
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
@@ -71,8 +72,10 @@ class HeldKey:
     """Number of tasks that are waiting for the dead letter, counted up to 1,000."""
 
 
-class Queues:
+class Queues(Answering):
     """The settings of queues."""
+
+    _noun = "outbox.store.queues"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

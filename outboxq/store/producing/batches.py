@@ -20,6 +20,7 @@ from ...errors import BatchClosed, BatchNotFound, InvalidArgument, InvalidTarget
 from ...model import EventType, NewTask, TaskStatus
 from ...model.batches import Batch, BatchKind, BatchLink, BatchStatus, NewBatch, OnFailed, is_batch, links_of
 from ...model.options import bad_name, is_name
+from ...model.unknown_options import Answering
 from ..arguments import AnyId, identifier, positive
 from ..failure_log import sentence
 from ..task_rows import pack_ids
@@ -51,8 +52,10 @@ class Member:
     """The last error in one line."""
 
 
-class Batches:
+class Batches(Answering):
     """The batches and chains. Their counts include committed transactions only."""
+
+    _noun = "outbox.store.batches"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

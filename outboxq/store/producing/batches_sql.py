@@ -108,7 +108,7 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
     alone, with the number of these and the time of the batch's last change.
     """
     first = _first_unfinished()
-    ended = first.c.completed + first.c.failed + first.c.cancelled
+    ended = _ended(first.c)
     return sa.select(first.c.id, first.c.name, first.c.kind, first.c.failed, first.c.updated_at).where(
         first.c.closed,
         first.c.cancel_requested_at.is_(None),
@@ -116,6 +116,11 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
         first.c.failed > _zero,
         ended >= first.c.size,
     )
+
+
+def _ended(batch: Any) -> Any:
+    """Return the number of tasks that have ended. Forged counts do not overflow it."""
+    return sa.cast(batch.completed, sa.BigInteger) + batch.failed + batch.cancelled
 
 
 def _first_unfinished() -> sa.Subquery:
@@ -200,8 +205,7 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
         .group_by(leased.c.batch_id)
         .subquery("running")
     )
-    ended = _batch.completed + _batch.failed + _batch.cancelled
-    waiting = _batch.size - ended - sa.func.coalesce(running.c.running, _zero)
+    waiting = _batch.size - _ended(_batch) - sa.func.coalesce(running.c.running, _zero)
     counts = (waiting.label("waiting"), sa.func.coalesce(running.c.unasked, _zero).label("unasked"), _batch.failed)
     found = cancelling(g).add_columns(*counts)
     return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))

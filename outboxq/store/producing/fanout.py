@@ -32,6 +32,7 @@ from ...model.options import OPTION_COLUMNS, bad_name, check_options, is_name, s
 from ...model.records import stored_key
 from ...model.relays import RELAY_PREFIX, REMEMBERED, slot_of
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
+from ...model.unknown_options import Answering
 from ...model.uuid7 import FAMILY
 from .. import task_rows
 from ..arguments import parameters
@@ -67,8 +68,10 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     )
 
 
-class Subscriptions:
+class Subscriptions(Answering):
     """Tasks' subscriptions to event topics."""
+
+    _noun = "outbox.store.subscriptions"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

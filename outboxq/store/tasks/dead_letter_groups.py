@@ -1,17 +1,35 @@
-"""Group dead letters by task, exception and message."""
+"""Group dead letters by task, exception and message, and find the release of the application that is at fault."""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
+import sqlalchemy as sa
+
+from ...database.column_types import Instant
 from ...database.dialects import Row
+from ...database.grammar import Grammar, sql_literal
+from ...database.tables import execution_events, task_executions, workers
+from ...database.target import Target
 from ...errors import InvalidArgument
+from ...model import EventType, wording
 from ...model.display import group_of, message_of
-from .failed_versions import AtWork, FailuresOfVersion, blame, blamed, versions_of
+
+_FEWEST = 3
+"""Minimum number of dead letters from which a version is blamed."""
+_SHARE = 0.9
+"""Minimum share of the dead letters of a version that is blamed."""
+_BEFORE = timedelta(hours=1)
+"""A worker that was last seen up to this long before the first failure counts: a rollout may have replaced it."""
+_NAMED = 3
+"""Maximum number of other versions in the sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +77,23 @@ class DeadLetterGroups:
     """False if there are older dead letters that were not read, or more groups than requested."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FailuresOfVersion:
+    """A version of the application, and the number of the group's dead letters that its workers left."""
+
+    version: str
+    count: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AtWork:
+    """A version of the application at work: a task that its workers know, and when one of them was last seen."""
+
+    version: str
+    task_names: frozenset[str]
+    last_seen_at: datetime
+
+
 def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
     errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` are the versions of the
@@ -104,3 +139,80 @@ def _joined(group: str, rows: Sequence[Row], at_work: Iterable[AtWork]) -> DeadL
         queues=tuple(sorted({row["queue"] for row in rows})),
         versions=versions_of(last["task_name"], rows, at_work),
     )
+
+
+def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
+    """Return the versions of the workers of the last week. Without a version in the rows of dead letters, no statement
+    is sent.
+    """
+    if all(row["version"] is None for row in rows):
+        return []
+    return [
+        AtWork(
+            version=row["version"],
+            task_names=frozenset(json.loads(row["task_names"])),
+            last_seen_at=row["last_seen_at"],
+        )
+        for row in target.run(at_work)
+    ]
+
+
+def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) -> tuple[FailuresOfVersion, ...]:
+    """Return the versions that left these dead letters, the one with the most first, and those that left none although
+    their workers knew the task. The rows must be sorted newest first.
+    """
+    counts = Counter(row["version"] for row in rows if row["version"] is not None)
+    since = rows[-1]["failed_at"] - _BEFORE
+    others = {one.version for one in found if task_name in one.task_names and one.last_seen_at >= since}
+    every = {**dict.fromkeys(others, 0), **counts}
+    return tuple(
+        FailuresOfVersion(version=version, count=number)
+        for version, number in sorted(every.items(), key=lambda one: (-one[1], one[0]))
+    )
+
+
+def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
+    """Return the version that left nearly all of these dead letters while others were at work. None if there is no such
+    version.
+    """
+    if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
+        return None
+    return versions[0].version
+
+
+def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
+    """Return the sentence about the version that is blamed: "all 412 failures came from version 2.4.1; 2.4.0 had none"."""
+    if blamed(versions, count) is None:
+        return None
+    worst, *others = versions
+    some = (
+        f"all {wording.grouped(count)}"
+        if worst.count == count
+        else f"{wording.grouped(worst.count)} of {wording.grouped(count)}"
+    )
+    had = ", ".join(
+        f"{one.version} had {wording.grouped(one.count) if one.count else 'none'}" for one in others[:_NAMED]
+    )
+    return f"{some} failures came from version {worst.version}; {had}"
+
+
+def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
+    """Return the version of the worker that claimed this dead letter last. NULL if the worker had none or is forgotten."""
+    event, execution = execution_events.c, task_executions.c
+    claim = sa.and_(
+        event.task_execution_id == execution.id,
+        event.lease_token == execution.lease_token,
+        event.event_type == sql_literal(EventType.CLAIMED),
+    )
+    found = sa.select(workers.c.version).select_from(
+        sa.join(task_executions, execution_events, claim).join(workers, workers.c.id == event.worker_id)
+    )
+    return found.where(execution.id == dead_letter.c.task_execution_id).correlate(dead_letter).scalar_subquery()
+
+
+def at_work(_: Grammar) -> sa.Select[Any]:
+    """Select the versions of all workers that are kept, with their tasks and the time at which one was last seen."""
+    worker = workers.c
+    last = sa.func.max(worker.last_seen_at, type_=Instant).label("last_seen_at")
+    columns: tuple[sa.ColumnElement[Any], ...] = (worker.version, worker.task_names, last)
+    return sa.select(*columns).where(worker.version.is_not(None)).group_by(worker.version, worker.task_names)

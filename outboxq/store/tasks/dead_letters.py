@@ -23,14 +23,22 @@ from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
 from ...model import EventType, TaskStatus
 from ...model.display import HEAD
+from ...model.unknown_options import Answering
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .cancelling import Part
 from .chains import futile_redrives
-from .dead_letter_groups import DeadLetterGroup, DeadLetterGroups, group_id, grouped, with_groups
+from .dead_letter_groups import (
+    DeadLetterGroup,
+    DeadLetterGroups,
+    group_id,
+    grouped,
+    read_at_work,
+    version_of,
+    with_groups,
+)
 from .event_log import Count, Snapshot, counted_to, had_failed
-from .failed_versions import read_at_work, version_of
 from .idempotency import regain_keys
 from .operations import OnChange, change_all
 from .tasks import select_now
@@ -99,8 +107,10 @@ class Wanted(TypedDict, total=False):
     """Id of a DeadLetterGroup. It is applied after the other filters, error by error."""
 
 
-class DeadLetters:
+class DeadLetters(Answering):
     """The dead letters: pages of them for people, and changes to all that match."""
+
+    _noun = "outbox.store.dead_letters"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -261,7 +271,8 @@ class DeadLetters:
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number.
+        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or task
+        that does not exist matches none, so the number is 0; the command line refuses such names.
 
         Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
         of their chain was deleted. A warning logs their number. With the `snapshot` of a count, tasks that have failed

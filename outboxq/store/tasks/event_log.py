@@ -53,6 +53,7 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, ExecutionEvent
 from ...model.history import TaskState, replay
+from ...model.unknown_options import Answering
 from ..arguments import AnyId, aware, positive
 from ..transactions import Transactions
 from .tasks import event_of, events_of
@@ -94,8 +95,10 @@ class TailCursor:
         return f"{self.sequence_num}.{self.settled}.{self.mark_xact}.{self.mark_sequence}"
 
 
-class EventLog:
+class EventLog(Answering):
     """The events of all tasks, in order."""
+
+    _noun = "outbox.store.log"
 
     def __init__(self, store: Transactions) -> None:
         self._store = store

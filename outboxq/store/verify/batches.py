@@ -11,8 +11,7 @@ from ...database.grammar import Grammar, Transition, sql_literal, text_literal
 from ...database.tables import task_batches, task_executions
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed, links_of
-from .check import Check, broken_ones, is_a, updated
-from .conditions import EVENT, EXECUTION, OTHERS, UNFINISHED
+from .check import EVENT, EXECUTION, OTHERS, UNFINISHED, Check, broken_ones, is_a, updated
 from .rows import GRACE, latest, seconds
 
 _batch = task_batches.c

@@ -1,4 +1,4 @@
-"""Define a check, and the expressions that checks and repairs share."""
+"""Define a check, and the columns, the conditions and the expressions that checks and repairs share."""
 
 from __future__ import annotations
 
@@ -9,9 +9,22 @@ from typing import Any
 import sqlalchemy as sa
 
 from ...database.grammar import Grammar, Statement, Transition, sql_literal, text_literal
+from ...database.history import kinds
 from ...database.tables import execution_events, task_executions
-from ...model import STATUS_AFTER, EventType, TaskStatus
-from .conditions import EVENT, EVENT_OF_TASK
+from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
+
+EXECUTION = task_executions.c
+EVENT = execution_events.c
+READY, RUNNING, FAILED = (
+    EXECUTION.status == sql_literal(status) for status in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
+)
+UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
+ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
+EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
+CLAIMS, ENDS, OTHERS = kinds(EVENT).values()
+"""Conditions of the three indexes of events by task."""
+TRANSITION = EVENT.event_type.in_([sql_literal(kind) for kind in STATUS_AFTER])
+"""The condition that the event changed its task's status."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,26 @@ import sqlalchemy as sa
 from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.tables import execution_events, task_executions, task_outbox
 from ...model import ENDS_CLAIM, STATUS_AFTER, TERMINAL, EventType, TaskStatus
-from .check import Check, broken_ones, is_a, last, leading_to, of_claim, speaks_of, task_of
-from .conditions import CLAIMS, ENDED, ENDS, EVENT, EVENT_OF_TASK, EXECUTION, OTHERS, READY, RUNNING, TRANSITION
+from .check import (
+    CLAIMS,
+    ENDED,
+    ENDS,
+    EVENT,
+    EVENT_OF_TASK,
+    EXECUTION,
+    OTHERS,
+    READY,
+    RUNNING,
+    TRANSITION,
+    Check,
+    broken_ones,
+    is_a,
+    last,
+    leading_to,
+    of_claim,
+    speaks_of,
+    task_of,
+)
 
 _STATUS: sa.ColumnElement[str] = sa.case(*((is_a(kind), sql_literal(status)) for kind, status in STATUS_AFTER.items()))
 """The status to which an event leads."""

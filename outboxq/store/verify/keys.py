@@ -11,8 +11,22 @@ from ...database import queue_order
 from ...database.grammar import Grammar, sql_literal
 from ...database.tables import execution_events, idempotency_keys, partition_claims, task_executions
 from ...model import TERMINAL, EventType, OnDeadLetter
-from .check import Check, has_event, is_a, leading_to, speaks_of, task_of
-from .conditions import ENDS, EVENT, EVENT_OF_TASK, EXECUTION, FAILED, OTHERS, RUNNING, UNFINISHED
+from .check import (
+    ENDS,
+    EVENT,
+    EVENT_OF_TASK,
+    EXECUTION,
+    FAILED,
+    OTHERS,
+    RUNNING,
+    UNFINISHED,
+    Check,
+    has_event,
+    is_a,
+    leading_to,
+    speaks_of,
+    task_of,
+)
 
 _Columns: TypeAlias = tuple[sa.ColumnElement[Any], ...]
 _claim = partition_claims.c

@@ -14,8 +14,7 @@ from ...database.grammar import Grammar, Relations, Statement, Transition, sql_l
 from ...model import OnDeadLetter
 from .. import task_rows
 from . import batches, events, keys, rows
-from .check import only, task_of, updated
-from .conditions import ENDED, EXECUTION, FAILED, READY, RUNNING
+from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, only, task_of, updated
 
 _entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
 _ENTRY_COLUMNS = ("id", *task_rows.KEPT)

@@ -19,8 +19,24 @@ from ...model.rules import parse_rule
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from .. import task_rows
 from ..producing.schedules_sql import is_planted_ahead
-from .check import Check, broken_ones, is_a, last, leading_to, of_claim, task_of
-from .conditions import CLAIMS, ENDED, ENDS, EVENT, EXECUTION, FAILED, OTHERS, READY, RUNNING
+from .check import (
+    CLAIMS,
+    ENDED,
+    ENDS,
+    EVENT,
+    EXECUTION,
+    FAILED,
+    OTHERS,
+    READY,
+    RUNNING,
+    Check,
+    broken_ones,
+    is_a,
+    last,
+    leading_to,
+    of_claim,
+    task_of,
+)
 
 
 def part_checks() -> Mapping[str, Check]:

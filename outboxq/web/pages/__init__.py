@@ -10,7 +10,7 @@ from typing import Final
 from ...operating.verb import Noun
 from ...operating.verbs import EDIT, VERBS
 from ..request import PageRequest, Redirect, View
-from . import actions, audit, batches, bulk, enqueueing, failures, relays, schedules, selected, task, tasks, watching
+from . import actions, batches, bulk, enqueueing, failures, schedules, task, tasks, watching
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,8 +45,8 @@ PAGES: Final = (
     Route(name="worker", path="/workers/<uuid:worker_id>", answer=watching.worker, section="workers"),
     Route(name="schedules", path="/schedules", answer=schedules.page),
     Route(name="schedule", path="/schedule", answer=schedules.one_page, section="schedules"),
-    Route(name="relays", path="/relays", answer=relays.page),
-    Route(name="relay", path="/relay", answer=relays.one_page, section="relays"),
+    Route(name="relays", path="/relays", answer=watching.relays),
+    Route(name="relay", path="/relay", answer=watching.relay, section="relays"),
     Route(name="system", path="/system", answer=watching.system),
     Route(name="tasks", path="/tasks", answer=tasks.page),
     Route(name="task", path="/tasks/<task_id>", answer=task.page, section="tasks"),
@@ -54,12 +54,12 @@ PAGES: Final = (
     Route(name="batch", path="/batches/<uuid:batch_id>", answer=batches.one_page, section="batches"),
     Route(name="failures", path="/failures", answer=failures.page),
     Route(name="failure_group", path="/failures/<group>", answer=failures.group, section="failures"),
-    Route(name="actions", path="/actions", answer=audit.page),
+    Route(name="actions", path="/actions", answer=actions.page),
     Route(name="bulk", path="/bulk", answer=bulk.page, section="tasks"),
     Route(name="enqueue", path="/enqueue", answer=enqueueing.page, section="tasks"),
     Route(name="enqueue_check", path="/enqueue/check", answer=enqueueing.check, is_action=True, section="tasks"),
     Route(name="enqueue_start", path="/enqueue/start", answer=enqueueing.start, is_action=True, section="tasks"),
-    Route(name="selected", path="/selected", answer=selected.act, is_action=True, section="tasks"),
+    Route(name="selected", path="/selected", answer=tasks.act, is_action=True, section="tasks"),
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
 

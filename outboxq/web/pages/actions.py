@@ -1,5 +1,5 @@
-"""The dashboard's actions, which are made from the verbs, the responses to their forms, and the cures that pages offer
-for problems.
+"""The dashboard's actions, which are made from the verbs, the responses to their forms, the cures that pages offer for
+problems, and the page of what people changed.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 from werkzeug.exceptions import Forbidden
@@ -22,12 +22,13 @@ from ...errors import (
     TaskNotFound,
     WorkerNotFound,
 )
-from ...model.actions import Interface, Operator
+from ...model.actions import Interface, Operator, OperatorAction
 from ...model.batches import is_batch
+from ...model.display import as_json
 from ...model.wording import sentence
 from ...operating.fields import LONGEST_REASON, REASON, Field
 from ...operating.verb import Noun, State, Target, Verb
-from ...operating.verbs import verb_of, verbs_of
+from ...operating.verbs import RECORDED, noun_of, verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
@@ -299,3 +300,57 @@ def _filters(options: Sequence[str]) -> dict[str, str] | None:
     if None in names or len(names) != len(values):
         return None
     return {str(name): value for name, value in zip(names, values, strict=True)}
+
+
+_ROWS: Final = 50
+_NARROWING: Final = ("action", "operator", "target")
+
+
+def page(request: PageRequest) -> View:
+    """Show the newest changes by people. Raises InvalidArgument."""
+    given: dict[str, Any] = {name: value for name in _NARROWING if (value := request.query.get(name, "").strip())}
+    before = request.query.get("before")
+    try:
+        last = None if before is None else UUID(before)
+    except ValueError:
+        raise InvalidArgument(f"before takes a complete id, not {before!r}") from None
+    found = request.store.actions.list(limit=_ROWS + 1, before=last, **given)
+    shown = found[:_ROWS]
+    values = {
+        "actions": [(one, address_of(request, one), details_of(one)) for one in shown],
+        "names": RECORDED,
+        "filters": dict.fromkeys(_NARROWING, "") | given,
+        "given": given,
+        "now": request.store.now(),
+        "older": request.url("actions", **given, before=shown[-1].id) if len(found) > _ROWS else None,
+    }
+    return View(template="actions.html", title="Actions", values=values, data=shown)
+
+
+def address_of(request: PageRequest, action: OperatorAction) -> str | None:
+    """Return the URL of the page about the target. A bulk change that a task makes has the id of that task."""
+    noun, target = noun_of(action.action), action.target
+    if target is None:
+        return None
+    match noun:
+        case Noun.QUEUE | Noun.SCHEDULE | Noun.RELAY:
+            return request.url(noun, name=target)
+        case Noun.BATCH:
+            return request.url("batch", batch_id=UUID(target))
+        case Noun.WORKER:
+            return request.url("worker", worker_id=UUID(target))
+        case Noun.TASK:
+            return request.url("task", task_id=target)
+    return None
+
+
+def details_of(action: OperatorAction) -> str:
+    """Return the values or the filters of an action in words, such as "queue: mail, limit: 300"."""
+    details: dict[str, Any] = as_json(action.details)
+    return ", ".join(f"{name.replace('_', ' ')}: {_words(value)}" for name, value in details.items())
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)

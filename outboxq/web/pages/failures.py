@@ -17,7 +17,7 @@ from ...store.tasks.dead_letter_groups import DeadLetterGroups
 from ...store.tasks.tasks import attempts_of
 from ..request import PageRequest, View
 from .actions import unfound
-from .suggestions import suggestions
+from .tasks import suggestions
 
 _GROUPS: Final = 100
 _ROWS: Final = 50

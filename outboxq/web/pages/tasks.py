@@ -1,25 +1,26 @@
-"""The list of tasks by state, in pages, with filters in the URL."""
+"""The list of tasks by state, in pages, with filters in the URL, and the change of the tasks that are ticked there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
-from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
+from ...errors import AmbiguousTask, DuplicateTask, InvalidArgument, InvalidTransition, TaskNotFound
 from ...model import TaskExecution, Waiting
 from ...model.display import HIDDEN
-from ...model.wording import sentence
+from ...model.wording import grouped, plural, sentence
 from ...operating.reading import read_argument, read_since
 from ...operating.states import read_state, state_of
-from ...operating.verbs import CANCEL, RUN_NOW
+from ...operating.verb import Verb
+from ...operating.verbs import CANCEL, DISCARD, REDRIVE, RUN_NOW
 from ...store import Reason, Slow, TaskPage
 from ...store.explain.explain import Outlook
 from ..rendering import number
-from ..request import PAYLOAD, PageRequest, View, without
-from .selected import verbs_for
-from .suggestions import suggestions
+from ..request import PAYLOAD, PageRequest, Redirect, View, without
+from .actions import may, operator_of, reason_of
 from .task import most_attempts
 
 _ROWS: Final = 50
@@ -30,9 +31,19 @@ _NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key"
 """The filters that compare names. A name may begin and end with spaces."""
 _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
 """The filters that a bulk change does not have."""
+_SUGGESTED: Final = 200
+"""The maximum number of suggested names of each kind."""
+_OF_STATES: Final = {
+    **dict.fromkeys(("due", "running"), (CANCEL,)),
+    **dict.fromkeys(("delayed", "retrying", "ready"), (RUN_NOW, CANCEL)),
+    "failed": (REDRIVE, DISCARD),
+}
+"""The verbs for the tasks of a page that shows one state."""
+_VERBS: Final = {verb.key: verb for verb in (RUN_NOW, CANCEL, REDRIVE, DISCARD)}
+_MOST: Final = 100
+"""The maximum number of tasks that a form may change. A page lists 50."""
+_PLACE: Final = ("state", "queue", "task", "key", "topic", "exception")
 _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
-
-
 _ORDERS: Final[Sequence[tuple[str, Mapping[str, str]]]] = (
     ("newest", {}),
     ("longest run", {"sort": Slow.DURATION.value}),
@@ -120,6 +131,58 @@ def page(request: PageRequest) -> View:
     ]
     data = {"tasks": shown, "older": found.older, "newer": found.newer, "problem": problem or None}
     return View(template="tasks.html", title="Tasks", values=values, data=data)
+
+
+def verbs_for(request: PageRequest, state: str, queue: str | None) -> Sequence[Verb]:
+    """Return the verbs that a list of tasks in this state offers to the viewer for the ticked tasks."""
+    return [one for one in _OF_STATES.get(state, ()) if request.viewer.may(one.recorded_as, queue)]
+
+
+def act(request: PageRequest) -> Redirect:
+    """Carry out the verb on each ticked task, and return to the list. Raises InvalidArgument for a form that no page
+    has sent.
+    """
+    form = request.form
+    verb, ids = _VERBS.get(form.get("verb", "")), form.getlist("id")
+    if verb is None or len(ids) > _MOST:
+        raise InvalidArgument(f"choose one of {', '.join(_VERBS)}, and at most {_MOST} tasks")
+    try:
+        tasks = list(dict.fromkeys(map(UUID, ids)))
+    except ValueError:
+        raise InvalidArgument("one of the ids is not complete") from None
+    url = request.url("tasks", **{name: form[name] for name in _PLACE if form.get(name)})
+    if not tasks or (verb.is_final and form.get("confirm") != "yes"):
+        missing = "tick the box to confirm" if tasks else "no task is selected"
+        return Redirect(url=url, notice=f"Nothing was changed: {missing}.", is_warning=True)
+    done, refused = Counter[tuple[str, str]](), list[str]()
+    for task in tasks:
+        try:
+            if not may(request, verb, task):
+                refused.append(f"you may not change task {task} in this way")
+                continue
+            outcome = verb.do(request.store, task, operator=operator_of(request), reason=reason_of(request))
+            done[outcome.predicate, outcome.of_many] += 1
+        except (DuplicateTask, InvalidArgument, InvalidTransition, TaskNotFound) as error:
+            refused.append(str(error))
+    sentences = [
+        f"{grouped(number)} {plural(number, f'task {one}', f'tasks {many}')}." for (one, many), number in done.items()
+    ]
+    if refused:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        sentences.append(f"Not changed: {refused[0]}{more}.")
+    return Redirect(url=url, notice=" ".join(map(sentence, sentences)), is_warning=bool(refused))
+
+
+def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[str]) -> Mapping[str, Sequence[str]]:
+    """Return the names of queues and tasks that this program has declared, and those that the page shows. This does not
+    take a statement.
+    """
+    declared = [*request.outbox.tasks]
+    found = {
+        "queue": {*queues, *(one.options.queue for one in declared)},
+        "task": {*tasks, *(one.name for one in declared)},
+    }
+    return {kind: sorted(names)[:_SUGGESTED] for kind, names in found.items()}
 
 
 def _listed(

@@ -1,4 +1,4 @@
-"""The pages for watching: the overview, the queues, the workers, and the database."""
+"""The pages for watching: the overview, the queues, the workers, the relays to brokers, and the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from uuid import UUID
 from werkzeug.exceptions import NotFound
 
 from ...database.revisions import REVISION
+from ...errors import RelayNotFound
 from ...model import LATEST, TaskStatus
+from ...model.relays import Relay, RelayState, state_of, task_of
 from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
@@ -280,3 +282,39 @@ def _outdated(live: Sequence[LiveWorker], blamed: Collection[str]) -> set[UUID]:
         others = {getattr(one, name) for one in compared} - {None}
         found |= {one.id for one in live if any(is_older(getattr(one, name) or "", other) for other in others)}
     return found
+
+
+def relays(request: PageRequest) -> View:
+    """Show all relays: first those with problems, then the others by name."""
+    now, known = request.store.now(), request.store.relays.list()
+    found = sorted(((one, state_of(one)) for one in known), key=lambda one: (_ORDER.index(one[1]), one[0].name))
+    return View(template="relays.html", title="Relays", values={"now": now, "relays": found}, data=known)
+
+
+def relay(request: PageRequest) -> View:
+    """Show a relay with its backlog, its shards, and the keys that refused events hold. Raises NotFound."""
+    name = request.query.get("name", "")
+    try:
+        detail = request.store.relays.show(name)
+    except RelayNotFound:
+        raise NotFound(f"There is no relay {name!r} to a broker.") from None
+    now, found = detail.at, detail.relay
+    values = {
+        "now": now,
+        "relay": found,
+        "backlogs": {one.shard: one for one in detail.backlogs},
+        "held_keys": detail.held_keys,
+        "state": state_of(found),
+        "queue": task_of(name),
+        "acts": offered(request, Noun.RELAY, name, State(is_paused=_waits(found, now))),
+        "start": request.typed("relay", "run"),
+        "commands": [request.typed("relay", verb, name) for verb in ("pause", "resume")],
+    }
+    return View(template="relay.html", title=name, values=values, data=detail)
+
+
+def _waits(found: Relay, now: datetime) -> bool:
+    return found.paused_at is not None or (found.next_try_at is not None and found.next_try_at > now)
+
+
+_ORDER = (RelayState.FAILING, RelayState.UNSENT, RelayState.PAUSED, RelayState.ACTIVE, RelayState.IDLE)

@@ -10,6 +10,7 @@
   let held = false;
   let etag = refresher.dataset.etag;
   let asked = Date.now();
+  let rendered = asked;
 
   // True while a refresh would take something away from the person: a half-filled form, an open list of choices, a selection.
   function isBusy() {
@@ -50,8 +51,24 @@
     return `${fresh}${fresh === answered.length ? " or more" : ""} new.`;
   }
 
+  // An age in the words of the server (`age` in rendering.py), in whole seconds.
+  function words(seconds) {
+    const whole = Math.round(Math.abs(seconds));
+    const parts = whole >= 86400 ? [[whole / 86400, "d"], [whole % 86400 / 3600, "h"]]
+      : whole >= 3600 ? [[whole / 3600, "h"], [whole % 3600 / 60, "min"]]
+      : whole >= 600 ? [[whole / 60, "min"]] : [[whole / 60, "min"], [whole % 60, "s"]];
+    const span = parts.filter(([count]) => count >= 1).map(([count, unit]) => `${Math.floor(count)}\u00a0${unit}`).join("\u00a0");
+    return !span ? "now" : seconds > 0 ? `${span}\u00a0ago` : `in ${span}`;
+  }
+
+  function advanceAges() {
+    const passed = (Date.now() - rendered) / 1000;
+    for (const one of document.querySelectorAll("#page [data-age]")) one.textContent = words(Number(one.dataset.age) + passed);
+  }
+
   function refresh() {
     if (document.hidden || isBusy()) return;
+    if (!isAimed()) advanceAges();
     asked = Date.now();
     htmx.trigger(refresher, "refresh");
   }
@@ -75,6 +92,9 @@
       held = aimed;
       if (aimed && changed) changed.querySelector("span").textContent = news(event.detail.ctx.text);
     }
+  });
+  refresher.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx.response.status === 200) rendered = Date.now();
   });
   refresher.addEventListener("htmx:finally:request", () => {
     if (changed) changed.hidden = !held;

@@ -1,22 +1,35 @@
-"""The senders of relays to brokers: one thread for each relay, and one that extends their leases."""
+"""The senders of relays to brokers: one thread for each relay, and one that extends their leases; and their run without
+a worker.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
 from sqlalchemy import Engine
 
 from ...database.engine import close
+from ...database.privileges import Role
+from ...errors import ConfigurationError, RelayNotFound
+from ...model.relays import COUNTED, Relay
+from ...model.wording import plural
 from ...store import Store
-from ...task.broker_relay import BrokerRelay
+from ...task import TaskRegistry
+from ...task.registry import BrokerRelay
+from ...task.relays import sync
+from ..signals import handle_stop_signals, in_main_thread
 from ..timeouts import join
 from ..upkeep import ServiceThread
 from .sender import Sender
 from .waiting import waiting_for
+
+log = logging.getLogger("outboxq.relay")
 
 _HEARTBEAT = 3.0
 """Seconds between two extensions of the leases, a third of a lease."""
@@ -102,3 +115,108 @@ class Senders:
         self._gone.set()
         close(self._store.bound_engine)
         return self.have_ended
+
+
+class RelayRunner:
+    """Publishes the events of the relays that an application declares, until it is told to stop."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskRegistry,
+        names: Sequence[str] = (),
+        *,
+        notifications: bool = True,
+        listen_url: str | None = None,
+        drain_timeout: timedelta = timedelta(seconds=25),
+        burst: bool = False,
+    ) -> None:
+        """Prepare to run the relays with these names; without names, all of them.
+
+        Raises ConfigurationError if the application declares no relay to a broker, and RelayNotFound for an unknown name.
+        """
+        known = tasks.relays
+        if not known:
+            raise ConfigurationError(
+                "this application declares no relay to a broker; declare one with outbox.relay(topics, to=…, name=…)"
+            )
+        if unknown := [name for name in names if name not in known]:
+            raise RelayNotFound(
+                f"there is no relay {unknown[0]!r}; this application declares: {', '.join(sorted(known))}"
+            )
+        self._store, self._tasks, self._drain_timeout, self._burst = store, tasks, drain_timeout, burst
+        self._relays = [known[name] for name in names or known]
+        self._error: BaseException | None = None
+        self._over = threading.Event()
+        self._senders = Senders(
+            store,
+            self._relays,
+            notifications=notifications,
+            listen_url=listen_url,
+            commits_of=store.engine,
+            on_thread_failure=self._fail,
+            burst=burst,
+        )
+
+    def run(self) -> int:
+        """Publish until SIGTERM, SIGINT or SIGHUP, and finish the batches that are being published. With `burst`, stop when
+        there is nothing to publish, or a relay is paused or failing. Without `burst`, raises ConfigurationError outside
+        the main thread, which alone receives signals.
+
+        Returns the exit code: 0 after a clean stop; 1 if a batch was not finished in time, a thread died, or a broker
+        failed in a burst, so that events are left.
+        """
+        if not self._burst and not in_main_thread():
+            raise ConfigurationError(
+                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a process of "
+                "its own, or with --burst"
+            )
+        self._store.ensure_file()
+        self._store.rights.ensure(Role.WORKER)
+        self._store.ensure_current()
+        self._store.ensure_primary()
+        sync(self._store, self._tasks)
+        with handle_stop_signals(stop=self._over.set, abandon=lambda: os._exit(1)):
+            self._senders.start()
+            names = ", ".join(one.declared.name for one in self._relays)
+            log.info("publishing the events of %s %s", plural(len(self._relays), "relay"), names)
+            while not self._over.wait(0.1):
+                if self._burst and self._senders.have_ended:
+                    break
+            clean = self._senders.stop(self._drain_timeout)
+        is_left = self._burst and self._error is None and self._tell_result()
+        return 0 if clean and self._error is None and not is_left else 1
+
+    def _tell_result(self) -> bool:
+        """Log how many events of each relay were published, and how many are left and why. Return whether events are left
+        because a broker failed.
+        """
+        stored = {one.name: one for one in self._store.relays.list()}
+        failed = False
+        for one in self._senders.senders:
+            name, done = one.name_of_relay, f"published {one.published} {plural(one.published, 'event')}"
+            done += f", and {one.refused} {plural(one.refused, 'was', 'were')} refused" if one.refused else ""
+            found = stored.get(name)
+            if found is None or not found.messages:
+                log.info("relay %s: %s; nothing is left", name, done)
+                continue
+            is_failing = found.failing_since is not None and found.paused_at is None
+            failed = failed or is_failing
+            level = logging.ERROR if is_failing else logging.WARNING
+            left = f"{found.messages}{'+' * (found.messages >= COUNTED)} {plural(found.messages, 'is', 'are')} left"
+            log.log(level, "relay %s: %s; %s, because %s", name, done, left, _why_left(found))
+        return failed
+
+    def _fail(self, error: BaseException) -> None:
+        log.critical("a sender died; stopping", exc_info=error)
+        self._error = error
+        self._over.set()
+
+
+def _why_left(relay: Relay) -> str:
+    """Return the reason why a burst has left events."""
+    if relay.paused_at is not None:
+        return f"the relay is paused{f': {relay.pause_reason}' if relay.pause_reason else ''}"
+    if relay.failing_since is not None:
+        return f"the broker does not confirm them: {relay.last_error}"
+    return f"another process publishes them, or refused events hold their keys; `relay show {relay.name}` shows which"

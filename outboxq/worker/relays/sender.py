@@ -20,7 +20,7 @@ from ...model.relays import OnRefused, ShardLease
 from ...store import RelayFailure, RelayLook, Store, TailCursor
 from ...store.failure_log import FailureLog
 from ...store.messages.relays import AT_ONCE
-from ...task.broker_relay import BrokerConnection, BrokerRelay
+from ...task.registry import BrokerConnection, BrokerRelay
 from .publishing import Care, Message, Report, publish
 from .waiting import Waiting
 
@@ -106,6 +106,9 @@ class Sender(threading.Thread):
         self._busy = 0
         """The number of looks in a row that found messages."""
         self._failing = FailureLog(log)
+        self._counting = threading.Lock()
+        self.published = self.refused = 0
+        """The numbers of events that the broker has confirmed and refused."""
 
     def run(self) -> None:
         try:
@@ -259,6 +262,10 @@ class Sender(threading.Thread):
             works_again=look.failures > 0 and bool(report.confirmed or report.refused),
         )
         self._note(report, failure)
+        if is_mine:
+            with self._counting:  # the shards work at the same time
+                self.published += len(report.confirmed)
+                self.refused += len(report.refused)
         if not is_mine:
             self._lose(shard)
             return None

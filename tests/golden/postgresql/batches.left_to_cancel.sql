@@ -12,10 +12,11 @@ SELECT
     task_batches.id,
     task_batches.runs_then,
     task_batches.on_failed,
-    (task_batches.size - (task_batches.completed + task_batches.failed + task_batches.cancelled)) - coalesce(
-        running.running,
-        0
-    ) AS waiting,
+    (
+        task_batches.size - (
+            CAST(task_batches.completed AS BIGINT) + task_batches.failed + task_batches.cancelled
+        )
+    ) - coalesce(running.running, 0) AS waiting,
     coalesce(running.unasked, 0) AS unasked,
     task_batches.failed
 FROM task_batches

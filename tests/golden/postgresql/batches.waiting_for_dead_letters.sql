@@ -5,4 +5,4 @@ WHERE
     AND first.cancel_requested_at IS NULL
     AND first.on_failed = 'wait'
     AND first.failed > 0
-    AND first.completed + first.failed + first.cancelled >= first.size
+    AND CAST(first.completed AS BIGINT) + first.failed + first.cancelled >= first.size

@@ -307,8 +307,10 @@ FROM (
         task_metrics.queue AS name,
         task_metrics.task_name AS detail,
         CAST(NULL AS CHAR(32)) AS task_id,
-        CAST(sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) AS BIGINT) AS number,
-        max(CASE WHEN (task_metrics.retried + task_metrics.timed_out > 0) THEN task_metrics.at END) AS at
+        CAST(
+            (sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last) AS BIGINT
+        ) AS number,
+        max(CASE WHEN (task_metrics.retried > 0 OR task_metrics.timed_out > 0) THEN task_metrics.at END) AS at
     FROM task_metrics
     WHERE task_metrics.at >= (
         strftime(
@@ -329,9 +331,11 @@ FROM (
         )
     )
     GROUP BY task_metrics.queue, task_metrics.task_name
-    HAVING sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) >= :storm
-        AND sum((task_metrics.retried + task_metrics.timed_out) - task_metrics.timed_out_last) * 100 > :storm_share * sum(
-            task_metrics.completed + task_metrics.retried + task_metrics.failed + task_metrics.timed_out
+    HAVING (sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last) >= :storm
+        AND ((sum(task_metrics.retried) + sum(task_metrics.timed_out)) - sum(task_metrics.timed_out_last)) * 100 > :storm_share * (
+            sum(task_metrics.completed) + sum(task_metrics.retried) + sum(task_metrics.failed) + sum(
+                task_metrics.timed_out
+            )
         )
     UNION ALL
     SELECT

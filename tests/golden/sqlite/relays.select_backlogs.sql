@@ -36,6 +36,20 @@ SELECT
             LIMIT :limit
             OFFSET :param_3
         ) AS refused
-    ) AS dead_letters
+    ) AS dead_letters,
+    (
+        SELECT count(*) AS count_3
+        FROM (
+            SELECT 1
+            FROM task_outbox
+            WHERE task_outbox.queue = ('relay.' || relays.name)
+            UNION ALL
+            SELECT 1
+            FROM task_leases
+            WHERE task_leases.queue = ('relay.' || relays.name)
+            LIMIT :limit
+            OFFSET :param_4
+        ) AS redriven
+    ) AS redriven
 FROM relays
 ORDER BY relays.name

@@ -47,7 +47,7 @@ def test_each_route_of_a_page_is_looked_at_here():
 @pytest.mark.in_turn
 def test_a_page_costs_few_statements_and_one_while_nothing_changes(database, monkeypatch):
     """A page costs its statements, and each time the one that asks whether anything has changed."""
-    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 30
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 60
     filling = fill(database.engine)
     client = Local(application(filling.outbox, allow_actions=True, show_arguments=True))
     many, idle = [], {}

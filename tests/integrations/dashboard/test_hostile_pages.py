@@ -80,7 +80,6 @@ def attacked(open_tab, database, rows, *, most, each):
     return filling, app
 
 
-@pytest.mark.in_turn
 def test_no_row_attacks_a_page(open_tab, database):
     filling, app = attacked(open_tab, database, 500, most=60, each=2)
     text = Local(app).get(f"/tasks/{filling.tasks['0']}").text

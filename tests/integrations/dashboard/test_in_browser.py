@@ -17,18 +17,22 @@ FIRST = [next(page for page in PAGES if page.split(" ")[0] == route) for route i
 others are opened in the narrow window, where a page may not fit, and in the campaign's desktop.
 """
 WINDOWS = {"desktop": DESKTOP, "phone": PHONE}
+OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
 
 
-def looked_at(tab, page, path, window, scheme):
-    """What is wrong with a page."""
+def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
+    """What is wrong with a page, and on a phone also with its folded forms and lists."""
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []
     found += [*tab.problems[before:], *tab.layout(), *tab.cut()]
-    if PICTURES or page in FIRST:
-        found += tab.accessibility(only_seen=(window, scheme) != ("desktop", "light"))
+    if axe:
+        found += tab.accessibility(only_seen=not by_all_rules)
     if PICTURES:
         tab.picture(Path(PICTURES) / f"{page.replace(' ', '-')}.{window}.{scheme}.png")
+    if window == "phone":
+        tab.page.evaluate(OPEN_ALL)
+        found += [f"opened: {one}" for one in tab.layout()]
     return [f"{page} ({window}, {scheme}): {one}" for one in found]
 
 
@@ -41,21 +45,15 @@ def looked_at(tab, page, path, window, scheme):
         pytest.param("phone", "light", marks=pytest.mark.campaign),
     ],
 )
-def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme):
+def test_each_page_fits_and_everybody_can_use_it(open_tab, site, filling, window, scheme, pytestconfig):
+    """The two windows share the pages for axe-core, which looks at each of them in each window in a full run."""
     tab = open_tab(site.url, size=WINDOWS[window], dark=scheme == "dark")
-    pages = FIRST if (window, scheme) == ("desktop", "light") and not PICTURES else PAGES
-    wrong = [one for page in pages for one in looked_at(tab, page, address(page, filling), window, scheme)]
-    assert not wrong, "\n".join(wrong)
-
-
-OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = true; })"
-
-
-def test_folded_forms_and_lists_fit_a_phone_when_they_are_opened(open_tab, site, filling):
-    tab = open_tab(site.url, size=PHONE)
+    is_full = bool(PICTURES) or pytestconfig.getoption("full")
+    is_plain = (window, scheme) == ("desktop", "light")
+    for_axe = set(PAGES if PICTURES else FIRST if is_full else FIRST[::2] if is_plain else FIRST[1::2])
+    pages = PAGES if PICTURES or not is_plain else FIRST if is_full else FIRST[::2]
     wrong = []
-    for page in FIRST:
-        tab.open(address(page, filling))
-        tab.page.evaluate(OPEN_ALL)
-        wrong += [f"{page}: {one}" for one in tab.layout()]
+    for page in pages:
+        rules = {"axe": page in for_axe, "by_all_rules": is_plain or not is_full}
+        wrong += looked_at(tab, page, address(page, filling), window, scheme, **rules)
     assert not wrong, "\n".join(wrong)

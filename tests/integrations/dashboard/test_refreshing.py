@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from outboxq.model import NewTask
 from outboxq.model.uuid7 import uuid7
+from outboxq.web.rendering import age
 from tests.integrations.dashboard.pages import address
 from tests.integrations.dashboard.shop import LETTER
 from tests.waiting import until
@@ -44,6 +46,11 @@ def shows(tab, words):
 
     until(is_shown, every=0.1)
     assert tab.page.evaluate("window.sameDocument")
+
+
+def whole(age):
+    """The text of an age, in whole seconds."""
+    return re.sub(r"\.\d s", " s", age.striptags().replace("\xa0", " "))
 
 
 def asked(tab):
@@ -123,7 +130,7 @@ def test_nothing_moves_under_the_pointer_or_the_focus(at, filling, aim):
     filling.outbox.store.queues.limit("ledger", concurrency=None)
 
 
-@pytest.mark.parametrize("aim", ["tick box", "link", "focus"])
+@pytest.mark.parametrize("aim", ["tick box", "focus", pytest.param("link", marks=pytest.mark.full)])
 def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
     tab = at("tasks")
     tab.open("/tasks?state=due")
@@ -149,6 +156,30 @@ def test_a_row_stays_under_the_pointer_or_the_focus(at, filling, aim):
         tab.page.locator("h1").hover()
     until(lambda: passes(tab) or link.get_attribute("href") != first, every=0.1)
     until(changed.is_hidden, every=0.1)
+
+
+SPANS = (-90_000, -4_000, -610, -65, -1, 0, 4, 55, 594, 595, 3_594, 3_595, 86_394, 86_395, 200_000, 10**8)
+"""Seconds since a time."""
+
+
+def test_ages_advance_without_the_server(at):
+    tab = at("workers")
+    page = tab.page.locator("#page")
+
+    def texts():
+        page.evaluate(
+            "(page, all) => page.append(...all.map((html) => new Range().createContextualFragment(html)))", spans
+        )
+        passes(tab)
+        return [one.replace("\xa0", " ") for one in page.locator(":scope > [data-age]").all_inner_texts()]
+
+    now = datetime.now(UTC)
+    spans = [str(age(now - timedelta(seconds=one), now)) for one in SPANS]
+    found = until(texts, every=0.1)  # a page that the server has made anew has none of them
+    passed = timedelta(seconds=int(found[SPANS.index(0)].split()[0]))
+    assert 5 <= passed.seconds < 60
+    expected = [whole(age(now - timedelta(seconds=one) - passed, now)) for one in SPANS]
+    assert found == expected
 
 
 def test_a_site_that_is_gone_is_said(open_tab, at, site):

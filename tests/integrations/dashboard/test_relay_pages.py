@@ -59,6 +59,21 @@ def test_the_keys_that_refused_events_hold_are_on_the_page(database: Database, o
     assert "EventRefused: too large 1" in page
 
 
+def test_a_redriven_event_is_counted_and_an_idle_relay_has_no_warning(database: Database, outbox: Outbox) -> None:
+    steps = Steps(database, outbox)
+    broker = steps.relay.transport
+    assert isinstance(broker, Broker)
+    broker.answers["1"] = [refused]
+    steps.step()
+    database.store.redrive(database.store.dead_letters.list()[0].id)
+    database.run("UPDATE relay_shards SET worker_id = NULL")
+    client = Local(application(outbox))
+    page = text_of(client.get("/relay?name=orders").text)
+    assert "Redriven events 1 not published yet" in page
+    assert "No worker publishes" not in page
+    assert "orders idle order. *" in text_of(client.get("/relays").text)
+
+
 def test_the_id_of_an_event_says_why_it_is_not_published(database: Database, outbox: Outbox) -> None:
     event = outbox.emit("order.paid", 2, using=outbox).pipeline_execution_id
     page = Local(application(outbox)).get(f"/tasks/{event}")

@@ -84,7 +84,7 @@ def test_the_operator_gives_a_dashboard_a_name_in_its_header_and_titles(sqlite):
 
 
 def test_a_renamed_dashboard_is_not_taken_from_the_cache_of_a_browser(sqlite, monkeypatch):
-    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 30
+    monkeypatch.setattr("outboxq.web.freshness.AGES", 10**9)  # seconds; else a page is made anew every 60
     outbox = Outbox(sqlite.engine)
     client = Local(application(outbox, title="staging"))
     tag = client.get("/queues").headers["ETag"]

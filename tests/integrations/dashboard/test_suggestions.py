@@ -9,7 +9,7 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.web import application
-from outboxq.web.pages import suggestions
+from outboxq.web.pages import tasks
 from tests.integrations.dashboard.pages import Local
 from tests.integrations.dashboard.test_watch_pages import fail
 
@@ -33,7 +33,7 @@ def test_names_of_queues_and_tasks_are_suggested(database, monkeypatch, path):
     text = client.get(path).text
     assert suggested(text, "queue") == (["mail", "sms"], 1)
     assert suggested(text, "task") == (["shop.elsewhere", 'shop.send"receipt'], 1)
-    monkeypatch.setattr(suggestions, "_MOST", 1)
+    monkeypatch.setattr(tasks, "_SUGGESTED", 1)
     client.application._freshness.forget()
     assert suggested(client.get(path).text, "queue") == (["mail"], 1)
 

@@ -225,7 +225,7 @@ def test_hostile_texts_are_written_out(stage):
 def test_a_second_click_is_harmless(stage):
     task = stage.add(delay=HOUR)
     stage.page(task).again("Run it now")
-    assert f"Nothing was changed: task {task} was already due." in stage.visitor.text
+    assert f"Nothing was changed: task {task} was already due" in stage.visitor.text
     assert [event.event_type for event in stage.store.history(task)].count(EventType.RESCHEDULED) == 1
 
 

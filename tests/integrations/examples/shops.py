@@ -18,6 +18,7 @@ from typing import Self
 
 import pytest
 
+from tests import forked
 from tests.faults.workers import Process
 from tests.waiting import until
 
@@ -175,11 +176,11 @@ class Child(Process):
     def __init__(self, command: list[str], directory: Path, log: Path, environment: dict[str, str]) -> None:
         self.log = log
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = forked.Popen(
                 command,
+                warm=forked.FRAMEWORKS,
                 cwd=directory,
                 env=environment,
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,

@@ -347,7 +347,8 @@ class Actions(Case):
     def test_a_delayed_task_runs_now(self):
         task_id = self.add(delay=timedelta(days=1))
         assert self.take("run_now", task_id) == [f"Task {task_id} is due now."]
-        assert self.take("run_now", task_id) == [f"Task {task_id} was already due."]
+        [again] = self.take("run_now", task_id)
+        assert again.startswith(f"Task {task_id} was already due: no live worker ")
         assert self.claim().id == task_id
 
     def test_the_history_of_a_task_names_the_user(self):

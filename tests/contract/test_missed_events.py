@@ -1,0 +1,55 @@
+"""An event that a declared task or relay misses, because its subscription is not stored yet, does not pass unnoticed."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from outboxq import Outbox
+from tests.conftest import Database
+from tests.memory_broker import Broker
+
+
+@pytest.fixture
+def outbox(database: Database) -> Outbox:
+    outbox = Outbox(database.engine, source="shop")
+    outbox.relay("order.*", to=Broker(), name="orders")
+
+    @outbox.task(name="shop.count", subscribe="order.paid")
+    def count(payload: int) -> None: ...
+
+    return outbox
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+
+
+def test_an_emit_warns_once_of_each_subscriber_that_is_not_stored(
+    outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox.emit("bill.paid", 1, using=outbox)
+    assert warned(caplog) == []
+    outbox.emit("order.sent", 2, using=outbox)
+    [sentence] = warned(caplog)
+    assert sentence == (
+        "an event of the topic 'order.sent' was emitted, but the task 'relay.orders', which this application declares, will never "
+        "get it: the subscription is not stored yet; run outboxq upgrade APP before you emit, or call sync_subscriptions()"
+    )
+    outbox.emit("order.paid", 3, using=outbox)
+    outbox.emit("order.paid", 4, using=outbox)
+    assert len(warned(caplog)) == 2
+    assert "the task 'shop.count'," in warned(caplog)[1]
+
+
+def test_stored_subscribers_get_the_event_without_a_warning(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    outbox.sync_subscriptions()
+    for _ in range(2):  # the relay gets the second one only if the key is new
+        outbox.emit("order.paid", 1, using=outbox, idempotency_key="7")
+    assert warned(caplog) == []
+
+
+def test_a_keyed_emit_warns_too(outbox: Outbox, caplog: pytest.LogCaptureFixture) -> None:
+    outbox.emit("order.paid", 1, using=outbox, idempotency_key="7")
+    assert "but the tasks 'relay.orders', 'shop.count', which" in warned(caplog)[0]

@@ -1,0 +1,151 @@
+"""A harness without the test's transaction, which commits: it is refused on the database of a developer."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+
+from outboxq import ConfigurationError, Outbox
+from outboxq.testing import OutboxTests
+from outboxq.testing.own_database import refuse_own_database
+
+SERVER = "postgresql+psycopg://shop:secret@db.example:5432"
+APPLICATION = """
+from outboxq import Outbox
+outbox = Outbox("sqlite:///shop.db")
+
+@outbox.task(name="shop.hello")
+def hello() -> None: ...
+"""
+TEST = """
+from shop import hello, outbox
+
+def test_hello(harness):
+    hello.using(outbox).enqueue()
+    assert len(harness.drain()) == 1
+"""
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{SERVER}/shop",
+        f"{SERVER}/contest",
+        f"{SERVER}/latest_shop",
+        "sqlite:////srv/shop/shop.db",
+        "sqlite:////srv/test/shop.db",
+        "sqlite:///shop.db",
+        "postgresql+psycopg://?service=shop",
+    ],
+)
+def test_a_database_that_does_not_look_like_one_for_tests_is_refused(url):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"^without the test's transaction, .* return the test's open transaction from outboxq_using",
+    ):
+        refuse_own_database(Outbox(url))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"{SERVER}/test_shop",
+        f"{SERVER}/shop_test",
+        f"{SERVER}/shop-tests-gw1",
+        f"{SERVER}/test",
+        "sqlite:////srv/shop/test.db",
+        "sqlite:///shop_test.sqlite3",
+    ],
+)
+def test_a_database_for_tests_is_known_by_its_name(url):
+    refuse_own_database(Outbox(url))
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file::memory:?uri=true"])
+def test_a_database_in_memory_is_for_tests(url):
+    refuse_own_database(Outbox(create_engine(url)))
+
+
+def test_a_temporary_file_is_for_tests(tmp_path):
+    refuse_own_database(Outbox(f"sqlite:///{tmp_path}/shop.db"))
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [(f"{SERVER}/shop_ci", "shop_ci"), (f"{SERVER}/shop_ci_3", "shop_ci_*"), ("sqlite:////srv/shop/ci.db", "ci.db")],
+)
+def test_a_database_is_allowed_by_its_name(url, allowed):
+    with pytest.raises(ConfigurationError):
+        refuse_own_database(Outbox(url))
+    refuse_own_database(Outbox(url), allowed=allowed)
+    with pytest.raises(ConfigurationError):
+        refuse_own_database(Outbox(url), allowed="shop")
+
+
+def test_the_message_names_the_database_without_its_password_and_the_line_to_write():
+    with pytest.raises(ConfigurationError) as raised:
+        refuse_own_database(Outbox(f"{SERVER}/shop"))
+    assert "commits to the database postgresql+psycopg://shop:***@db.example:5432/shop," in str(raised.value)
+    assert str(raised.value).endswith("write outboxq_test_database = shop")
+
+
+@pytest.mark.parametrize(
+    ("line", "passes"),
+    [("", False), ("outboxq_test_database = shop.db", True)],
+)
+def test_a_run_with_only_the_application_does_not_touch_its_database(tmp_path, line, passes):
+    """The directory for temporary files is another one, so that the file is where an application would have it."""
+    project, temporary = tmp_path / "project", tmp_path / "temporary"
+    for directory in (project, temporary):
+        directory.mkdir()
+    (project / "shop.py").write_text(APPLICATION)
+    (project / "test_shop.py").write_text(TEST)
+    (project / "pytest.ini").write_text(f"[pytest]\npythonpath = .\noutboxq_app = shop:outbox\n{line}\n")
+    Outbox(f"sqlite:///{project}/shop.db").upgrade()
+    environment = {**os.environ, "TMPDIR": str(temporary), "PYTEST_ADDOPTS": ""}
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error::pytest.PytestWarning"]
+    done = subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) is passes, done.stdout
+    assert ("1 passed" if passes else f"write outboxq_test_database = {project}/shop.db") in done.stdout
+    assert len(Outbox(f"sqlite:///{project}/shop.db").store.tasks()) == passes
+
+
+def test_a_test_case_is_refused_too(monkeypatch):
+    class Case(OutboxTests, unittest.TestCase):
+        outboxq_app = Outbox("sqlite:////srv/shop/shop.db")
+
+        def test_nothing(self) -> None: ...
+
+    def said() -> str:
+        result = unittest.TestResult()
+        Case("test_nothing").run(result)
+        [(_, text)] = result.errors
+        return text
+
+    assert "write outboxq_test_database = /srv/shop/shop.db" in said()
+    monkeypatch.setattr(Case, "outboxq_test_database", "shop.db")
+    assert "write outboxq_test_database" not in said(), "then the directory is missing"
+
+
+def test_a_database_of_django_is_its_test_runners():
+    class OfDjango:
+        alias = "default"
+
+    outbox = Outbox("sqlite:////srv/shop/shop.db")
+    outbox.integration = OfDjango()
+    refuse_own_database(outbox)
+
+
+def test_the_file_in_the_message_is_that_of_the_application(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+    with pytest.raises(
+        ConfigurationError, match=rf"the SQLite file .*shop\.db.* = {Path(tmp_path).resolve()}/shop\.db$"
+    ):
+        refuse_own_database(Outbox("sqlite:///shop.db"))

@@ -1,0 +1,58 @@
+"""A word that was typed in the place of APP is answered with the line that was probably meant."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from outboxq.cli import main
+
+
+@pytest.fixture(autouse=True)
+def app(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OUTBOXQ_APP", raising=False)
+    monkeypatch.delenv("OUTBOXQ_DATABASE_URL", raising=False)
+
+
+def said(*words: str) -> str:
+    result = CliRunner().invoke(main, [*words], prog_name="outboxq")
+    assert result.exit_code == 2, result.output
+    return result.stderr.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "likely"),
+    [
+        (
+            ("enqueue", "crm.send", "13"),
+            """'13' is an argument of the task, write: outboxq enqueue crm.send --args '{"NAME": 13}' -A APP""",
+        ),
+        (
+            ("enqueue", "crm.send", "it's", "-A", "crm:outbox"),
+            """an argument of the task, write: outboxq enqueue crm.send --args '{"NAME": "it\\u0027s"}' -A crm:outbox""",
+        ),
+        (
+            ("enqueue", "crm:send", "ada@example.com"),
+            """write: outboxq enqueue crm:send --args '{"NAME": "ada@example.com"}'""",
+        ),
+        (("emit", "order.paid", "13"), "'13' is the payload, write: outboxq emit order.paid --payload 13 -A APP"),
+        (("queue", "limit", "mail", "10/m"), "'10/m' is the limit, write: outboxq queue limit mail --rate 10/m -A APP"),
+        (("queue", "limit", "mail", "5"), "'5' is the limit, write: outboxq queue limit mail --concurrency 5 -A APP"),
+        (("relay", "run", "orders"), "'orders' is the name of a relay, write: outboxq relay run --name orders -A APP"),
+        (("task", "list", "mail", "--url", "sqlite:///x.db"), "'mail' is a queue, write: outboxq task list -q mail"),
+    ],
+)
+def test_the_probable_meaning_is_said(words, likely):
+    assert said(*words).endswith(f" {likely}")
+
+
+def test_a_line_leaves_out_an_application_of_the_environment(monkeypatch):
+    monkeypatch.setenv("OUTBOXQ_APP", "crm:outbox")
+    assert said("relay", "run", "orders").endswith("write: outboxq relay run --name orders")
+
+
+def test_other_words_are_answered_as_before():
+    for words in (("verify", "orders"), ("task", "list", "crm:tasks")):
+        assert said(*words).endswith("APP is written module:outbox, e.g. shop.tasks:outbox")
+    assert "secret" not in said("task", "list", "postgresql://me:secret@db/shop")
