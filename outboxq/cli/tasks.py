@@ -98,7 +98,7 @@ def list_(
 ) -> None:
     """List tasks, newest first, and why each one is waiting.
 
-    A ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
+    A Ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
     running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
     most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
     With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),

@@ -52,7 +52,7 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     fields=(REASON,),
 )
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
-    """Make a delayed or waiting task due now."""
+    """Make a delayed or retrying task due now."""
     changed = store.run_now(task, reason=why, using=using)
     words = "is due now" if changed else f"was already due{store.explain(task, using=using).hindrance}"
     return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))

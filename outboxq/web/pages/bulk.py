@@ -211,7 +211,7 @@ def _state(action: BulkAction, state: str) -> dict[str, Any]:
             raise InvalidArgument(f"only delayed and retrying tasks can be run now, not {state!r}")
         return {"waiting": _LATER[state]}
     if state not in _CANCELLABLE:
-        raise InvalidArgument(f"only ready and running tasks can be cancelled, not {state!r}")
+        raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {state!r}")
     return {"status": _CANCELLABLE[state]}
 
 

@@ -155,7 +155,7 @@ def test_tasks_are_cancelled_by_the_filter_of_the_list(stage):
         ("action=discard", "discard needs a filter here"),
         ("action=delete&queue=a", "there is no action 'delete'"),
         ("action=cancel&queue=a&exception=E", "cancel does not support the filter exception"),
-        ("action=cancel&queue=a&state=failed", "only ready and running tasks can be cancelled"),
+        ("action=cancel&queue=a&state=failed", "only Ready and Running tasks can be cancelled"),
         ("action=redrive&since=soon", "since is not a time"),
         ("action=redrive&group=7", "16 hex digits"),
         ("action=redrive&worker=7", "there is no filter 'worker'"),
