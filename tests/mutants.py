@@ -3058,6 +3058,12 @@ MUTANTS = (
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
     ),
     Mutant(
+        "a savepoint that a handler of a series has left open goes on into the next one",
+        "outboxq/testing/transaction.py",
+        (("                    _roll_back_above(self._around, target.connection)", "                    pass"),),
+        ("tests/integrations/testing_helpers/test_harness_series.py",),
+    ),
+    Mutant(
         "a test's clock moves over ticks that are not planted yet",
         "outboxq/testing/harness.py",
         (("if moment is not None and moment <= planted:", "if moment is not None and moment <= until:"),),
