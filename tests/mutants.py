@@ -1405,6 +1405,12 @@ MUTANTS = (
         ("tests/contract/test_cli_cancel.py", "tests/integrations/dashboard/test_bulk.py"),
     ),
     Mutant(
+        "tasks that were made due before the answer was lost are not counted",
+        "outboxq/store/tasks/running_now.py",
+        (("return sum(was_done(target, one, request) for one in task_ids) or None", "return None"),),
+        ("tests/contract/test_lost_answers.py",),
+    ),
+    Mutant(
         "what fails while the question is read is discarded with the others",
         "outboxq/cli/bulk.py",
         (("snapshot=counted().snapshot, on_progress", "on_progress"),),
