@@ -1405,6 +1405,12 @@ MUTANTS = (
         ("tests/contract/test_cli_cancel.py", "tests/integrations/dashboard/test_bulk.py"),
     ),
     Mutant(
+        "tasks that were made due before the answer was lost are not counted",
+        "outboxq/store/tasks/running_now.py",
+        (("return sum(was_done(target, one, request) for one in task_ids) or None", "return None"),),
+        ("tests/contract/test_lost_answers.py",),
+    ),
+    Mutant(
         "what fails while the question is read is discarded with the others",
         "outboxq/cli/bulk.py",
         (("snapshot=counted().snapshot, on_progress", "on_progress"),),
@@ -3056,6 +3062,12 @@ MUTANTS = (
         "outboxq/testing/claims.py",
         (("self.moment = now if ahead.due else now +", "self.moment = now +"),),
         ("tests/integrations/testing_helpers/test_harness_schedules.py",),
+    ),
+    Mutant(
+        "a savepoint that a handler of a series has left open goes on into the next one",
+        "outboxq/testing/transaction.py",
+        (("                    _roll_back_above(self._around, target.connection)", "                    pass"),),
+        ("tests/integrations/testing_helpers/test_harness_series.py",),
     ),
     Mutant(
         "a test's clock moves over ticks that are not planted yet",

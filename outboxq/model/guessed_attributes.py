@@ -66,7 +66,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "conf config_from_object autodiscover_tasks": "Outbox(…), @outbox.task(…) and outbox.worker(…), which take the options",
         "control": "outbox.store.queues, outbox.store.workers and outbox.store.cancel(id)",
         "inspect": "outbox.store.workers.list()",
-        "queue queues get_queue": "queue= of @outbox.task or using(), or outbox.store.queues.list()",
+        "queue queues get_queue": "queue= of @outbox.task or using(), or outbox.store.queues, as in outbox.store.queues.pause(queue)",
         "retry requeue": "outbox.store.redrive(id)",
         "broker": "nothing: tasks are in the tables of outbox.store; outbox.relay(…) publishes events to a broker",
         "consumer create_consumer launch main start run worker_main run_worker run_worker_async Worker": "outbox.worker().run()",

@@ -214,6 +214,7 @@ _EXPONENTIAL = "wait=tenacity.wait_random_exponential(…)"
 OF_A_POLICY: Mapping[str, str] = {
     "linear_wait": "wait=tenacity.wait_incrementing(…)",
     "min_backoff": "wait=tenacity.wait_random_exponential(min=…)",
+    "retry_when": "retry=tenacity.retry_if_exception(…)",
     "throws": "retry=tenacity.retry_if_not_exception_type(…)",
     "timeout": "stop=tenacity.stop_after_delay(…)",
     **dict.fromkeys(
@@ -223,7 +224,7 @@ OF_A_POLICY: Mapping[str, str] = {
     **dict.fromkeys(("max", "max_retries", "retries"), "max_attempts=, which counts the first attempt too"),
     **dict.fromkeys(("max_backoff", "max_delay", "retry_backoff_max"), "wait=tenacity.wait_random_exponential(max=…)"),
     **dict.fromkeys(
-        ("autoretry_for", "exceptions", "retry_exceptions", "retry_for", "retry_on", "retry_when"),
+        ("autoretry_for", "exceptions", "retry_exceptions", "retry_for", "retry_on"),
         "retry=tenacity.retry_if_exception_type(…)",
     ),
 }

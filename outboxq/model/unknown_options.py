@@ -35,9 +35,8 @@ class Answering:
         def __getattr__(self, name: str) -> object:
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            if any(
-                name in vars(one) for one in type(self).__mro__
-            ):  # not those of the metaclass, such as ABCMeta.register
+            # Not hasattr(type(self), name), which also finds what a metaclass has, such as ABCMeta.register.
+            if any(name in vars(one) for one in type(self).__mro__):
                 return object.__getattribute__(self, name)  # raises the AttributeError of the property itself
             cure = self._cure(name)
             raise AttributeError(f"{self._noun} has no {name!r}{cure and f'; write {cure}'}", name=name, obj=self)
@@ -66,8 +65,9 @@ def naming_options(
     position.
 
     The message contains the function's public name, its options, and a replacement for the keyword, or `positional` for
-    a value that is passed by position. `options` are the names that the function accepts as ``**options``; without them,
-    such a function checks its keywords itself. If their `defaults` are given, help() shows each option; `options` must then be the annotations of a TypedDict.
+    a value that is passed by position. `options` are the names that the function accepts as ``**options``; without
+    them, such a function checks its keywords itself. If their `defaults` are given, help() shows each option; `options`
+    must then be the annotations of a TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

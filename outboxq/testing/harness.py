@@ -367,7 +367,8 @@ class Harness(Answering):
         series = Series(claimer=self._claimer, queues=queues, planted=planted, may_go_on=may_go_on)
         if self._transaction is not None:
             self._transaction.flush()
-        with _temporarily(self, "_is_running", True):
+        savepoints = nullcontext() if self._transaction is None else self._transaction.series()
+        with _temporarily(self, "_is_running", True), savepoints:
             self._subscribe()
             if recovers:
                 self.store.recover()

@@ -239,8 +239,8 @@ def test_run_now_asks_before_it_changes_what_matches_and_not_before_a_single_tas
 
 
 def test_run_now_reads_batch_after_batch_and_stops_between_them(database, monkeypatch):
-    monkeypatch.setattr("outboxq.store.tasks.running_now.BATCH", 2)
-    monkeypatch.setattr("outboxq.store.tasks.running_now.SCAN", 3)
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 2)
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.SCAN", 3)
     store = database.store
     ids = [database.add(store, delay=timedelta(0) if n % 3 else HOUR).id for n in range(12)]
     later = ids[::3]

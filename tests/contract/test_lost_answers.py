@@ -78,6 +78,25 @@ def test_a_cancellation_is_not_refused_for_its_own_sake(database, monkeypatch):
     assert types(database, handle) == [EventType.CREATED, EventType.CANCELLED]
 
 
+def test_tasks_are_made_due_once_and_each_is_counted(database, monkeypatch):
+    """The tasks of the batch are asked for one by one, whatever has happened to them since."""
+    later = [database.add(delay=timedelta(hours=hours)) for hours in (1, 2, 3)]
+    told = []
+    store = helpers.lossy(database, monkeypatch)
+    assert store.run_all_now(reason="sale", on_progress=told.append) == 3
+    assert told == [3]
+    for handle in later:
+        assert types(database, handle) == [EventType.CREATED, EventType.RESCHEDULED]
+        assert database.frozen.get(handle.id).status is TaskStatus.READY
+    assert database.frozen.run_all_now() == 0
+
+
+def test_many_tasks_are_cancelled_once_and_each_is_counted(database, monkeypatch):
+    handles = [database.add() for _ in range(3)]
+    assert helpers.lossy(database, monkeypatch).cancel_all() == 3
+    assert [types(database, handle) for handle in handles] == [[EventType.CREATED, EventType.CANCELLED]] * 3
+
+
 def test_a_running_task_that_was_asked_to_stop_is_said_to_run(database, monkeypatch):
     database.add()
     (claim,) = database.claim()

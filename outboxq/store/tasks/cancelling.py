@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Unpack
@@ -51,27 +51,8 @@ def count_tasks(
     this counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
     than READY and RUNNING.
     """
-    of = status_of(status)
-    statuses, queue, values = _statuses(of), wanted.get("queue"), filter_values(wanted)
-    values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1, "asked_too": force}
-
-    def work(target: Target) -> Count:
-        found, cut = 0, False
-        # The snapshot is taken before the count: a task that becomes visible to the caller's transaction in between is
-        # counted, but not changed.
-        now = Snapshot.take(target) if snapshot is None else snapshot
-        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, of)))
-        if TaskStatus.RUNNING in statuses:
-            found = target.run(task_pages.count_running, given)[0]["tasks"]
-        if TaskStatus.READY in statuses and found <= most:
-            count = task_pages.count_waiting if queue is None else task_pages.count_waiting_of_queue
-            found += target.run(count, given)[0]["tasks"]
-            if found <= most:
-                rest = task_pages.END["entries_up"] if queue is None else task_pages.queue_is_longer
-                cut = len(target.run(rest, values)) > (queue is None)
-        return counted_to(most, found, cut=cut, snapshot=now)
-
-    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+    values = {**filter_values(wanted), "asked_too": force}
+    return counted(store, _statuses(status_of(status)), values, snapshot=snapshot, most=most, using=using)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +86,9 @@ def parts(
     of = status_of(status)
     if limit is not None:
         up_to = min(positive(limit), positive(most, "most"))
-        first = partial(_first_parts, store, snapshot=snapshot, status=of, limit=up_to, wanted=wanted)
-        return store.run(first, using=using, begin=Begin.READ)
+        first = (one for one in (TaskStatus.READY, TaskStatus.RUNNING) if one in _statuses(of))
+        values = {**filter_values(wanted), **bound_to(snapshot, of)}
+        return first_parts(store, first, values, limit=up_to, using=using)
     statuses, queue = _statuses(of), wanted.get("queue")
     values = {**filter_values(wanted), **bound_to(snapshot, of), "asked_too": False}
     values |= {"scan": LOOKED_AT, "limit": positive(most, "most")}
@@ -154,8 +136,6 @@ def cancel_all(
     of = status_of(status)
     statuses = _statuses(of)
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), of)
-    values = {**filter_values(wanted), "scan": SCAN, **bound}
-    left, cancelled = None if limit is None else positive(limit), 0
     running = TaskStatus.RUNNING in statuses
     change = partial(
         change_all,
@@ -171,53 +151,111 @@ def cancel_all(
     )
     # A task that was running when the waiting tasks were read may now be waiting for its retry, so the waiting tasks
     # are read again.
-    for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if of is None else (of,):
-        given: dict[str, Any] = {**values}
+    order = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if of is None else (of,)
+    values = {**filter_values(wanted), **bound}
+    return in_batches(store, order, values, change, limit=limit, on_progress=on_progress, stop=stop, using=using)
+
+
+def counted(
+    store: Transactions,
+    statuses: frozenset[TaskStatus],
+    values: dict[str, Any],
+    *,
+    snapshot: Snapshot | None,
+    most: int,
+    using: object,
+) -> Count:
+    """Count the tasks of these statuses that match, up to `most`."""
+    queue, only = values["queue"], next(iter(statuses)) if len(statuses) == 1 else None
+    values = {**values, "scan": LOOKED_AT, "limit": positive(most, "most") + 1}
+
+    def work(target: Target) -> Count:
+        found, cut = 0, False
+        # The snapshot is taken before the count: a task that becomes visible to the caller's transaction in between is
+        # counted, but not changed.
+        now = Snapshot.take(target) if snapshot is None else snapshot
+        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, only)))
+        if TaskStatus.RUNNING in statuses:
+            found = target.run(task_pages.count_running, given)[0]["tasks"]
+        if TaskStatus.READY in statuses and found <= most:
+            count = task_pages.count_waiting if queue is None else task_pages.count_waiting_of_queue
+            found += target.run(count, given)[0]["tasks"]
+            if found <= most:
+                rest = task_pages.END["entries_up"] if queue is None else task_pages.queue_is_longer
+                cut = len(target.run(rest, values)) > (queue is None)
+        return counted_to(most, found, cut=cut, snapshot=now)
+
+    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+
+
+def first_parts(
+    store: Transactions,
+    statuses: Iterable[TaskStatus],
+    values: dict[str, Any],
+    *,
+    limit: int,
+    by_state: bool = False,
+    using: object,
+) -> list[Part]:
+    """Return the parts of the tasks that `in_batches` reaches first, of tasks that are not due also by their state."""
+
+    def work(target: Target) -> list[Part]:
+        found = Counter[tuple[str, str, TaskStatus, Waiting | None]]()
+        for one in statuses:
+            given: dict[str, Any] = {**values, "scan": SCAN}
+            after: UUID | None = FIRST
+            while after is not None and (left := limit - found.total()) > 0:
+                ids, after = look_up(store, target, status=one, values={**given, "limit": min(BATCH, left)})
+                for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
+                    state = Waiting.DELAYED if row["retry_at"] is None else Waiting.RETRYING
+                    part = row["task_name"], row["queue"], one, state if by_state else None
+                    # A running task that was asked to stop is not asked again.
+                    found[part] += one is TaskStatus.READY or not row["was_asked"]
+                if after is not None:
+                    given["from_id"] = next_id(after)
+        parts = [
+            Part(task_name=name, queue=queue, status=status, waiting=waiting, number=number)
+            for (name, queue, status, waiting), number in found.items()
+            if number
+        ]
+        return sorted(parts, key=largest_first)
+
+    return store.run(work, using=using, begin=Begin.READ)
+
+
+def in_batches(
+    store: Transactions,
+    statuses: Iterable[TaskStatus],
+    values: dict[str, Any],
+    change: Callable[[list[UUID]], int],
+    *,
+    limit: int | None,
+    on_progress: Callable[[int], None] | None,
+    stop: Callable[[], bool] | None,
+    using: object,
+) -> int:
+    """Look up the matching tasks of each status, oldest first, and change them in batches; returns the number of changed
+    tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
+    """
+    left, changed = None if limit is None else positive(limit), 0
+    for one in statuses:
+        given: dict[str, Any] = {**values, "scan": SCAN}
         after: UUID | None = FIRST
         while after is not None:
             if (stop is not None and stop()) or left == 0:
-                return cancelled
+                return changed
             given["limit"] = BATCH if left is None else min(BATCH, left)
             look = partial(look_up, store, status=one, values=given)
             ids, after = store.run(look, using=using, begin=Begin.READ)
             if ids:
                 moved = change(ids)
-                cancelled += moved
+                changed += moved
                 left = None if left is None else left - moved
                 if on_progress is not None:
-                    on_progress(cancelled)
+                    on_progress(changed)
             if after is not None:
                 given["from_id"] = next_id(after)
-    return cancelled
-
-
-def _first_parts(
-    store: Transactions,
-    target: Target,
-    *,
-    snapshot: Snapshot,
-    status: TaskStatus | None,
-    limit: int,
-    wanted: TaskFilters,
-) -> list[Part]:
-    """Return the parts of the tasks that `cancel_all` reaches first."""
-    statuses, counted = _statuses(status), Counter[tuple[str, str, TaskStatus]]()
-    for one in (TaskStatus.READY, TaskStatus.RUNNING):
-        given: dict[str, Any] = {**filter_values(wanted), "scan": SCAN, **bound_to(snapshot, status)}
-        after = FIRST if one in statuses else None
-        while after is not None and (left := limit - counted.total()) > 0:
-            ids, after = look_up(store, target, status=one, values={**given, "limit": min(BATCH, left)})
-            for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
-                # A running task that was asked to stop is not asked again.
-                counted[row["task_name"], row["queue"], one] += one is TaskStatus.READY or not row["was_asked"]
-            if after is not None:
-                given["from_id"] = next_id(after)
-    found = [
-        Part(task_name=name, queue=queue, status=one, number=number)
-        for (name, queue, one), number in counted.items()
-        if number
-    ]
-    return sorted(found, key=largest_first)
+    return changed
 
 
 def largest_first(part: Part) -> tuple[int, str, str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Unpack
@@ -14,13 +13,14 @@ from ...errors import InvalidArgument
 from ...model import TaskStatus, Waiting
 from ...payload.parameters import sanitize
 from ..arguments import positive, state_of
-from ..task_rows import pack_ids
 from ..transactions import Transactions
-from . import operations, task_pages
-from .cancelling import BATCH, LOOKED_AT, PARTED, Part, bound_to, largest_first, look_up, named
-from .event_log import Count, Snapshot, counted_to
+from . import operations
+from .cancelling import PARTED, Part, bound_to, counted, first_parts, in_batches
+from .event_log import Count, Snapshot
 from .operations import OnChange, freed, was_done
-from .task_pages import FIRST, LATER, SCAN, TaskFilters, filter_values, next_id
+from .task_pages import LATER, TaskFilters, filter_values
+
+_READY = frozenset({TaskStatus.READY})
 
 
 def count_later(
@@ -38,20 +38,8 @@ def count_later(
     this counts how many tasks from an earlier count are still not due. Raises InvalidArgument for another state than
     DELAYED and RETRYING.
     """
-    queue, values = wanted.get("queue"), _values(wanted, waiting)
-    values |= {"scan": LOOKED_AT, "limit": positive(most, "most") + 1}
-
-    def work(target: Target) -> Count:
-        now = Snapshot.take(target) if snapshot is None else snapshot
-        given = store.values(target, **values, **({} if snapshot is None else bound_to(snapshot, TaskStatus.READY)))
-        builder = task_pages.count_waiting if queue is None else task_pages.count_waiting_of_queue
-        found, cut = target.run(builder, given)[0]["tasks"], False
-        if found <= most:
-            rest = task_pages.END["entries_up"] if queue is None else task_pages.queue_is_longer
-            cut = len(target.run(rest, values)) > (queue is None)
-        return counted_to(most, found, cut=cut, snapshot=now)
-
-    return store.run(work, using=using, begin=Begin.SNAPSHOT)
+    values = _values(wanted, waiting)
+    return counted(store, _READY, values, snapshot=snapshot, most=most, using=using)
 
 
 def later_parts(
@@ -68,26 +56,9 @@ def later_parts(
     first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would
     make due are returned.
     """
-    left = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
-    values = {**_values(wanted, waiting), "scan": SCAN, **bound_to(snapshot, TaskStatus.READY)}
-
-    def work(target: Target) -> list[Part]:
-        counted, given = Counter[tuple[str, str, Waiting]](), dict(values)
-        after: UUID | None = FIRST
-        while after is not None and (rest := left - counted.total()) > 0:
-            ids, after = look_up(store, target, status=TaskStatus.READY, values={**given, "limit": min(BATCH, rest)})
-            if after is not None:
-                given["from_id"] = next_id(after)
-            for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
-                state = Waiting.DELAYED if row["retry_at"] is None else Waiting.RETRYING
-                counted[row["task_name"], row["queue"], state] += 1
-        found = [
-            Part(task_name=name, queue=queue, status=TaskStatus.READY, waiting=state, number=number)
-            for (name, queue, state), number in counted.items()
-        ]
-        return sorted(found, key=largest_first)
-
-    return store.run(work, using=using, begin=Begin.READ)
+    up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
+    values = {**_values(wanted, waiting), **bound_to(snapshot, TaskStatus.READY)}
+    return first_parts(store, _READY, values, limit=up_to, by_state=True, using=using)
 
 
 def run_all_now(
@@ -115,22 +86,9 @@ def run_all_now(
     each batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), TaskStatus.READY)
-    values = {**_values(wanted, waiting), "scan": SCAN, **bound}
-    left, changed = None if limit is None else positive(limit), 0
-    after: UUID | None = FIRST
-    while after is not None and left != 0 and not (stop is not None and stop()):
-        given = {**values, "limit": BATCH if left is None else min(BATCH, left)}
-        look = partial(look_up, store, status=TaskStatus.READY, values=given)
-        ids, after = store.run(look, using=using, begin=Begin.READ)
-        if ids:
-            moved = _make_due(store, ids, reason=reason, on_change=on_change, using=using)
-            changed += moved
-            left = None if left is None else left - moved
-            if on_progress is not None:
-                on_progress(changed)
-        if after is not None:
-            values["from_id"] = next_id(after)
-    return changed
+    values = {**_values(wanted, waiting), **bound}
+    change = partial(_make_due, store, reason=reason, on_change=on_change, using=using)
+    return in_batches(store, _READY, values, change, limit=limit, on_progress=on_progress, stop=stop, using=using)
 
 
 def _make_due(
