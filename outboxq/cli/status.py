@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 from ..errors import InvalidArgument
-from ..model.receivers import SourceState, sources_of
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, plural, rate_of, short
+from ..model.workers import SourceState, sources_of
 from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
