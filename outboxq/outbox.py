@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -36,9 +38,11 @@ from .model.options import (
     times,
     written_options,
 )
+from .model.relays import task_of
 from .model.subscriptions import Emitted, NewEvent, Subscription
 from .model.unknown_options import Answering, naming_options, without_session
 from .model.uuid7 import family
+from .model.wording import plural
 from .payload.parameters import dump_payload
 from .retry import RetryPolicy
 from .store import Store, in_the_store
@@ -47,7 +51,6 @@ from .store.numbers.maintenance_jobs import PRUNE
 from .task import ContextTask, P, R, Task, TaskRegistry, name_of, takes_context
 from .task.batches import BatchedTasks
 from .task.built_in import BULK, bulk_task, prune_task, retention_schedule
-from .task.missed_events import MissedEvents
 from .task.receivers import Inbox, Receivers
 from .task.relays import Relays, sync
 from .task.schedules import PeriodicTasks
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from .worker.options import WorkerOptions
     from .worker.worker import Worker
 
+log = logging.getLogger("outboxq.store")
 
 S = TypeVar("S", bound=Store)
 
@@ -385,3 +389,46 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[Concatenate[TaskContext, P], R], /) -> ContextTask[P, R]: ...
     @overload
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class MissedEvents:
+    """Warns once about each task and relay that misses an event."""
+
+    def __init__(self) -> None:
+        self._known = set[str]()
+        self._number = 0
+        """The number of tasks whose topics are in the next two attributes."""
+        self._exact: dict[str, list[str]] = {}
+        self._prefixes: list[tuple[str, str]] = []
+
+    def warn(self, store: Store, target: object, topic: str, emitted: Emitted, tasks: Iterable[Task[..., Any]]) -> None:
+        """Warn if any of the tasks subscribes to the topic and did not get the event, which was written in `target`."""
+        declared = [*tasks]
+        if len(declared) != self._number:
+            self._read(declared)
+        names = {*self._exact.get(topic, ()), *(name for prefix, name in self._prefixes if topic.startswith(prefix))}
+        missing = names - self._known - emitted.handles.keys() - {task_of(name) for name in emitted.relays}
+        if not missing:
+            return
+        self._known |= missing  # without a lock, which a fork could copy: at worst, two threads warn
+        # A relay is also left out of an event whose idempotency key it has had before.
+        missing -= {one.task_name for one in store.subscriptions.list(using=target)}
+        if missing:
+            log.warning(
+                "an event of the topic %r was emitted, but %s %s, which this application declares, will never get it: the %s not "
+                "stored yet; run %s before you emit, or call sync_subscriptions()",
+                topic,
+                plural(len(missing), "the task", "the tasks"),
+                ", ".join(map(repr, sorted(missing))),
+                plural(len(missing), "subscription is", "subscriptions are"),
+                store.upgrade_command,
+            )
+
+    def _read(self, declared: Sequence[Task[..., Any]]) -> None:
+        exact, prefixes = defaultdict[str, list[str]](list), []
+        for name, topic in ((one.name, it.topic) for one in declared for it in one.subscriptions):
+            if topic.endswith("*"):
+                prefixes.append((topic[:-1], name))
+            else:
+                exact[topic].append(name)
+        self._exact, self._prefixes, self._number = dict(exact), prefixes, len(declared)

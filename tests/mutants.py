@@ -3077,13 +3077,13 @@ MUTANTS = (
     ),
     Mutant(
         "results that a test gives to steps are checked although no task with steps completed",
-        "outboxq/testing/given_steps.py",
+        "outboxq/testing/running.py",
         (("(is_complete and bool(names))", "is_complete"),),
         ("tests/integrations/testing_helpers/test_harness_steps.py",),
     ),
     Mutant(
         "names of results that a test gives are not checked if the tasks run in an inner block",
-        "outboxq/testing/given_steps.py",
+        "outboxq/testing/running.py",
         (("if self.within is not None:", "if False:"),),
         ("tests/integrations/testing_helpers/test_harness_steps.py",),
     ),
@@ -3408,7 +3408,7 @@ MUTANTS = (
     ),
     Mutant(
         "a relay that had an event's idempotency key before counts as not stored",
-        "outboxq/task/missed_events.py",
+        "outboxq/outbox.py",
         (("missing -= {one.task_name for one in store.subscriptions.list(using=target)}", "missing -= set()"),),
         ("tests/contract/test_missed_events.py",),
     ),

@@ -93,12 +93,15 @@ class _Service(ABC):
         config = own.merge(given.pop("config")) if "config" in given else own
         return boto3.client(self._name, config=config, **given)
 
-    _name = ""
-    _argument = ""
+    _name = _argument = _called = ""
 
     @property
-    @abstractmethod
-    def _to(self) -> Destination: ...
+    def _to(self) -> Destination:
+        found: Destination = getattr(self, self._argument)
+        return found
+
+    def __str__(self) -> str:
+        return f"the {self._called} {self._to}" if isinstance(self._to, str) else f"the {self._called} of each event"
 
     @abstractmethod
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
@@ -118,14 +121,7 @@ class Sqs(_Service):
     queue_url: Destination
     """The URL of the queue, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
 
-    _name, _argument, _body_argument = "sqs", "queue_url", "MessageBody"
-
-    def __str__(self) -> str:
-        return f"the SQS queue {self.queue_url}" if isinstance(self.queue_url, str) else "the SQS queue of each event"
-
-    @property
-    def _to(self) -> Destination:
-        return self.queue_url
+    _name, _argument, _called, _body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
 
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
         """Send a batch, and return the answer."""
@@ -146,14 +142,7 @@ class Sns(_Service):
     topic_arn: Destination
     """The ARN of the topic, in which ``{topic}`` stands for the topic of the event. Or a function of the event."""
 
-    _name, _argument, _body_argument = "sns", "topic_arn", "Message"
-
-    def __str__(self) -> str:
-        return f"the SNS topic {self.topic_arn}" if isinstance(self.topic_arn, str) else "the SNS topic of each event"
-
-    @property
-    def _to(self) -> Destination:
-        return self.topic_arn
+    _name, _argument, _called, _body_argument = "sns", "topic_arn", "SNS topic", "Message"
 
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
         """Send a batch, and return the answer."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 import click
@@ -17,7 +18,7 @@ from ..errors import NotPermitted
 from ..model import EARLIEST, TaskStatus
 from ..model.actions import CommandAction
 from ..model.periods import Every
-from ..model.wording import plain, plural, short, size
+from ..model.wording import brief, plain, plural, short, size
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_options, confirmed, progress, with_fields
@@ -41,7 +42,6 @@ from .database import (
 )
 from .groups import Group
 from .parameters import SPAN, choice_option, number_option, span_option
-from .server_start import await_server, server_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -154,6 +154,16 @@ def sizes(store: Store) -> None:
 
 
 add_verbs(db, Noun.SESSION)
+WAIT: Final = timedelta(seconds=10)
+"""The time that is usually enough for a server without much to recover."""
+_PAUSE: Final = 0.5
+"""Seconds between two attempts to connect."""
+
+server_option = span_option(
+    "--wait-for-server",
+    help="Time to wait for a server that refuses connections or is starting (PostgreSQL). 0s: none.",
+    default=f"{WAIT.total_seconds():g}s",
+)
 
 
 @click.command()
@@ -414,3 +424,26 @@ def verify(store: Store, *, repair: bool) -> None:
             examples, repaired = ", ".join(map(str, one.examples)), f"; repaired {one.repaired}" if repair else ""
             click.echo(plain(f"{one.count} × {one.name}: {one.meaning} ({examples}){repaired}"))
     sys.exit(1 if broken else 0)
+
+
+def await_server(engine: Engine, longest: timedelta = WAIT) -> None:
+    """Return when the server accepts a connection or refuses it for another reason, or when the time is over. The next
+    statement then reports the error.
+    """
+    from sqlalchemy.exc import OperationalError
+
+    from ..database.dialects import dialect_for
+
+    deadline, is_known = time.monotonic() + longest.total_seconds(), False
+    while True:
+        try:
+            with engine.connect():
+                return
+        except OperationalError as error:
+            if not dialect_for(engine.dialect.name).is_starting(error) or time.monotonic() >= deadline:
+                return
+            if not is_known:
+                reason = plain(" ".join(str(error.orig).split()))
+                click.echo(f"outboxq: waiting up to {brief(longest)} for the database: {reason}", err=True)
+                is_known = True
+        time.sleep(_PAUSE)

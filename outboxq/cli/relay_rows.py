@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from ..model.receivers import SourceState
 from ..model.relays import COUNTED, state_of
 from ..model.wording import brief
+from ..model.workers import SourceState
 
 if TYPE_CHECKING:
     from ..store import Store

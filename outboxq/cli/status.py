@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 from ..errors import InvalidArgument
-from ..model.receivers import SourceState, sources_of
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, plural, rate_of, short
+from ..model.workers import SourceState, sources_of
 from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
@@ -365,10 +365,13 @@ def _read_number(text: str) -> int:
     return int(text)
 
 
-def _limit(name: str, rule: str, read: Callable[[str], object], metavar: str, help: str) -> Callable[[Any], Any]:
+def _limit(read: Callable[[str], object], metavar: str, name: str, rule: str, help: str) -> Callable[[Any], Any]:
     """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
-    return click.option(name, rule, type=kind, default=..., metavar=metavar, help=help)
+    return click.option(name, rule, type=kind, default=..., metavar=metavar, help=f"{help} `none`: no limit.")
+
+
+_span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit, _read_number, "NUMBER")
 
 
 def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[[Any], Any]:
@@ -377,70 +380,22 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 
 
 @click.command()
-@_limit(
-    "--max-age",
-    "oldest",
-    read_span,
-    "SPAN",
-    "Maximum time that a task may have been due. Default: 5m. `none`: no limit.",
-)
-@_limit(
-    "--max-failed",
-    "failed",
-    _read_number,
-    "NUMBER",
-    "Maximum number of new dead letters. Default: 0. `none`: no limit.",
-)
+@_span_limit("--max-age", "oldest", "Maximum time that a task may have been due. Default: 5m.")
+@_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
 @click.option("--failed-within", type=SPAN, default=..., help="Time span of --max-failed. Default: 1h.")
 @_limit(
-    "--max-retried",
-    "retried",
     _read_number,
     "PERCENT",
-    "Maximum share of a task's attempts in 10 minutes that are repeated. Default: 20. `none`: no limit.",
+    "--max-retried",
+    "retried",
+    "Maximum share of a task's attempts in 10 minutes that are repeated. Default: 20.",
 )
-@_limit(
-    "--max-lateness",
-    "schedule_overdue",
-    read_span,
-    "SPAN",
-    "Maximum lateness of a schedule. Default: 1m. `none`: no limit.",
-)
-@_limit(
-    "--max-relay",
-    "relay_late",
-    read_span,
-    "SPAN",
-    "Maximum time that an event of a relay to a broker may wait. Default: 5m. `none`: no limit.",
-)
-@_limit(
-    "--max-receiver",
-    "receiver_failing",
-    read_span,
-    "SPAN",
-    "Maximum time that a receiver may fail. Default: 5m. `none`: no limit.",
-)
-@_limit(
-    "--max-snapshot",
-    "snapshot",
-    read_span,
-    "SPAN",
-    "Maximum age of a transaction that keeps dead rows. Default: 10m. `none`: no limit.",
-)
-@_limit(
-    "--max-dead-rows",
-    "dead_rows",
-    _read_number,
-    "NUMBER",
-    "Maximum number of dead rows in a table of the queue. Default: 100000. `none`: no limit.",
-)
-@_limit(
-    "--max-history",
-    "history",
-    read_span,
-    "SPAN",
-    "Maximum age of the history if nothing deletes it. Default: 7d. `none`: no limit.",
-)
+@_span_limit("--max-lateness", "schedule_overdue", "Maximum lateness of a schedule. Default: 1m.")
+@_span_limit("--max-relay", "relay_late", "Maximum time that an event of a relay to a broker may wait. Default: 5m.")
+@_span_limit("--max-receiver", "receiver_failing", "Maximum time that a receiver may fail. Default: 5m.")
+@_span_limit("--max-snapshot", "snapshot", "Maximum age of a transaction that keeps dead rows. Default: 10m.")
+@_number_limit("--max-dead-rows", "dead_rows", "Maximum number of dead rows in a table of the queue. Default: 100000.")
+@_span_limit("--max-history", "history", "Maximum age of the history if nothing deletes it. Default: 7d.")
 @_asks("clocks", "schedule_ahead", "Check whether a clock that was running fast has planted a schedule.")
 @_asks("workers", "no_worker", "Check whether a worker is live for each queue with waiting tasks.")
 @_asks("failing-workers", "worker_failing", "Check whether an error keeps a live worker from claiming or ending tasks.")

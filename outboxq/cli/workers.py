@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..model import TaskStatus
-from ..model.receivers import sources_of
 from ..model.wording import brief, plain, plural, short
-from ..model.worker_orders import WorkerOrder, WorkerState
+from ..model.workers import WorkerOrder, WorkerState, sources_of
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from ..operating.verbs import RECOVER_WORKER, STACKS

@@ -412,8 +412,7 @@ def _worker(ctx: click.Context, /, **options: Any) -> None:
 def _upgrade() -> None:
     """Create or upgrade outboxq's tables and subscriptions."""
     from ..cli.console import command_on_database
-    from ..cli.db import upgraded
-    from ..cli.server_start import await_server
+    from ..cli.db import await_server, upgraded
 
     with command_on_database():
         outbox = _outbox()

@@ -36,12 +36,8 @@ def span(value: timedelta | float) -> str:
     A negative span is 0 s: it is the difference between the clocks of two machines.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds <= 0:
-        return "0 s"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
     if seconds < 10:
-        return f"{seconds:.1f} s"
+        return _short(seconds)
     whole, parts = round(seconds), list[str]()
     for length, unit in _SPANS:
         count, whole = divmod(whole, length)
@@ -53,16 +49,18 @@ def span(value: timedelta | float) -> str:
 def brief(value: timedelta) -> str:
     """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one is 0 s."""
     seconds = value.total_seconds()
-    if seconds <= 0:
-        return "0 s"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
-        return f"{seconds:.1f} s"
+        return _short(seconds)
     for length, unit in reversed(_SPANS[1:]):
         if seconds < 100 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds / 86400:.0f} d"
+
+
+def _short(seconds: float) -> str:
+    if seconds <= 0:
+        return "0 s"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def size(number: int) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 from ..errors import InvalidArgument
 from ..model import TaskStatus
 from ..model.actions import NewAction, Operator
-from ..model.worker_orders import WorkerOrder
+from ..model.workers import WorkerOrder
 from . import fields
 from .fields import Field
 

@@ -17,7 +17,7 @@ from uuid import UUID
 from ..model import TaskStatus
 from ..model.actions import CommandAction
 from ..model.wording import grouped, plural, short, span
-from ..model.worker_orders import WorkerOrder
+from ..model.workers import WorkerOrder
 from . import fields
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE

@@ -91,6 +91,13 @@ class Wait:
         """
         return self.transaction is not None and self.transaction.is_open
 
+    def take_nothing(self, *, everything: bool) -> None:
+        """Note that a poll has told nothing new. With `everything`, it would have found the task."""
+        if everything:
+            self.miss()
+        else:
+            self.trouble = None
+
     def miss(self) -> None:
         """Note that a poll did not find the task. This ends the wait, unless the task may still be committed or follows
         other tasks.
@@ -225,28 +232,21 @@ class Poller:
         come = [wait for wait in ahead if not wait.is_ahead]
         return self._at_tasks(come, everything=True) or has_ended
 
-    def _at_tasks(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        by_id: dict[UUID, list[Wait]] = {}
-        for wait in waits:
-            by_id.setdefault(wait.task_id, []).append(wait)
-        if not by_id:
+    def _at_tasks(self, waits: Collection[Wait], *, everything: bool) -> bool:
+        if not waits:
             return False
         self.count += 1
         try:
-            found = self._reader.standings(by_id, everything=everything)
+            found = self._reader.standings({wait.task_id: None for wait in waits}, everything=everything)
         except Exception as error:  # noqa: BLE001 - raised again unless it may pass
-            self._pass_over(error, [wait for several in by_id.values() for wait in several])
+            self._pass_over(error, waits)
             return False
         has_ended = False
-        for task_id, several in by_id.items():
-            standing = found.get(task_id)
-            for wait in several:
-                if standing is not None:
-                    has_ended |= wait.take(standing)
-                elif everything:
-                    wait.miss()
-                else:
-                    wait.trouble = None
+        for wait in waits:
+            if (standing := found.get(wait.task_id)) is not None:
+                has_ended |= wait.take(standing)
+            else:
+                wait.take_nothing(everything=everything)
         return has_ended
 
     def _at_batches(self, waits: Collection[Wait], *, everything: bool) -> bool:
@@ -269,10 +269,8 @@ class Poller:
             standing = None if wait.link is None else found.get(wait.link)
             if standing is not None:
                 has_ended |= wait.take_batch(standing) or not wait.is_ahead
-            elif everything:
-                wait.miss()
             else:
-                wait.trouble = None
+                wait.take_nothing(everything=everything)
         return has_ended
 
     def _may_find(self, waits: Collection[Wait]) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Self
+from functools import partial, wraps
+from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, scoped_session
 from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
-from ..model import Claim, EventType, Outcome, TaskStatus, duration
+from ..model import Claim, EventType, Outcome, TaskStatus, duration, unknown_options
 from ..model.guessed_options import OF_A_DRAIN, OF_A_HARNESS, OF_AN_ADVANCE
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
@@ -28,12 +28,10 @@ from ..store.claims import due
 from ..store.claims.due import Look
 from ..task import Task
 from ..task.batches import StandIn
-from .calls import naming_options
 from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import Enqueued, Expected, enqueued_of, how_often, listed
-from .given_steps import GivenSteps
-from .running import InlineRunner, TaskRun, claim_without_row, endless
+from .running import GivenSteps, InlineRunner, TaskRun, claim_without_row, endless
 from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
 
 _AHEAD = timedelta(hours=1)
@@ -42,6 +40,28 @@ _KEPT = 10_000
 """The number of the newest tasks that a harness reads."""
 
 __unittest = True  # tracebacks end at the line of the test
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def naming_options(
+    public: str, instead: Mapping[str, str], *, positional: str = ""
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Do the same as `unknown_options.naming_options`, from a frame at which unittest ends its tracebacks."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        answering = unknown_options.naming_options(public, instead, positional=positional)(function)
+
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            __tracebackhide__ = True
+            return answering(*args, **kwargs)
+
+        return called
+
+    return decorate
 
 
 class Harness(Answering):

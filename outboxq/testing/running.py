@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, fields
@@ -21,6 +21,7 @@ from ..integration import Integration
 from ..model import UNKNOWN_TASK, Claim, EventType, Outcome, Retry
 from ..model.running import LogLine, Progress, Step, log_of, progress_of
 from ..model.schedules import SCHEDULE_HEADER, ZONE_HEADER, NewSchedule
+from ..model.unknown_options import nearest
 from ..model.uuid7 import uuid7
 from ..model.wording import plural
 from ..outbox import Outbox
@@ -33,7 +34,6 @@ from ..worker.leases import ActiveClaim, ClaimState, Leases
 from ..worker.steps import Call, StepRows, Steps
 from ..worker.task_runner import Application, HandlerRunner, TaskRunner
 from .enqueued import arguments_of, how_often
-from .given_steps import GivenSteps
 from .transaction import TestTransaction
 
 _FAILURES = {EventType.FAILED, EventType.RETRY_SCHEDULED}
@@ -291,3 +291,37 @@ class _RecordedSteps(Steps):
         result = super().run(context, name, (function, args, kwargs), transactional=transactional)
         self.results[name] = result
         return result
+
+
+@dataclass(eq=False, kw_only=True)
+class GivenSteps:
+    """Results of steps by name, and the steps that ran while these results were in force."""
+
+    results: Mapping[str, Any] = field(default_factory=dict)
+    within: GivenSteps | None = None
+    """The results of the block around this one, whose names may be used here."""
+    _used: set[str] = field(default_factory=set)
+    _is_complete: bool = False
+    """True if a task with steps has completed."""
+
+    def note(self, names: Collection[str], *, is_complete: bool) -> None:
+        """Note the names of the steps that one run has used, and whether it completed the task."""
+        self._used.update(names)
+        self._is_complete = self._is_complete or (is_complete and bool(names))
+        if self.within is not None:
+            self.within.note(names, is_complete=is_complete)
+
+    def ensure_used(self, names: Collection[str]) -> None:
+        """Raise AssertionError if a task with steps has completed, but no step had one of these names: it may be
+        mistyped, so that the function of the step was called.
+        """
+        __tracebackhide__ = True
+        unused = sorted(set(names) - self._used)
+        if not unused or not self._is_complete:
+            return
+        known = sorted(self._used)
+        hint = nearest(unused[0], known) if len(unused) == 1 else ""
+        raise AssertionError(
+            f"steps() was given {plural(len(unused), 'a result', 'results')} for {' and '.join(map(repr, unused))}, but no step "
+            f"had {plural(len(unused), 'this name', 'these names')}{hint or '.'} The steps were: {', '.join(map(repr, known))}"
+        )

@@ -15,7 +15,7 @@ from uuid import UUID
 from ..errors import NotPermitted
 from ..model import SUSPECT, Claim
 from ..model.wording import plural
-from ..model.worker_orders import Orders, WorkerOrder, WorkerState
+from ..model.workers import Orders, WorkerOrder, WorkerState
 from ..store import ClaimCursor, Store
 from ..store.failure_log import FailureLog, say
 from ..task import TaskRegistry

@@ -27,9 +27,9 @@ from prometheus_client.utils import floatToGoString
 from ..database.engine import close
 from ..errors import ConfigurationError, InvalidArgument
 from ..model.histograms import BOUNDS, BUCKETS
-from ..model.receivers import SourceState, sources_of
 from ..model.relays import Relay
 from ..model.rules import parse_rule
+from ..model.workers import SourceState, sources_of
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
 from ..store.numbers.dead_rows import HeldSnapshot

@@ -11,8 +11,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from ..errors import SourceUnavailable
-from ..model.receivers import ReceiverState
 from ..model.transports import Message, Source, SourceConnection
+from ..model.workers import ReceiverState
 from ..payload.parameters import sanitize
 from ..store import Store
 from ..task.receivers import Reader

@@ -17,7 +17,7 @@ from outboxq.model.actions import Interface, NewAction, Operator
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
-from outboxq.model.worker_orders import WorkerOrder
+from outboxq.model.workers import WorkerOrder
 from outboxq.operating.verb import Noun, State, Verb
 from outboxq.operating.verbs import RECORDED, VERBS, noun_of, verbs_of
 from outboxq.store import HealthLimits, Rule

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from outboxq.cli import main
 from outboxq.errors import InvalidArgument, TaskNotFound
 from outboxq.model import TERMINAL, EventType, OnDeadLetter, Outcome, TaskStatus
-from outboxq.model.worker_orders import WorkerOrder
+from outboxq.model.workers import WorkerOrder
 from outboxq.store import HealthLimits, Reason
 from tests.contract import helpers
 from tests.dialects.test_statement_count import statements

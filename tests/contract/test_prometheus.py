@@ -33,10 +33,10 @@ from outboxq.database.privileges import Role
 from outboxq.model import NewTask, OnDeadLetter
 from outboxq.model.batches import OnFailed
 from outboxq.model.histograms import BOUNDS
-from outboxq.model.receivers import ReceiverState
 from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule
 from outboxq.model.uuid7 import uuid7
+from outboxq.model.workers import ReceiverState
 from outboxq.store import QueueSample, Statistics
 from outboxq.worker import prometheus
 from outboxq.worker.prometheus import METRICS, Kind, Source

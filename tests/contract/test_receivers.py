@@ -20,9 +20,9 @@ from outboxq import ConfigurationError, InvalidArgument, InvalidCall, Outbox, Ta
 from outboxq.cli import main
 from outboxq.errors import SourceUnavailable
 from outboxq.model import NewTask
-from outboxq.model.receivers import ReceiverState, as_stored, read_states, sources_of
 from outboxq.model.transports import Message
 from outboxq.model.uuid7 import uuid7
+from outboxq.model.workers import ReceiverState, as_stored, read_states, sources_of
 from outboxq.store.messages.inbox import KEPT, Arrival, InboxMessages
 from outboxq.task.receivers import UNREADABLE, Reader
 from outboxq.web import application

@@ -12,7 +12,7 @@ import pytest
 
 from outboxq import Outbox
 from outboxq.errors import InvalidArgument
-from outboxq.model.worker_orders import Orders
+from outboxq.model.workers import Orders
 from outboxq.store.claims.unknown_runs import with_unknown_tasks
 from tests.contract import helpers
 from tests.waiting import until

@@ -17,7 +17,7 @@ from outboxq.cli import main
 from outboxq.errors import InvalidArgument, InvalidTransition, WorkerNotFound
 from outboxq.model import EventType, TaskStatus
 from outboxq.model.actions import Interface, Operator
-from outboxq.model.worker_orders import Orders, WorkerOrder, WorkerState
+from outboxq.model.workers import Orders, WorkerOrder, WorkerState
 from outboxq.operating.verbs import QUIET_WORKER, STACKS, STOP_WORKER
 from outboxq.store.claims.worker_orders import LONGEST_STACKS
 from tests.contract.test_registry import register

@@ -28,7 +28,7 @@ from outboxq.model.relays import NewRelay
 from outboxq.model.schedules import NewSchedule, Overlap
 from outboxq.model.subscriptions import NewEvent, Subscription
 from outboxq.model.uuid7 import family, uuid7
-from outboxq.model.worker_orders import WorkerOrder
+from outboxq.model.workers import WorkerOrder
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, RelayFailure, Store, TailCursor, TaskMetric
 from outboxq.store.claims.broken_entries import cancel_expired

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from outboxq.errors import FileUnusable
-from outboxq.model.worker_orders import Orders
+from outboxq.model.workers import Orders
 from outboxq.worker.upkeep import WorkerRegistration
 from tests.waiting import until
 

@@ -26,7 +26,7 @@ from ...database import queue_order
 from ...database.column_types import Instant
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, limit
 from ...database.queue_order import taken, wanted
-from ...database.tables import key_rates, partition_claims, queue_settings, task_executions, task_leases, task_outbox
+from ...database.tables import key_rates, queue_settings, task_executions, task_leases, task_outbox
 from ..arguments import parameters
 from . import partition_keys
 from .claim_sql import claim
@@ -179,16 +179,7 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     running = _running(g, queues)
     near = _states(g, queues, of_due, running=running).subquery("near")
     deep = sa.select(due.c.queue).group_by(due.c.queue).having(sa.func.count() >= _HORIZON).subquery("deep")
-    ranges = (
-        sa.select(
-            deep.c.queue,
-            sa.literal_column("''", sa.Text).label("after"),
-            sa.literal_column("NULL", sa.Text).label("upto"),
-            sa.literal_column("0", sa.Integer).label("ordinal"),
-        )
-        .select_from(deep)
-        .subquery("range")
-    )
+    ranges = partition_keys.whole(deep).select_from(deep).subquery("range")
     keys = partition_keys.keys(g, ranges, _HORIZON, name="hopped")
     far = _states(g, queues, keys, keys.c.n, running=running, head=keys).subquery("far")
     rows, candidate = g.each(far, "candidate", _near(g, far), 1)
@@ -309,20 +300,13 @@ def _states(
     With `head`, the keys have the columns of their heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
-    claims = partition_claims.alias("claims")
-    owner = (
-        sa.select(claims.c.queue)
-        .where(claims.c.queue == keys.c.queue, claims.c.partition_key == keys.c.partition_key)
-        .correlate(keys)
-        .scalar_subquery()
-    )
     full_at = (
         sa.select(_rate.full_at)
         .where(_rate.queue == keys.c.queue, _rate.partition_key == keys.c.partition_key)
         .correlate(keys)
         .scalar_subquery()
     )
-    unheld = owner.is_(None) if head is None else partition_keys.is_free(g, head)
+    unheld = partition_keys.holder_of(keys).is_(None) if head is None else partition_keys.is_free(g, head)
     tasks = sa.func.coalesce(running.c.tasks, sa.literal_column("0"))
     kind = queue_order.is_concurrency_key(keys.c.partition_key)
     open_place = sa.case((kind, tasks < queues.c.key_concurrency), else_=unheld)

@@ -414,15 +414,20 @@ def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) 
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
+def whole(queues: sa.FromClause) -> sa.Select[Any]:
+    """Return whole queues as ranges."""
+    return sa.select(
+        queues.c.queue,
+        sa.literal_column("''", sa.Text).label("after"),
+        sa.literal_column("NULL", sa.Text).label("upto"),
+        sa.literal_column("0", sa.Integer).label("ordinal"),
+    )
+
+
 def _open(g: Grammar, queues: sa.FromClause, name: str, *, least: int = 1) -> sa.FromClause:
     """Return whole queues as ranges: the open queues that have at least `least` due entries with a key."""
     return (
-        sa.select(
-            queues.c.queue,
-            sa.literal_column("''", sa.Text).label("after"),
-            sa.literal_column("NULL", sa.Text).label("upto"),
-            sa.literal_column("0", sa.Integer).label("ordinal"),
-        )
+        whole(queues)
         .where(
             queues.c.queue.is_not(None),
             ~queue_order.stopped(g, queues.c.queue),
@@ -478,15 +483,19 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
+    return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder_of(key).is_(None))
+
+
+def holder_of(key: Any) -> sa.ScalarSelect[str]:
+    """Select the queue of the key if a task holds it."""
     claims = partition_claims.alias("claims")
     # A scalar subquery remains a lookup by key. NOT EXISTS could be planned as a join with every held key.
-    owner = (
+    return (
         sa.select(claims.c.queue)
         .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)
         .correlate(key)
         .scalar_subquery()
     )
-    return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), owner.is_(None))
 
 
 def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:

@@ -20,7 +20,7 @@ from ...database.grammar import Grammar, worker_id
 from ...database.tables import workers
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, WorkerNotFound
-from ...model.worker_orders import WorkerOrder
+from ...model.workers import WorkerOrder
 from ...payload.parameters import sanitize
 from ..arguments import identifier
 from ..transactions import Transactions

@@ -23,9 +23,8 @@ from ...database.tables import execution_events, task_executions, workers
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, TaskStatus, duration
-from ...model.receivers import ReceiverState, as_stored, read_states
 from ...model.unknown_options import Answering
-from ...model.worker_orders import Orders, WorkerOrder, WorkerState
+from ...model.workers import Orders, ReceiverState, WorkerOrder, WorkerState, as_stored, read_states
 from ..arguments import identifier, positive, storable
 from ..tasks import tasks
 from ..tasks.event_log import first_of_window

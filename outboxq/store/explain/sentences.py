@@ -14,7 +14,7 @@ from ...database.column_types import UnreadableInstant
 from ...database.dialects import Row
 from ...model import LONGEST, TaskExecution, TaskStatus
 from ...model.running import Progress
-from ...model.worker_orders import WorkerOrder
+from ...model.workers import WorkerOrder
 from ..claims.limits import Bucket, KeyState
 from ..claims.lost_workers import is_lost, last_sign
 from ..claims.workers import LiveWorker

@@ -13,9 +13,9 @@ from typing import Any
 
 from ...database.dialects import LOG_KEPT, Row
 from ...model.batches import BatchKind
-from ...model.receivers import sources_of
 from ...model.relays import task_of
 from ...model.wording import plural, size
+from ...model.workers import sources_of
 from ..explain.reasons import Cure, Reason, cancel_of_batch, of_dead_letter, span_of
 from ..tasks.dead_letter_groups import DeadLetterGroup
 from .dead_rows import HeldSnapshot, HotTable

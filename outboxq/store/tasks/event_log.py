@@ -215,22 +215,16 @@ def select_head(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the id of the oldest transaction that may still write, and the id of the next
     transaction.
     """
-    columns: tuple[sa.ColumnElement[Any], ...] = (
-        _highest().label("head"),
-        g.oldest_open.label("oldest_open"),
-        g.next_transaction.label("next_transaction"),
-    )
-    return sa.select(*columns)
+    return _head_and(g, g.oldest_open.label("oldest_open"))
 
 
 def snapshot(g: Grammar) -> sa.Select[Any]:
     """Select the highest number, the database's own snapshot as text, and the id of the next transaction."""
-    columns: tuple[sa.ColumnElement[Any], ...] = (
-        _highest().label("head"),
-        g.snapshot.label("snapshot"),
-        g.next_transaction.label("next_transaction"),
-    )
-    return sa.select(*columns)
+    return _head_and(g, g.snapshot.label("snapshot"))
+
+
+def _head_and(g: Grammar, column: sa.ColumnElement[Any]) -> sa.Select[Any]:
+    return sa.select(_highest().label("head"), column, g.next_transaction.label("next_transaction"))
 
 
 def _highest() -> sa.ScalarSelect[Any]:

@@ -330,18 +330,9 @@ def page(request: PageRequest) -> View:
 def address_of(request: PageRequest, action: OperatorAction) -> str | None:
     """Return the URL of the page about the target. A bulk change that a task makes has the id of that task."""
     noun, target = noun_of(action.action), action.target
-    if target is None:
+    if noun is None or noun is Noun.SESSION or target is None:
         return None
-    match noun:
-        case Noun.QUEUE | Noun.SCHEDULE | Noun.RELAY:
-            return request.url(noun, name=target)
-        case Noun.BATCH:
-            return request.url("batch", batch_id=UUID(target))
-        case Noun.WORKER:
-            return request.url("worker", worker_id=UUID(target))
-        case Noun.TASK:
-            return request.url("task", task_id=target)
-    return None
+    return request.url(noun, **{_KEYS[noun]: target})
 
 
 def details_of(action: OperatorAction) -> str:

@@ -18,7 +18,7 @@ from ...database.engine import close
 from ...errors import FileUnusable, InvalidArgument
 from ...model.histograms import AttemptCounts
 from ...model.uuid7 import uuid7
-from ...model.worker_orders import Orders, WorkerState
+from ...model.workers import Orders, WorkerState
 from ...store import QueueSample, Store, TaskMetric
 from ...store.failure_log import FailureLog
 from ...store.numbers.metrics import SUM_UP

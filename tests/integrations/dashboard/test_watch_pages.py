@@ -19,7 +19,7 @@ from outboxq.integration import FrontEnd, Integration
 from outboxq.model import OnDeadLetter, Outcome
 from outboxq.model.records import EventType
 from outboxq.model.schedules import NewSchedule
-from outboxq.model.worker_orders import WorkerOrder, WorkerState
+from outboxq.model.workers import WorkerOrder, WorkerState
 from outboxq.store import QueueSample
 from outboxq.web import application
 from outboxq.web.pages import watching

@@ -12,7 +12,7 @@ import pytest
 
 from outboxq.database.tables import task_leases
 from outboxq.model import EventType, TaskStatus
-from outboxq.model.worker_orders import WorkerOrder
+from outboxq.model.workers import WorkerOrder
 from outboxq.web import application
 from outboxq.web.pages import ROUTES
 from tests.integrations.dashboard.filling import CHARGE, LETTER
