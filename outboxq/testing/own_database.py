@@ -18,8 +18,8 @@ _TEST = re.compile(r"(?<![a-z])tests?(?![a-z])", re.IGNORECASE)
 
 
 def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "") -> None:
-    """Raise ConfigurationError if the database of this outbox does not look like one for tests. Those of Django are:
-    its test runner has created them.
+    """Raise ConfigurationError if the database of this outbox does not look like one for tests. Django's databases are
+    not checked, because its test runner creates them.
 
     A database for tests is in memory or in the directory for temporary files, or its name contains the word `test`, or
     it is `allowed`: the name of a database or of an SQLite file, in which ``*`` stands for any text.
