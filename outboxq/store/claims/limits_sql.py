@@ -306,7 +306,7 @@ def _states(
         .correlate(keys)
         .scalar_subquery()
     )
-    unheld = partition_keys.holder_of(keys).is_(None) if head is None else partition_keys.is_free(g, head)
+    unheld = partition_keys.claim_of(keys).is_(None) if head is None else partition_keys.is_free(g, head)
     tasks = sa.func.coalesce(running.c.tasks, sa.literal_column("0"))
     kind = queue_order.is_concurrency_key(keys.c.partition_key)
     open_place = sa.case((kind, tasks < queues.c.key_concurrency), else_=unheld)

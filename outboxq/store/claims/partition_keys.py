@@ -483,11 +483,11 @@ def _within(head: Any, key_range: sa.FromClause) -> sa.ColumnElement[bool]:
 
 def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
     """Return a condition: the key's head is due, this worker runs its topic, and no task holds the key."""
-    return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), holder_of(key).is_(None))
+    return sa.and_(key.c.available_at <= g.now, wanted(g, key.c.topic), claim_of(key).is_(None))
 
 
-def holder_of(key: Any) -> sa.ScalarSelect[str]:
-    """Select the queue of the key if a task holds it."""
+def claim_of(key: Any) -> sa.ScalarSelect[str]:
+    """Select the queue of the key if a task has claimed it."""
     claims = partition_claims.alias("claims")
     # A scalar subquery remains a lookup by key. NOT EXISTS could be planned as a join with every held key.
     return (
