@@ -167,16 +167,14 @@ def test_a_task_is_stopped_again_and_again_and_none_of_them_counts(database, add
 
 
 def test_what_was_claimed_ahead_is_run_by_another_at_once_after_the_signal(database, add, fork, tmp_path):
-    other = fork()
-    until(other.is_up)
-    other.send(signal.SIGSTOP)  # it is to claim nothing before
     blocked = add("wait", directory=str(tmp_path))
     ahead = [add("note", directory=str(tmp_path), name=f"n{number}") for number in range(9)]
     busy = fork(concurrency=1, prefetch=9, drain_timeout=60)
     until(lambda: started_by(tmp_path))
     assert {database.store.get(one).status for one in ahead} == {TaskStatus.RUNNING}
+    other = fork()
+    until(other.is_up)
     assert journal(tmp_path) == []
-    other.send(signal.SIGCONT)
     busy.send(signal.SIGTERM)
     until(lambda: len(journal(tmp_path)) == 18, seconds=20)  # their leases last for 30 s
     assert busy.poll() is None, "the first task was to run on"
