@@ -112,7 +112,8 @@ def show_(store: Store, worker: str) -> None:
     """Show a worker and the tasks that it is running.
 
     If the worker was killed or cut off in the last week, the command shows the tasks that are still leased to it, and
-    the tasks that other workers or people took back from it. WORKER is an id, a label, a process id or HOST:PID, as `workers list --all` prints them.
+    the tasks that other workers or people took back from it. WORKER is an id, a label, a process id or HOST:PID, as
+    `workers list --all` prints them.
     """
     from ..store.claims.workers import LIVE_WITHIN, TakenBack
 

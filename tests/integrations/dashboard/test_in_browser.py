@@ -21,7 +21,7 @@ OPEN_ALL = "document.querySelectorAll('details').forEach((one) => { one.open = t
 
 
 def looked_at(tab, page, path, window, scheme, *, axe, by_all_rules):
-    """What is wrong with a page, and on a phone also with its folded forms and lists."""
+    """Return the faults of a page, and on a phone also those of its folded forms and lists."""
     before = len(tab.problems)
     answer = tab.open(path)
     found = [f"status {answer.status}"] if answer.status != 200 else []

@@ -112,7 +112,7 @@ def test_a_handler_that_ends_the_tests_transaction_is_told_of(database, end):
 
 
 def test_a_series_has_one_savepoint_of_sqlalchemy(harness, connection):
-    """Those of a series share one, whose statements SQLAlchemy compiles anew each time."""
+    """The ticks of a series share one savepoint, whose statements SQLAlchemy compiles anew each time."""
     named = []
     event.listen(connection, "savepoint", lambda _, name: named.append(name))
     every_minute(harness, lambda: None)
