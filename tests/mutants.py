@@ -481,6 +481,65 @@ MUTANTS = (
         ("tests/contract/test_many_queues.py::test_queues_that_cannot_start_a_task_hide_no_other",),
     ),
     Mutant(
+        "a claim among many queues returns too few tasks although others are due",
+        "outboxq/store/claims/claim.py",
+        (("            elif are_new:\n", "            elif heads:\n"),),
+        ("tests/dialects/test_heads.py::test_a_claim_that_is_not_full_has_read_all_queues",),
+    ),
+    Mutant(
+        "a better task among many queues waits for the end of a backlog",
+        "outboxq/store/claims/heads.py",
+        (("        return self._readings.is_due\n", "        return not self._heap\n"),),
+        ("tests/dialects/test_heads.py::test_a_better_task_is_claimed_within_the_bound_while_claims_are_full",),
+    ),
+    Mutant(
+        "a claim drops the queues from which it took all that it could",
+        "outboxq/store/claims/heads.py",
+        (("        if not is_full:\n", "        if is_full:\n"),),
+        ("tests/dialects/test_heads.py::test_all_tasks_are_claimed_about_in_the_order_of_their_due_times",),
+    ),
+    Mutant(
+        "a statement of a claim among many queues is committed alone",
+        "outboxq/store/claims/claim.py",
+        (("Begin.ASYNCHRONOUS if self._uses_heads else Begin.SINGLE_ASYNCHRONOUS", "Begin.SINGLE_ASYNCHRONOUS"),),
+        ("tests/dialects/test_heads.py::test_a_claim_that_fails_after_its_first_statement_keeps_no_task",),
+    ),
+    Mutant(
+        "a claim from some queues begins with the heads of others",
+        "outboxq/store/claims/heads.py",
+        (("        return self._scope == (queues, topics)\n", "        return self._scope is not None\n"),),
+        ("tests/dialects/test_heads.py::test_queues_and_topics_have_heads_of_their_own",),
+    ),
+    Mutant(
+        "a claimer never returns to reading all queues",
+        "outboxq/store/claims/heads.py",
+        (("            self._scope = None", "            pass"),),
+        ("tests/dialects/test_heads.py::test_the_claimer_returns_to_reading_all_queues",),
+    ),
+    Mutant(
+        "a floor hides a late task although the heads were read",
+        "outboxq/store/claims/claim.py",
+        (("        self.cursor.floors.read(rows, seconds)\n", ""),),
+        ("tests/dialects/test_heads.py::test_a_late_task_behind_a_floor_is_claimed_within_the_bound",),
+    ),
+    Mutant(
+        "a claim from a few queues moves the floors of all",
+        "outboxq/store/claims/claim.py",
+        (("is_full=True, seconds=", "is_full=False, seconds="),),
+        ("tests/dialects/test_heads.py::test_a_claim_from_a_few_queues_leaves_the_other_floors",),
+    ),
+    Mutant(
+        "tasks without a key wait until many limited queues are empty",
+        "outboxq/store/claims/claim.py",
+        (
+            (
+                "cursor.others_first or time.monotonic() < cursor.plain_from",
+                "cursor.others_first or cursor.plain_from > 0",
+            ),
+        ),
+        ("tests/dialects/test_heads.py::test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues",),
+    ),
+    Mutant(
         "a claim that finds nothing behind the floors never looks before them",
         "outboxq/store/claims/floors.py",
         (("((again or self._was_full) and self._claims.is_due)", "(self._was_full and self._claims.is_due)"),),

@@ -248,7 +248,7 @@ class PostgresGrammar(Grammar):
             .cte("rest")
             .prefix_with("MATERIALIZED")
         )
-        return _delete(self, sa.select(first.c.ctid).union_all(sa.select(rest.c.ctid)))
+        return _delete(self, sa.select(first.c.ctid).union_all(sa.select(rest.c.ctid)), found)
 
     def columns_of(self, table: str) -> sa.Select[Any]:
         return catalogue.columns_in_postgresql(self.oid(table))
@@ -298,13 +298,13 @@ def _all_of(relation: Any) -> Any:
     return sa.func.all(sa.func.array(sa.select(relation.c.ctid).scalar_subquery()))
 
 
-def _delete(g: Grammar, ctids: Any) -> Statement:
+def _delete(g: Grammar, ctids: Any, found: sa.FromClause | None = None) -> Statement:
     """Delete the selected entries. ARRAY(…) is evaluated once, so the limit holds under every plan."""
     picked = ctids.cte("picked").prefix_with("MATERIALIZED")
     return (
         sa.delete(task_outbox)
         .where(sa.literal_column("ctid") == sa.func.any(sa.func.array(sa.select(picked.c.ctid).scalar_subquery())))
-        .returning(*queue_order.taken(g))
+        .returning(*queue_order.taken(g, found))
     )
 
 

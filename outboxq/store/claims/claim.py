@@ -26,6 +26,7 @@ from . import claim_sql, due, limits_sql, partition_keys
 from .broken_entries import Search, cancel_expired, perhaps_the_row, set_aside, started, usable
 from .ends import A_MOMENT
 from .floors import Floors
+from .heads import MOST, Heads
 from .limits import Bucket, KeyLimitClaims, limits_from
 from .partition_keys import KeyTurns
 
@@ -33,8 +34,10 @@ log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
-_OTHERS = 16
+_OTHERS = 3
 """Number of queues with keys or limits that a claim reads at once, at least. They take turns in the order of their names."""
+_REST = 20
+"""The time for which tasks without a key come last, as a multiple of the time that it took to find none."""
 _BRIEF = 60.0
 """Seconds for which a claim waits only briefly for a lock. Expired tasks of a locked batch are likely to block the same
 claimer again soon.
@@ -51,6 +54,12 @@ class ClaimCursor:
     def __init__(self) -> None:
         self.others_first = False
         """True if tasks without a key filled the last claim, and other tasks may be due."""
+        self.others_are_many = False
+        """True if the last claim from queues with keys or limits did not read all of them."""
+        self.plain_from = -math.inf
+        """The time (`time.monotonic()`) until which tasks without a key come last. A claim among many other queues takes long
+        to find that there are none.
+        """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
         self.may_be_more = False
@@ -63,6 +72,7 @@ class ClaimCursor:
         """
         self.search = Search()
         self.floors = Floors()
+        self.heads = Heads()
         self.keys = KeyTurns()
         self.limited_keys = KeyLimitClaims()
 
@@ -162,12 +172,15 @@ class _Call:
         """Run the parts in this transaction (None: each in its own). The part that had to wait last time goes first."""
         cursor = self.cursor
         found: list[Row] = []
-        others_first, cursor.others_first = cursor.others_first, False
+        others_first = cursor.others_first or time.monotonic() < cursor.plain_from
+        cursor.others_first = False
         if others_first:
             self._part(self._others, target, found, Begin.ASYNCHRONOUS)
             if len(found) == self.limit:
                 return found
-        besides = self._part(self._plain, target, found, Begin.SINGLE_ASYNCHRONOUS)
+        # A claim from the best queues may take several statements. If one fails, the tasks of the others must not stay claimed.
+        begin = Begin.ASYNCHRONOUS if self._uses_heads else Begin.SINGLE_ASYNCHRONOUS
+        besides = self._part(self._plain, target, found, begin)
         if besides and not others_first:
             if len(found) == self.limit:
                 cursor.others_first = True
@@ -219,23 +232,80 @@ class _Call:
 
     def _plain(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks without a key from queues without limits; returns whether tasks of another kind may be due."""
-        values, floors, take = self._values(target), self.cursor.floors, claim_sql.from_all
-        found: list[Row] = []
+        cursor, began = self.cursor, time.monotonic()
+        found, besides = (self._best_queues if self._uses_heads else self._every_queue)(target, limit)
+        now = time.monotonic()
+        cursor.plain_from = now + _REST * (now - began) if cursor.others_are_many and not found else -math.inf
+        return found, besides
+
+    @property
+    def _uses_heads(self) -> bool:
+        return self.cursor.heads.are_of(self.queues, self.topics)
+
+    def _every_queue(self, target: Target, limit: int) -> tuple[list[Row], bool]:
+        """Claim the best tasks of all queues."""
+        take, floors = claim_sql.from_all, self.cursor.floors
         if self.queues is not None:
             take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
+        found: list[Row] = []
         at_front = floors.begins_at_front()
         while True:
-            given = floors.parameters(target, self.queues, at_front=at_front)
+            given = self._values(target) | floors.parameters(target, self.queues, at_front=at_front)
             began = time.monotonic()
             with target.atomic():
-                taken = target.run(take, {**values, **given, "limit": limit - len(found)})
+                taken = target.run(take, {**given, "limit": limit - len(found)})
             found += started(taken)
             seconds = time.monotonic() - began
             floors.claimed(taken, at_front=at_front, is_full=len(found) == limit, seconds=seconds)
             if not taken and not at_front and floors.begins_at_front(again=True):
                 at_front = True
             elif found or not taken:
+                if taken and taken[0]["many"]:
+                    self.cursor.heads.use_for(self.queues, self.topics)
                 return found, not taken or bool(taken[0]["besides"])
+
+    def _best_queues(self, target: Target, limit: int) -> tuple[list[Row], bool]:
+        """Claim from the queues with the best heads, and from further queues as long as these have too few tasks.
+
+        When no head is left, the heads are read again. So a claim returns fewer than `limit` tasks only if it has taken all due
+        tasks.
+        """
+        heads = self.cursor.heads
+        found: list[Row] = []
+        number, besides, are_new = 1 + limit, True, False
+        while len(found) < limit:
+            queues = [] if heads.are_old and not are_new else heads.best(number)
+            if queues:
+                taken, rows = self._take(target, queues, limit - len(found))
+                found += rows
+                besides = bool(taken[0]["besides"]) if taken else besides
+                number *= 2
+            elif are_new:
+                break
+            else:
+                self._read_heads(target)
+                number, are_new = 1 + limit, True
+        return found, besides
+
+    def _take(self, target: Target, queues: list[str], limit: int) -> tuple[list[Row], list[Row]]:
+        """Claim from the queues that `Heads.best` returned. Returns the entries, and the tasks that were started."""
+        floors = self.cursor.floors
+        given = floors.parameters(target, queues, at_front=False) | self.store.queue_values(target, queues)
+        began = time.monotonic()
+        with target.atomic():
+            taken = target.run(claim_sql.from_given, {**self._values(target), **given, "limit": limit})
+        # Full: these queues are not all, so the other floors must stay.
+        floors.claimed(taken, at_front=False, is_full=True, seconds=time.monotonic() - began)
+        rows = started(taken)
+        self.cursor.heads.claimed(rows, is_full=len(taken) == limit)
+        return taken, rows
+
+    def _read_heads(self, target: Target) -> None:
+        began = time.monotonic()
+        rows = target.run(claim_sql.HEADS[self.queues is not None], {**self._values(target), "most": MOST})
+        seconds = time.monotonic() - began
+        self.cursor.heads.read(rows, seconds)
+        self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
         """Claim tasks with a key and tasks of limited queues. Few queues are read at once; more if these have too few tasks."""
@@ -248,6 +318,7 @@ class _Call:
             given = {"after": cursor.others_after, "most": most}
             rows = target.run(partition_keys.other_queues, values | given)
             is_end = len(rows) < most
+            cursor.others_are_many = not is_end or bool(cursor.others_after)
             if is_end and not cursor.others_after:
                 return found + self._serve(target, rows, limit - len(found)), False  # these are all
             for group in _runs(rows):
@@ -342,7 +413,7 @@ def _claim_of(row: Row, worker_id: UUID) -> Claim:
     """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which takes
     as long as reading the row does.
     """
-    del row["entry_id"], row["expires_at"], row["besides"], row["crowded"]
+    del row["entry_id"], row["expires_at"], row["besides"], row["crowded"], row["many"]
     row["worker_id"] = worker_id
     claim = Claim.__new__(Claim)
     vars(claim).update(row)

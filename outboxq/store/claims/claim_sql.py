@@ -6,12 +6,16 @@ RETURNING.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 
 from ...database import queue_order
 from ...database.grammar import (
+    Builder,
     Columns,
     Grammar,
     Relations,
@@ -51,6 +55,22 @@ def from_given(g: Grammar) -> Transition:
 def from_all(g: Grammar) -> Transition:
     """Claim from every queue that has no limits."""
     return claim(g, lambda _: g.take_from(pairs_beyond(g, queues_beyond(g), queue_order.paused_or_limited)))
+
+
+def _heads(g: Grammar, *, given: bool) -> sa.Select[Any]:
+    """Select the first due entry of each pair of the given queues, or of all queues, best first."""
+    found = pairs_beyond(g, given_queues(g) if given else queues_beyond(g), queue_order.paused_or_limited)
+    joined, first = g.each(found, "first", lambda entry: _due(g, found, entry))
+    columns = found.c.queue, found.c.priority, first.available_at, queue_order.are_many(found).label("many")
+    best_first = found.c.priority.desc(), first.available_at
+    return sa.select(*columns).select_from(joined).order_by(*best_first).limit(sa.bindparam("most", type_=sa.Integer))
+
+
+def _due(g: Grammar, found: sa.FromClause, entry: sa.FromClause) -> sa.Select[Any]:
+    return queue_order.due(g, found, entry.c.available_at, entry.c.id, entry=entry)
+
+
+HEADS: Mapping[bool, Builder] = {given: partial(_heads, given=given) for given in (False, True)}
 
 
 def from_limited(g: Grammar) -> Transition:

@@ -40,7 +40,7 @@ class Floors:
         """The floors, the least recently used first. Empty unless there are many dead entries."""
         self._ahead = timedelta(0)
         """The database's clock after 1970, minus `time.monotonic()`, as of the last claim that found tasks."""
-        self._claims, self._looks = _Turns(), _Turns()
+        self._claims, self._looks = Turns(), Turns()
         self._was_full = self._is_expected = False
 
     def expect(self) -> None:
@@ -82,6 +82,15 @@ class Floors:
         with suppress(TypeError):  # a time or a priority may be unreadable
             self._move([row for row in taken if row["lease_token"] is not None], is_full=is_full)
 
+    def read(self, heads: Sequence[Row], seconds: float) -> None:
+        """Note that the heads of all pairs were read from the front, and move the floors down to them."""
+        self._is_expected = False
+        self._claims.took(seconds)
+        for row in heads:
+            with suppress(TypeError):
+                if (pair := (row["queue"], row["priority"])) in self._since:
+                    self._since[pair] = min(self._since[pair], row["available_at"])
+
     def looked(self, *, found: bool, at_front: bool, seconds: float) -> float:
         """Note a look, and return the seconds after which the next one begins at the front, unless this one did."""
         if not at_front:
@@ -111,7 +120,7 @@ class Floors:
             self._since[pair] = min(since, latest) if is_full else latest
 
 
-class _Turns:
+class Turns:
     """Spreads out statements from the front, so that they take a twentieth of the time at most."""
 
     def __init__(self) -> None:

@@ -1,0 +1,211 @@
+"""PostgreSQL: claims among many queues, which read a few of them, and what they might miss (`outboxq/store/claims/heads.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from outboxq.database.queue_order import MANY_PAIRS
+from outboxq.model import NewTask
+from outboxq.model.uuid7 import uuid7
+from outboxq.store.claims import claim, floors
+from tests.dialects.test_floors import PERIOD, TICK, Watch, Worker, bury, late
+
+QUEUES = [f"queue-{place:03}" for place in range(MANY_PAIRS + 20)]
+LAST = QUEUES[-1]
+
+
+@pytest.fixture
+def watch(monkeypatch) -> Watch:
+    watch = Watch()
+    monkeypatch.setattr(floors, "time", watch)
+    monkeypatch.setattr(floors, "_LEAST", PERIOD)
+    monkeypatch.setattr(floors, "_REST", 0)
+    return watch
+
+
+@pytest.fixture
+def old_snapshot(postgresql) -> Iterator[None]:
+    """A transaction that keeps 3,000 dead entries."""
+    with postgresql.engine.connect().execution_options(isolation_level="REPEATABLE READ") as old:
+        old.exec_driver_sql("SELECT 1")
+        bury(postgresql)
+        yield
+
+
+def fill(database, each: int = 2, queues=QUEUES) -> list[Any]:
+    """Enqueue this number of tasks in each queue, in turns, and return their ids in the order of their due times."""
+    began = database.store.now() - timedelta(minutes=1)
+    new = [
+        NewTask(
+            id=uuid7(),
+            task_name="tests.work",
+            args="{}",
+            queue=queue,
+            available_at=began + timedelta(milliseconds=place),
+        )
+        for place, queue in enumerate(queues * each)
+    ]
+    database.store.enqueue_many(new)
+    return [one.id for one in new]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100])
+@pytest.mark.parametrize("queues", [None, QUEUES], ids=["all", "given"])
+def test_all_tasks_are_claimed_about_in_the_order_of_their_due_times(postgresql, limit, queues):
+    tasks = fill(postgresql, 3)
+    worker, found = Worker(postgresql, queues=queues), []
+    while claimed := worker.claim(limit):
+        assert len(claimed) == limit or len(found) + len(claimed) == len(tasks)
+        found += claimed
+    assert sorted(found) == sorted(tasks)
+    late_by = [place - tasks.index(task) for place, task in enumerate(found)]
+    assert max(late_by) <= 2 * len(QUEUES), "no task waits for those of two more turns of all queues"
+
+
+def test_a_better_task_is_claimed_within_the_bound_while_claims_are_full(postgresql, watch):
+    fill(postgresql, 20)
+    worker = Worker(postgresql)
+    worker.claim(), worker.claim()
+    new = postgresql.add(postgresql.store, queue=LAST, priority=5)
+    other = postgresql.add(postgresql.store, queue="a new queue", priority=4)
+    assert worker.finds(new, watch)
+    assert worker.claim() == [other.id], "the heads were read"
+
+
+def test_a_claim_that_is_not_full_has_read_all_queues(postgresql, watch):
+    tasks = fill(postgresql, 1)
+    worker = Worker(postgresql)
+    assert len(worker.claim(10)) == len(worker.claim(10)) == 10
+    late_task = late(postgresql, queue="a new queue")
+    found = worker.claim(1000)
+    assert late_task.id in found
+    assert len(found) == len(tasks) - 20 + 1
+    assert worker.claim() == []
+
+
+def test_tasks_of_a_claim_that_was_rolled_back_are_claimed(postgresql):
+    tasks = fill(postgresql, 1)
+    worker = Worker(postgresql)
+    found = worker.claim(2) + worker.claim(2)
+    with postgresql.host.connect() as connection, connection.begin() as transaction:
+        claims = worker.store.claim_ready_task(20, worker_id=worker.id, cursor=worker.cursor, using=connection)
+        assert len(claims) == 20
+        transaction.rollback()
+    while claimed := worker.claim(3):
+        found += claimed
+    assert sorted(found) == sorted(tasks)
+
+
+def test_a_claim_that_fails_after_its_first_statement_keeps_no_task(postgresql, monkeypatch):
+    tasks = fill(postgresql, 1)
+    worker = Worker(postgresql, store=postgresql.own_store())
+    assert len(worker.claim() + worker.claim()) == 2
+    claimed, calls = claim.Heads.claimed, []
+
+    def fails(self, *arguments: Any, **options: Any) -> None:
+        claimed(self, *arguments, **options)
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("the second statement failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(claim.Heads, "claimed", fails)
+        with pytest.raises(RuntimeError, match="second statement"):
+            worker.claim(1000)
+    assert len(worker.claim(1000)) == len(tasks) - 2
+
+
+def test_queues_and_topics_have_heads_of_their_own(postgresql):
+    fill(postgresql, 3)
+    worker = Worker(postgresql)
+    worker.claim(), worker.claim()
+    own = postgresql.add(postgresql.store, queue="own", topic="order.paid")
+    for options in ({"queues": ["own", "other"]}, {"topics": ["order.*"]}):
+        worker.options = options
+        with postgresql.host.connect() as connection, connection.begin() as transaction:
+            claims = worker.store.claim_ready_task(
+                1, worker_id=worker.id, cursor=worker.cursor, using=connection, **options
+            )
+            assert [one.id for one in claims] == [own.id]
+            transaction.rollback()
+
+
+def test_a_paused_or_limited_queue_is_left_out(postgresql, watch):
+    fill(postgresql, 2)
+    worker = Worker(postgresql)
+    worker.claim(), worker.claim()
+    paused = QUEUES[40]
+    postgresql.store.queues.pause(paused)
+    found = worker.claim(1000)
+    assert len(found) == 2 * len(QUEUES) - 2 - 2
+    postgresql.store.queues.resume(paused)
+    assert len(worker.claim(1000)) == 2
+
+
+def test_the_claimer_returns_to_reading_all_queues(postgresql, watch):
+    fill(postgresql, 1)
+    worker = Worker(postgresql)
+    worker.claim(), worker.claim()
+    assert worker.cursor.heads.are_of(None, None)
+    assert len(worker.claim(1000)) == len(QUEUES) - 2
+    assert not worker.cursor.heads.are_of(None, None)
+    new = postgresql.add(postgresql.store)
+    assert worker.claim() == [new.id]
+    assert not worker.cursor.heads.are_of(None, None)
+
+
+def test_a_late_task_behind_a_floor_is_claimed_within_the_bound(postgresql, old_snapshot, watch):
+    fill(postgresql, 20)
+    worker = Worker(postgresql)
+    first = postgresql.add(postgresql.store, queue=QUEUES[0], priority=9)
+    assert worker.claim() == [first.id]
+    assert (QUEUES[0], 9) in worker.cursor.floors._since
+    worker.claim()
+    task = late(postgresql, queue=QUEUES[0], priority=9)
+    assert worker.finds(task, watch)
+
+
+def test_a_claim_from_a_few_queues_leaves_the_other_floors(postgresql, old_snapshot, watch):
+    fill(postgresql, 20)
+    worker = Worker(postgresql)
+    other = postgresql.add(
+        postgresql.store, queue=LAST, priority=-9, available_at=postgresql.store.now() - timedelta(hours=1)
+    )
+    worker.claim(), worker.claim()
+    pair = LAST, -9
+    worker.cursor.floors._since[pair] = before = postgresql.store.now() - timedelta(hours=2)
+    found = worker.claim(10)
+    assert other.id not in found
+    assert worker.cursor.floors._since[pair] == before
+
+
+def test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues(postgresql, monkeypatch):
+    """They come last for a multiple of the time that it took to find none."""
+    watch = Watch()
+    monkeypatch.setattr(claim, "time", watch)
+    take, limited = claim._Call._every_queue, QUEUES[:10]
+
+    def slowly(self, *arguments: Any) -> Any:
+        watch.now += TICK
+        return take(self, *arguments)
+
+    monkeypatch.setattr(claim._Call, "_every_queue", slowly)
+    fill(postgresql, 5, limited)
+    for queue in limited:
+        postgresql.store.queues.limit(queue, concurrency=10, create=True)
+    worker = Worker(postgresql)
+    began = watch.now
+    worker.claim()
+    for _ in range(5):
+        worker.claim()
+    assert watch.now - began == 2 * TICK, (
+        "the second claim knew that the limited queues are many, and the others did not look"
+    )
+    plain = postgresql.add(postgresql.store, priority=9)
+    assert worker.claim() != [plain.id]
+    watch.now += claim._REST * TICK
+    assert plain.id in worker.claim()
