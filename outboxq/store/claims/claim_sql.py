@@ -61,8 +61,9 @@ def from_limited(g: Grammar) -> Transition:
 def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
     """Claim the entries that `take` deletes and returns (`taken()`). Each Ready execution starts, or expires if it is late.
 
-    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, runs or was
-    pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else changes.
+    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, is
+    running or was pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else
+    changes.
     """
     return Transition(
         given=given or {},

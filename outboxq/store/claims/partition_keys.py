@@ -2,8 +2,9 @@
 
 A claim is two statements in one transaction:
 
-1. `acquire` scans the keys through the index, with one probe for each, from where the last claim ended. It acquires each key
-   whose head is due by inserting a row into `partition_claims`. The primary key of that table gives each key to one worker.
+1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
+   acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
+   each key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
@@ -52,12 +53,14 @@ class KeyTurns:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key at which the last claim of each queue ended. If two threads share it, only the order of turns suffers."""
+        """The key at which the last claim from each queue ended. If two threads share it, only the order of turns
+        suffers.
+        """
         self._served: dict[str, int] = {}
         """Rank of each queue in the order in which keys were last acquired, from `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
-        """Queues in which the last claim read many keys and could acquire none."""
+        """Queues in which the last claim read many keys but could not acquire any."""
 
     def claim(
         self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int, *, fair: bool
@@ -70,8 +73,8 @@ class KeyTurns:
         """
         if limit < 1:
             return []
-        # An idle worker behind many blocked keys was woken by the last event. Finding its key takes 3 ms, and reading the blocked
-        # keys again takes 60 ms.
+        # A worker that was idle behind many blocked keys was woken by the last event. Finding the key of that event
+        # takes 3 ms, but reading the blocked keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]
@@ -120,8 +123,8 @@ class KeyTurns:
     ) -> tuple[list[Row], set[str]]:
         """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        The cursor of a queue never passes a free key that was not acquired for lack of room. Keys are compared by the numbers
-        that the statement returns, because the database may order names otherwise than Python does.
+        The cursor of a queue never passes a free key that could not be acquired for lack of room. Keys are compared by
+        the numbers that the statement returns, because the database may order names differently from Python.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -144,8 +147,8 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire the keys whose entries have been due longest. A free key has a due entry, so few due entries may be
-        all.
+        """Acquire the keys whose entries have been due longest. A free key has a due entry. So if fewer entries than
+        the budget are due, no other key is free.
         """
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
@@ -163,8 +166,8 @@ class KeyTurns:
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """Claim the heads of the acquired keys; also returns True if some had expired, so that another search may find
-    more.
+    """Claim the heads of the acquired keys; also returns True if some had expired, in which case another search may
+    find more.
     """
     if not won:
         return [], False
@@ -197,9 +200,9 @@ _RECENT = sa.literal_column("64", sa.Integer)
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
-    """Select the first :most queues after :after that a plain claim does not serve in full, in their order."""
+    """Select, in order, the first :most queues after :after that a plain claim does not serve in full."""
     keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(_after)
-    # A recursive query is read row by row, so each source is read up to its limit only.
+    # A recursive query is read row by row, so each source is read only up to its limit.
     first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
     first_limited = _not_paused(limited, queue_order.limited(limited.c.queue)).limit(_most)
     sources = (sa.select(first_keyed.subquery("first_keyed")), sa.select(first_limited.subquery("first_limited")))
@@ -244,7 +247,7 @@ def acquire_due(g: Grammar) -> Transition:
 
 
 def acquire_recent(g: Grammar) -> Transition:
-    """Acquire up to :limit of the keys in which something changed last, behind any number of keys that cannot be claimed."""
+    """Acquire up to :limit of the keys that changed last, behind any number of keys that cannot be claimed."""
     return _acquire(g, lambda ranges: _recent_keys(g, ranges))
 
 
@@ -293,7 +296,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: some key of these queues can be acquired, or might be beyond `_HORIZON` keys that cannot.
+    """Return a condition: a key of these queues can be acquired, or such a key might lie behind `_HORIZON` keys that
+    cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
@@ -302,7 +306,9 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition, as `any_due` does, for the keys of `acquire_due` and `acquire_recent` alone. It reads few rows."""
+    """Return a condition, as `any_due` does, but only for the keys of `acquire_due` and `acquire_recent`. The query
+    reads few rows.
+    """
     return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
 

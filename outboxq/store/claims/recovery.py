@@ -154,8 +154,8 @@ def recover(
 
 
 def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
-    """Recover the tasks of these leases in this transaction, although they have not expired, if they are unchanged.
-    `reason` is kept in the events.
+    """Recover the tasks of these leases in this transaction, if the leases are unchanged, even if they have not
+    expired. `reason` is kept in the events.
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
@@ -248,7 +248,7 @@ def take_back(g: Grammar) -> Transition:
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Recover exactly these leases if they are unchanged. Skips locked ones.
+    """Recover exactly these leases if they are unchanged. Skips locked leases.
 
     The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
     """
@@ -302,12 +302,12 @@ def any_written_ahead(g: Grammar) -> sa.Select[Any]:
 
 
 def select_due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after whose due times were set by a clock that was running fast, or that was
-    set back, with due ones.
+    """Replace up to :limit entries after :after with due ones, if their due times come from a clock that was running
+    fast or was set back.
 
-    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock
-    that was ahead has written. The delay of a retry, a snooze or a release starts over. Returns the replaced entries.
-    Each task keeps its position in its key. Entries written since the clock was set back are not changed.
+    These are the entries that were due by :until, the time before the clock was set back, and the entries that were
+    written by a clock that was ahead. The delay of a retry, a snooze or a release starts over. Returns the replaced
+    entries. Each task keeps its position in its key. Entries written since the clock was set back are not changed.
     """
     entry = task_outbox.c
 
@@ -331,11 +331,11 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that an entry was written by a clock that was running fast, and that the due time follows
+    """Return the condition that an entry was written by a clock that was running fast, and that its due time follows
     from that clock.
 
-    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later
-    may be a date from a user, so it is kept.
+    The due time follows from the clock if the entry was due at once, or if an attempt wrote it. The due time of a task
+    that was enqueued for later may be a date from a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(
@@ -379,7 +379,7 @@ def _expired(g: Grammar) -> sa.Select[Any]:
 
 
 def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
-    """Select the leases that were not extended, ended or claimed again since they were read, in the order of their ids."""
+    """Select the leases that were not extended, ended or claimed again since they were read, in id order."""
     lease, given = task_leases.c, r["given"].c
     return (
         sa.select(lease.task_execution_id.label("id"))

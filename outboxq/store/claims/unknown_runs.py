@@ -40,7 +40,7 @@ class UnknownRun:
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """Return the series of releases as unknown that ends with each claim, by task id.
+    """Return, by task id, the series of releases as unknown that ends with each claim.
 
     The releases may have been made by any worker. Every event other than a claim ends the series.
     """
@@ -106,7 +106,7 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how many times in a row, and since when, each task was released as unknown, up to its claim under this
+    """Return how many times in a row each task was released as unknown, and since when, up to its claim under this
     token.
 
     A task whose claim under this token ended otherwise is left out.
@@ -132,8 +132,8 @@ def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
 
 
 def releases(g: Grammar) -> sa.Select[Any]:
-    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to
-    them since.
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if nothing but claims has
+    happened to these tasks since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
@@ -148,7 +148,9 @@ def releases(g: Grammar) -> sa.Select[Any]:
 
 
 def delayed(g: Grammar) -> sa.Select[Any]:
-    """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
+    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since such a
+    release.
+    """
     entry = task_outbox.c
     page = (
         sa.select(entry.id, entry.task_execution_id, entry.queue, entry.topic)

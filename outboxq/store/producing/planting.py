@@ -205,7 +205,7 @@ def cancel_planted(
 
 
 def schedule_of(found: Row) -> Schedule:
-    """Return the schedule of a row."""
+    """Return the schedule in this row."""
     read = {name: value for name, value in found.items() if not name.endswith("_seconds")}
     for name in ("grace", "jitter"):
         seconds = found[f"{name}_seconds"]
@@ -274,5 +274,5 @@ def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[d
 
 
 def before(moment: datetime) -> datetime:
-    """Return the time just before another, so that the tick at that time is planted again."""
+    """Return the time just before this one, so that the tick at that time is planted again."""
     return max(EARLIEST, moment - MICROSECOND)

@@ -145,7 +145,7 @@ class EventLog(Answering):
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by two minutes, so check the
+        too early, because the order of numbers may differ from the order of times by up to two minutes, so check the
         `created_at` of the first events. The call takes thirty row lookups.
         """
         aware(when, "when")
@@ -166,7 +166,7 @@ class EventLog(Answering):
         return TailCursor(sequence_num=before, settled=before)
 
     def state_at(self, task_id: AnyId, when: datetime, *, using: object = None) -> TaskState | None:
-        """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did
+        """Return the state of the task at `when` (aware), including events at exactly that time; None if the task did
         not exist yet.
 
         The state is derived from the events, which are kept as long as the task. Raises TaskNotFound.
@@ -192,7 +192,7 @@ def marked(cursor: TailCursor, seen: Row) -> TailCursor:
 
 
 def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
-    """Return the rows up to the first possible gap, and the number up to which the log is then read."""
+    """Return the rows up to the first possible gap, and the number up to which the log has then been read."""
     complete: list[Row] = []
     reached = cursor.sequence_num
     for row in rows:
@@ -336,9 +336,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the current snapshot or, in a transaction that reads from one snapshot, the snapshot of the
-        transaction.
-        """
+        """Return the current snapshot or, in a transaction that reads from one snapshot, that transaction's snapshot."""
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))
@@ -373,7 +371,7 @@ class Count:
 
     number: int
     at_least: bool = False
-    """True if there may be more than `number`, because the count stopped."""
+    """True if there may be more than `number`, because the count stopped early."""
     snapshot: Snapshot | None = field(default=None, compare=False)
     """The snapshot at which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
     change can follow.

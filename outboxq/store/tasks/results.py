@@ -152,7 +152,7 @@ class BatchStanding:
 
     @property
     def reason(self) -> str:
-        """The reason for which the batch was cancelled, as stored with the blocking task; "" if that task was cancelled
+        """The reason why the batch was cancelled, as stored with the blocking task; "" if that task was cancelled
         earlier, or was not cancelled.
         """
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
@@ -170,7 +170,7 @@ class BatchStanding:
     def is_decided(self) -> bool:
         """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        A batch that is still being cancelled does not count, because its cancelled tasks have the reason.
+        A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
@@ -208,11 +208,11 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all
-    links.
+    """Return the standing of the batch of each link whose task has been enqueued or may never be enqueued; with
+    `everything`, of the batches of all links.
 
     A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
-    transaction is not retried after an error. Raises NotPermitted if the database role is not permitted to read both
+    transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
     results and batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
@@ -304,8 +304,8 @@ _zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Inte
 
 
 def select_batch_standings(g: Grammar) -> sa.Select[Any]:
-    """Select the batch for each given place if the task at that place is enqueued, or may never be; with :everything,
-    for all places.
+    """Select the batch for each given place if the task at that place has been enqueued or may never be enqueued; with
+    :everything, for all places.
 
     Each is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to read them.
     """
@@ -322,7 +322,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 
 
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
-    """Select the first task of a batch, in the order of the ids, that has one of two statuses.
+    """Select the first task of a batch, in id order, that has one of two statuses.
 
     All of them are found by the index of batches. With a LIMIT in that query, a planner might scan all ids of the table
     instead.
