@@ -183,7 +183,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database does not accept writes now, so the entry is kept
+            raise  # the database is not accepting writes now, so the entry is kept
         log.exception("deleting outbox entry %d, which cannot be claimed; its task cannot be marked as failed", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:

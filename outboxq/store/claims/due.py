@@ -57,9 +57,10 @@ def look_ahead(
     recent: bool = False,
     using: object = None,
 ) -> Look:
-    """Return whether a task of these queues is due, and when the next one is.
+    """Return whether a task of these queues is due, and when the next one becomes due.
 
-    With `recent`, the answer covers only tasks that became claimable lately. It reads few rows, however many keys are blocked.
+    With `recent`, the answer covers only tasks that became claimable recently. The query reads few rows, however many
+    keys are blocked.
     """
 
     def work(target: Target) -> Look:
@@ -137,7 +138,8 @@ def _any_due(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
 
 
 def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
-    """Select whether a claim may find a task that became claimable lately. It reads few rows, however many keys are blocked.
+    """Select whether a claim may find a task that became claimable recently. The query reads few rows, however many
+    keys are blocked.
 
     A false answer does not mean that a claim would not find a task.
     """

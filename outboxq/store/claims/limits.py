@@ -156,7 +156,7 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The entries that have been due longest may all belong to keys that are not allowed to start a task. Behind
+        # The entries that have been due longest may all belong to keys that are not allowed to start a task. Beyond
         # them, the search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
@@ -190,7 +190,7 @@ class _Claim:
         return list(places.values()), rows[0]["looked_at"] < budget
 
     def _rotate(self, budget: int) -> bool:
-        """Claim from the keys behind the cursor, then from the first key up to the cursor.
+        """Claim from the keys after the cursor, then from the first key up to the cursor.
 
         Returns True if it has read all keys.
         """

@@ -173,7 +173,7 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: one of these `open_queues` may start a task, or might do so behind `HORIZON` keys that are
+    """Return a condition: one of these `open_queues` may start a task, or might do so beyond `HORIZON` keys that are
     not allowed to start one.
     """
     due = _due_entries(g, queues, _HORIZON)

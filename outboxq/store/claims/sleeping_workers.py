@@ -1,7 +1,8 @@
 """Let a worker sleep without losing a wake-up, although producers notify only sleeping workers.
 
-NOTIFY takes a lock at commit that all notifying transactions share: with eight producers, unconditional notifications cost two
-thirds of their commits. So the trigger notifies only if a row of `sleeping_workers` asks for it. A worker that found no task
+At commit, NOTIFY takes a lock that all notifying transactions share: with eight producers, unconditional notifications
+would cost two thirds of the commits per second. So the trigger notifies only if a row of `sleeping_workers` asks for
+it. A worker that found no task
 
 1. commits its row (`announce`);
 2. draws an id in a transaction that begins after that (`horizon`);

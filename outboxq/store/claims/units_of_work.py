@@ -25,8 +25,8 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """`begun`: the transaction was begun for this unit, which may mark it. Otherwise the unit is part of another
-        transaction.
+        """If `begun`, the transaction was begun for this unit, which may mark the transaction. Otherwise, the unit is
+        part of another transaction.
         """
         self.target = self.connection = target.connection
         self.database = target.database()
@@ -154,7 +154,7 @@ class Abandonment:
     """Rolls back the transaction of one handler from another thread, at most once, and never after it has ended."""
 
     def __init__(self, dialect: Dialect, raw: Any) -> None:
-        """`raw`: the driver's connection."""
+        """`raw` is the driver's connection."""
         self._dialect, self._raw = dialect, raw
         self._lock = threading.Lock()
         self._is_over = self._was_abandoned = False

@@ -71,7 +71,8 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make due the tasks that are waiting because a worker did not know their names, for a worker that knows them.
+    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows them
+    can run them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
     None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.
@@ -109,7 +110,7 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
     """Return how many times in a row each task was released as unknown, and since when, up to its claim under this
     token.
 
-    A task whose claim under this token ended otherwise is left out.
+    A task whose claim under this token ended in another way is left out.
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
@@ -126,7 +127,7 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks of the workers of the last day, including workers that have ended."""
+    """Select the unknown tasks that the workers of the last day have come across, including workers that have ended."""
     is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
     return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 

@@ -47,7 +47,7 @@ class LiveWorker:
 
     id: UUID
     label: str
-    """Host and process, for people."""
+    """Host and process, for people to read."""
     queues: frozenset[str] | None
     """Queues that the worker serves; None means all queues."""
     topics: tuple[str, ...] | None
@@ -376,7 +376,7 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
 
 _JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
 _described = [column for column in workers.c if column is not workers.c.stacks]
-"""The columns of a LiveWorker. The stacks may be long, and are read for one worker only."""
+"""The columns of a LiveWorker. The stacks may be long, and are read only for one worker."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
 _DESCRIBED = (
     "host",

@@ -62,7 +62,7 @@ def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Hand
     """Write one task: its execution, its `task_created` event and its outbox entry, together.
 
     `using` takes a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
-    committed or rolled back with its transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
+    committed or rolled back with that transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
     InvalidTarget and SchemaOutOfDate before anything is written.
     """
     return store.enqueue_many([task], using=using)[0]
@@ -77,9 +77,10 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     the same key are handled in order. If DuplicateTask is raised, the call writes nothing, and the caller's transaction
     stays usable.
 
-    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this never
-    raises an error. Above READ COMMITTED, the database raises a serialization failure if another session acquired or
-    took over the key, or replaced its task, since the transaction began; run the transaction again.
+    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this
+    never raises an error. Above READ COMMITTED, the database raises a serialization failure if, since the transaction
+    began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
+    transaction again.
 
     A free key does not cost anything. A taken key costs a lookup of its task, unless the task is to be skipped and the
     key never expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one

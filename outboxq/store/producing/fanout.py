@@ -79,7 +79,7 @@ class Subscriptions(Answering):
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Replace all subscriptions of the tasks that they name, and of `tasks`, with these.
+        """Replace all subscriptions of the tasks that `subscriptions` name, and of `tasks`, with `subscriptions`.
 
         Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker calls this
         when it starts. Raises InvalidArgument.

@@ -109,7 +109,7 @@ class Schedules:
         tasks: Iterable[str] = (),
         using: object = None,
     ) -> None:
-        """Declare all schedules of the tasks that they name, and of `tasks`.
+        """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
 
         A declared schedule of these tasks that is missing here is paused, and the reason is recorded. Only changes are
         written, so every worker calls this when it starts. `declared_by` is the version of the code: declarations by a
@@ -448,7 +448,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if it was planted by a clock that was running fast."""
+        """Return a locked schedule. It is restarted from now if it was planted while the clock was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(

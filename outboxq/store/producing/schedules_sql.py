@@ -50,7 +50,7 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule was planted by a clock that was running fast. If the clock has not really
+    """Return the condition that a schedule was planted while the clock was running fast. If the clock has not really
     been set back, the future ticks have already had their tasks.
     """
     near = _in(g, HORIZON)
@@ -84,7 +84,7 @@ def lock(g: Grammar) -> sa.Select[Any]:
 
 
 def planted_wrongly(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules with the given `names` that were planted by a clock that was running fast."""
+    """Select the schedules with the given `names` that were planted while the clock was running fast."""
     names = g.rows("names", NAMES).c.name
     return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
@@ -97,7 +97,7 @@ def some_due(g: Grammar) -> sa.Select[Any]:
 def take_due(g: Grammar) -> sa.Select[Any]:
     """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    Each row says whether the schedule was planted by a clock that was running fast. Schedules that another planter has
+    Each row says whether the schedule was planted while the clock was running fast. Schedules that another planter has
     locked are skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))

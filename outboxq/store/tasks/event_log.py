@@ -20,15 +20,15 @@ transactions. Numbers put the events of a task in the order in which they happen
 transaction that began before the task was committed may cancel it.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
-the answer until its end. So a reader uses its own transactions.
+the answer until that transaction ends. So a reader uses its own transactions.
 
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
-A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not
-higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the
-transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions
-below the highest id that has ended. All ids above that, up to the next one, belong to open transactions too. An id
-beyond these comes from another server: the events in a restored dump belong to every snapshot.
+A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if the event's number
+is not higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids,
+so the transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open
+transactions below the highest id that has ended. All ids above that, up to the next one, belong to open transactions
+too. An id beyond these comes from another server: the events in a restored dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and their tasks count as seen when they are committed.
@@ -108,7 +108,7 @@ class EventLog(Answering):
         events begin with the first stored one. Every event is returned once, the events of a task are returned in
         order, and no event is missed, even if its transaction commits late. An event may be held back while an older
         transaction is still open. An empty list means that no event is available yet. Store the new cursor in the
-        transaction that uses the events, so that each event is used exactly once. This method does not have `using`,
+        transaction that uses the events, so that each event is used exactly once. This method does not take `using`,
         because only a transaction that has just begun can see which numbers are settled.
 
         Events that retention deletes before they are read are missed. A crash of the database server may undo claims of

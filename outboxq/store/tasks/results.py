@@ -47,8 +47,7 @@ class Standing:
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """The event that ended a task other than a Completed one; None if the task has not ended, or if the event no longer
-    exists.
+    """The event that ended the task; None if the task is Completed or has not ended, or if the event no longer exists.
     """
 
     @property
@@ -138,7 +137,7 @@ class BatchStanding:
     counts: BatchCounts
     closed: bool
     stage: int
-    """Number of `then` tasks that are enqueued."""
+    """Number of `then` tasks that have been enqueued."""
     runs_then: bool
     cancel_requested_at: datetime | None
     completed_at: datetime | None
@@ -147,7 +146,7 @@ class BatchStanding:
 
     @property
     def has_come(self) -> bool:
-        """Return whether this task is enqueued."""
+        """Return whether this task has been enqueued."""
         return 0 < self.link.number <= self.stage
 
     @property
@@ -162,7 +161,7 @@ class BatchStanding:
 
     @property
     def is_beyond(self) -> bool:
-        """Return whether all `then` tasks are enqueued, and this task is not one of them."""
+        """Return whether all `then` tasks have been enqueued, and this task is not one of them."""
         goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
         return self.completed_at is not None and self.runs_then and goes_on and self.link.number > self.stage
 
