@@ -155,7 +155,7 @@ def recover(
 
 
 def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
-    """In this transaction, recover the tasks of these leases, expired or not, if the leases are unchanged. `reason` is
+    """Recover, in this transaction, the tasks of these leases, expired or not, if the leases are unchanged. `reason` is
     kept in the events.
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
