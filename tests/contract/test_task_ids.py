@@ -131,7 +131,7 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
     with pytest.raises(AmbiguousTask) as two:
         database.store.find("01a2f3b4")
     assert str(two.value) == (
-        f"2 task ids begin with 01a2f3b4; write more digits: {TASK} (tests.work, Ready), {ALIKE[0]} (tests.work, Ready)"
+        f"2 task ids begin with 01a2f3b4; enter more digits: {TASK} (tests.work, Ready), {ALIKE[0]} (tests.work, Ready)"
     )
     assert two.value.task_ids == (TASK, ALIKE[0])
     again = pickle.loads(pickle.dumps(two.value))
