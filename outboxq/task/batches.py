@@ -355,7 +355,7 @@ class BatchedTasks(AwaitedResults):
             raise InvalidArgument("a chain needs at least one call: outbox.chain(a.call(1), b.call())")
         if len(calls) > LONGEST_CHAIN:
             raise InvalidArgument(
-                f"a chain has at most {LONGEST_CHAIN} calls, and this one has {len(calls)}; let its last task enqueue the next chain"
+                f"a chain can have at most {LONGEST_CHAIN} calls, but this one has {len(calls)}; let its last task enqueue the next chain"
             )
         return Chain(
             outbox=self, calls=tuple(_ours(self, call, "chain()") for call in calls), on_failed=policy, name=name

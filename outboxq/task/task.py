@@ -360,7 +360,7 @@ class BoundTask(Answering, Generic[P, R]):
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
             raise InvalidArgument(
-                f"idempotency_keys must have a key or None for each call; pass a list of {len(given)}"
+                f"idempotency_keys must have a key or None for each call; pass a list of length {len(given)}"
             )
         dump, (pipeline, *ids) = self._task.parameters.dump, uuid7s(1 + len(given))
         options = {"pipeline_execution_id": pipeline, **self._options}

@@ -176,7 +176,7 @@ class Expected:
         except TypeError as misfit:
             known = ", ".join(self._signature.parameters) or "none"
             raise InvalidCall(
-                f"{self.name}: {misfit}; its parameters are: {known}; a task is also described by {', '.join(_COLUMNS)}, "
+                f"{self.name}: {misfit}; its parameters are: {known}; you can also describe a task by {', '.join(_COLUMNS)}, "
                 "delay, at"
             ) from None
 
