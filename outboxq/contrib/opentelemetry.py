@@ -111,7 +111,7 @@ class OpenTelemetryHook(Hook):
                 count = sum(handle.created or handle.replaced for handle in sent.handles)
                 if sent.pipeline_execution_id is not None:
                     span.set_attribute("messaging.batch.message_count", len(sent.handles))
-                elif sent.handles:  # a taken idempotency key has its own task
+                elif sent.handles:  # if the idempotency key was taken, this is the task that has it
                     span.set_attribute("messaging.message.id", str(sent.handles[0].id))
             except BaseException as error:
                 failure = _record(span, error)
@@ -216,7 +216,7 @@ class _Attempt:
     span: Span
     began: float = field(default_factory=time.perf_counter)
     has_ended: bool = False
-    """True after its outcome is known."""
+    """True once its outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
     """The attribute of a failure, for the metrics."""
 

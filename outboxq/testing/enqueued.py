@@ -142,7 +142,7 @@ class Expected:
             )
 
     def hint(self, found: Sequence[Enqueued]) -> str:
-        """Return a remark with the most similar task if no declared or enqueued task has the expected name, or ""."""
+        """Return "" or, if no declared or enqueued task has the expected name, a remark with the most similar task."""
         known = self._known(found)
         if self.name is None or self.name in known:
             return ""
