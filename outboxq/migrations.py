@@ -58,7 +58,7 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""The pause between rounds, in seconds. The statements that queued up behind the last round can run meanwhile."""
+"""The pause between rounds, in seconds. Meanwhile, the statements that queued up behind the last round can run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
 """A lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE
@@ -248,7 +248,7 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+            f"{_span(known.wait)}: {why()}; try again when the locks have been released"
         ) from error.last_attempt.exception()
     return found
 

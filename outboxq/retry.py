@@ -92,7 +92,7 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Return a policy that allows only one attempt, so that the first error is final."""
+        """Return a policy that allows only one attempt, so the first error is final."""
         return cls(max_attempts=1)
 
     @property

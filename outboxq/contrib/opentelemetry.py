@@ -188,9 +188,7 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt is too long after the enqueue, so that a backend may already have closed that
-        trace.
-        """
+        """Return whether the attempt is so long after the enqueue that a backend may already have closed that trace."""
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 

@@ -463,8 +463,8 @@ def status_after(kind: EventType | str) -> TaskStatus | None:
 
 
 class Snooze(Exception):
-    """Raise this in a handler to run again after `delay` (a timedelta or seconds, at least one second) without using an
-    attempt.
+    """Raise this in a handler to run the task again after `delay` (a timedelta or seconds, at least one second) without
+    using an attempt.
     """
 
     @naming_options("Snooze()", OF_A_SNOOZE)

@@ -108,9 +108,9 @@ class ShardBacklog:
 
     shard: int
     messages: int
-    """Their number, among the first `COUNTED` events of the relay."""
+    """The number of these events, among the first `COUNTED` events of the relay."""
     oldest_at: datetime
-    """The time of the oldest of them."""
+    """The time of the oldest of these events."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

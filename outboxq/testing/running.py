@@ -258,7 +258,7 @@ class _TestRows:
     now: Callable[[], datetime]
     given: Mapping[str, Any]
     in_memory: bool = False
-    """True if the task has no row, so that none of its steps are stored."""
+    """True if the task has no row, so none of its steps are stored."""
 
     def of_claim(self, claim: Claim) -> list[Step]:
         return [] if self.in_memory else self.stored.of_claim(claim)

@@ -130,7 +130,7 @@ def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
 
 
 def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer | None) -> HttpResponse:
-    """Return the dashboard's response to a Django request, under WSGI or ASGI. None: the user may not see it."""
+    """Return the dashboard's response to a Django request, under WSGI or ASGI. A `viewer` of None is refused."""
     body = request.body
     root = request.path[: len(request.path) - len(page)].rstrip("/")
     environ: dict[str, Any] = {
