@@ -31,7 +31,7 @@ class SchemaOutOfDate(ConfigurationError):
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the tables belong to a later release, so the package must be upgraded rather than the tables."""
+        """True if the tables belong to a later release, so the package, not the tables, must be upgraded."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` makes the tables fit this release."""
 

@@ -228,7 +228,7 @@ class StandIn:
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-    """Wraps the creation of a batch or a chain."""
+    """A function that wraps the creation of a batch or a chain."""
 
 
 class BatchedTasks(AwaitedResults):

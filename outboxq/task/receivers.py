@@ -81,8 +81,8 @@ class Receivers:
             the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
-        Raises ConfigurationError for a function that cannot take a payload, and for a source from which nothing can be
-        received, and raises what `task` raises.
+        Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload or a
+        source from which nothing can be received.
         """
         if not isinstance(source, WebhookSource) and not callable(getattr(source, "connect", None)):
             raise ConfigurationError(
@@ -114,7 +114,8 @@ class Receivers:
         source: WebhookSource | None = None,
         using: object = None,
     ) -> int:
-        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
+        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that had arrived
+        before.
 
         The tasks are committed when it returns; then answer with status 204. A webhook that cannot be read is kept as
         a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.

@@ -109,7 +109,7 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, after an import failed half-way or because of a reload, replaces its own tasks.
+        A module that is executed again, after an import failed halfway or because of a reload, replaces its own tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(

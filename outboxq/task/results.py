@@ -243,7 +243,7 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
     """Return the reason why the batch has not enqueued the awaited task yet, as a clause.
 
     With `explains`, the reason includes why the batch's first task is not running. Because callers may poll, the reason
-    for a large batch only gives the number of tasks.
+    for a large batch gives only the number of tasks.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

@@ -523,7 +523,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def takes_context(function: Callable[..., object]) -> bool:
-    """Return whether the first parameter is annotated TaskContext."""
+    """Return whether the first parameter is annotated with TaskContext."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:
         return False

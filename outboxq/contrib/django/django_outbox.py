@@ -70,7 +70,7 @@ class DjangoOutbox(Outbox):
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
-        """Raise ConfigurationError, because the database is chosen by DATABASES in the settings."""
+        """Raise ConfigurationError, because DATABASES in the settings determines the database."""
         raise ConfigurationError(f"this outbox is in Django's database {self.alias!r}; change DATABASES to move it")
 
     @cached_property
