@@ -36,15 +36,17 @@ def outboxq_app(pytestconfig: pytest.Config, outboxq_flask: Any) -> Outbox:
 def outboxq_using() -> object:
     """Return the test's own open transaction. Override the fixture if there is one.
 
-    None means Django's transaction. Without Django, the outbox then commits to its own database, which must be one for
-    tests.
+    None means Django's transaction. Without Django, the outbox then commits to its own database, which must be a test
+    database.
     """
     return None
 
 
 @pytest.fixture
 def outboxq_flask(request: pytest.FixtureRequest) -> Any:
-    """Return the Flask application: what the fixture `app` returns, as pytest-flask has it. None if there is none."""
+    """Return the Flask application: the value of the fixture `app`, as in pytest-flask. None if there is no such
+    fixture.
+    """
     if (flask := sys.modules.get("flask")) is None:
         return None
     try:
@@ -65,7 +67,7 @@ def harness(
     from outboxq.testing.own_database import refuse_own_database
 
     if outboxq_using is None and outboxq_app is of_django() and request.config.pluginmanager.hasplugin("django"):
-        request.getfixturevalue("db")  # pytest-django's; a mark django_db has been obeyed by now
+        request.getfixturevalue("db")  # pytest-django's fixture; a django_db mark has already taken effect
     if outboxq_using is None:
         refuse_own_database(outboxq_app, flask=outboxq_flask, allowed=request.config.getini("outboxq_test_database"))
     with without_request(outboxq_flask), Harness(outboxq_app, using=outboxq_using, flask=outboxq_flask) as found:
@@ -76,9 +78,9 @@ def harness(
 def without_request(app: Any) -> Iterator[None]:
     """Pop the request context that pytest-flask keeps pushed, and push it again after the block.
 
-    A test client's requests would use its `db.session`, so a request that does not commit would leave a transaction open,
-    which on SQLite locks the file. Contexts that the block has left pushed, such as that of the last request of the
-    fixture `client`, are put back above it, because they are popped before it.
+    A test client's requests would use that context's `db.session`, so a request that does not commit would leave a
+    transaction open, which on SQLite locks the file. Contexts that the block has left pushed, such as that of the last
+    request of the fixture `client`, are put back above it, because they are popped before it.
     """
     if app is None:
         yield

@@ -50,7 +50,7 @@ def database_url() -> str:
 
 
 def run_offline() -> None:
-    """Print the SQL instead of running it, in case somebody applies it by other means."""
+    """Print the SQL instead of running it, so that it can be applied by other means."""
     url = database_url()
     dialect_for(make_url(url).get_backend_name(), schema=schema)
     configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"})

@@ -70,14 +70,14 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
         TaskState as TaskState,  # returned by Store.log.state_at()
     )
     from .model.cloud_events import (
-        CloudEvent as CloudEvent,  # argument of the send() of an endpoint of one's own
+        CloudEvent as CloudEvent,  # argument of a custom endpoint's send()
     )
     from .model.relays import (
         OnRefused as OnRefused,  # for on_refused=, if a string is not enough
         Relay as Relay,  # returned by Store.relays.list()
     )
     from .model.transports import (
-        Confirmed as Confirmed,  # the outcomes of a transport of one's own
+        Confirmed as Confirmed,  # the outcomes of a custom transport
         Refused as Refused,
         Transport as Transport,
         Unsure as Unsure,
@@ -114,7 +114,7 @@ if TYPE_CHECKING:  # `as` tells type checkers that a name is public
     )
     from .task import (
         BoundTask as BoundTask,  # returned by Task.using(), for annotations
-        ContextTask as ContextTask,  # made by @outbox.task of a function that takes the context, likewise
+        ContextTask as ContextTask,  # made by @outbox.task from a function that takes the context, likewise
         Task as Task,
     )
     from .task.batches import (
@@ -199,7 +199,7 @@ if not TYPE_CHECKING:  # a type checker would accept any name
     def __dir__() -> list[str]:
         import datetime as dt
 
-        # freezegun reads each attribute of each module. A module imported during that would keep the frozen classes,
-        # and SQLAlchemy has a table of types by class.
+        # freezegun reads each attribute of each module. A module imported meanwhile would keep the frozen classes, and
+        # SQLAlchemy looks up types by class.
         is_frozen = dt.datetime.__module__ != "datetime"
         return sorted(globals() if is_frozen else [*(name for name in globals() if name.startswith("__")), *__all__])

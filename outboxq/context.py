@@ -84,7 +84,7 @@ class BatchTarget(Protocol):
 class TaskBatch(BatchTarget, Protocol):
     """The batch or chain of a handler's task: `ctx.batch`. All counts are read when the first of them is used.
 
-    ``using(ctx.batch)`` enqueues in the transaction of a transactional task, otherwise in a separate one.
+    ``using(ctx.batch)`` enqueues tasks in the transaction of a transactional task, and otherwise in a separate one.
     """
 
     @property
@@ -112,7 +112,7 @@ class TaskBatch(BatchTarget, Protocol):
         """The number of its tasks that have not ended yet."""
 
     def results(self) -> Iterator[BatchResult]:
-        """Yield the result of each task that completed, in the order of their ids.
+        """Yield the result of each completed task, in id order.
 
         The results are read on demand, 200 at a time. The tasks that follow a batch are left out. Raises TaskNotFound
         if the rows of some completed tasks are missing: before the first result, or after the last one if a row was
@@ -120,7 +120,7 @@ class TaskBatch(BatchTarget, Protocol):
         """
 
     def failures(self) -> Iterator[BatchFailure]:
-        """Yield each task that Failed or was Cancelled, in the order of their ids."""
+        """Yield each Failed or Cancelled task, in id order."""
 
 
 class StepRunner(Protocol):
@@ -160,11 +160,11 @@ class TaskContext(Answering):
     limit: Any = None
     """The timeout that is enforced for this attempt; None if the handler is only asked to stop."""
     has_died: bool = False
-    """True if the handler's child process has died or was killed."""
+    """True if the handler's child process died or was killed."""
     steps: Any = None
     """The steps of this handler, as the step runner keeps track of them; None before the first step."""
     _headers: Mapping[str, str] | None = None
-    """The headers, after they were first requested."""
+    """The headers, once they have been requested."""
 
     def __init__(
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
@@ -205,13 +205,13 @@ class TaskContext(Answering):
         self.outbox = outbox
         """The outbox on which the task was declared."""
         self.deadline: float = float("inf")
-        """When the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
+        """The time at which the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
         self.was_lost: bool = False
         """True if the database has reported that the lease is lost."""
         self.began: float | None = None
-        """When the handler began (`time.monotonic()`)."""
+        """The time at which the handler began (`time.monotonic()`)."""
         self.ended: float | None = None
-        """When the handler ended (`time.monotonic()`)."""
+        """The time at which the handler ended (`time.monotonic()`)."""
         self.error: BaseException | None = None
         """The exception that the handler raised, or the error that kept its result from being stored."""
         self.interruption: BaseException | None = None
@@ -280,8 +280,8 @@ class TaskContext(Answering):
 
     @property
     def concurrency_key(self) -> str | None:
-        """The concurrency key: the queue's limit per key bounds how many of its tasks run at once. None: the task has
-        no such key.
+        """The concurrency key: the queue's limit per key restricts how many tasks with this key run at once. None: the
+        task has no such key.
         """
         return self.claim.concurrency_key
 
@@ -352,9 +352,9 @@ class TaskContext(Answering):
     def checkpoint(self) -> None:
         """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
 
-        Raises TimeoutError after the task's `timeout` (which makes the attempt fail like any other error), Cancel if a
-        user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task
-        runs again at once on another worker, and no attempt is used.
+        Raises TimeoutError, which fails the attempt like any other error, after the task's `timeout`; Cancel if a user
+        has cancelled the task; and Snooze if the worker is stopping or the lease is lost. After Snooze, the task runs
+        again at once on another worker, and no attempt is used.
         """
         if self.timed_out:
             raise TimeoutError(f"the handler ran for longer than its timeout of {self.claim.timeout_seconds:g} s")
@@ -419,7 +419,7 @@ class TaskContext(Answering):
         """End this attempt and run the task again after `delay`, which is at least one second. No attempt is used."""
         raise Snooze(delay)
 
-    @overload  # a ParamSpec leaves no room for another keyword, so these arguments are checked when the step runs
+    @overload  # a ParamSpec allows no other keyword, so these arguments are checked when the step runs
     def step(self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool, **kwargs: Any) -> R: ...
     @overload
     def step(
@@ -428,7 +428,7 @@ class TaskContext(Answering):
     @overload
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-    def step(  # type: ignore[misc]  # the two with a ParamSpec take no `transactional`
+    def step(  # type: ignore[misc]  # the two overloads with a ParamSpec do not take `transactional`
         self, name: str, function: Callable[..., R], /, *args: Any, transactional: bool = False, **kwargs: Any
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
@@ -445,8 +445,8 @@ class TaskContext(Answering):
 
         Raises StepRefused in a task that is transactional itself, inside another step, in a thread other than the
         handler's, for a name already used in this run, for the step after the 1,000th, for arguments that the function
-        does not take, and for a result that is not JSON or larger than 256 KiB. Raises LeaseLost if another worker may have the task; in that case nothing is
-        stored.
+        does not take, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost if another worker
+        may have the task; in that case nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
@@ -478,7 +478,7 @@ class TaskContext(Answering):
 
 
 class Leave(Snooze):
-    """The snooze of a task whose worker is stopping. The task is due at once, for another worker."""
+    """The snooze of a task whose worker is stopping. The task is due at once, so that another worker can run it."""
 
 
 class Asleep(Snooze):

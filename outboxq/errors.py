@@ -31,7 +31,7 @@ class SchemaOutOfDate(ConfigurationError):
         super().__init__(fault if remedy is None else f"{fault}; {remedy}")
         self.fault = fault
         self.code_is_older = code_is_older
-        """True if the tables belong to a later release, so that the package must be upgraded rather than the tables."""
+        """True if the tables belong to a later release, so the package, not the tables, must be upgraded."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
         """True if `outboxq upgrade` makes the tables fit this release."""
 
@@ -41,8 +41,8 @@ class SchemaOutOfDate(ConfigurationError):
 
 
 class TablesLocked(OutboxqError):
-    """Other sessions are keeping the tables locked; the message says which. An upgrade that raises it has changed
-    nothing: run it again.
+    """Other sessions are keeping the tables locked; the message says which sessions. An upgrade that raises this error
+    has changed nothing: run the upgrade again.
     """
 
 
@@ -102,21 +102,22 @@ class TaskFailed(OutboxqError):
         self.error = error
         """The error of the last attempt, on one line."""
         self.exception = exception
-        """Module and name of the exception's class; None if the worker gave up on the task, or the class is not known.
+        """The module and name of the exception's class; None if the worker gave up on the task, or if the class is not
+        known.
         """
         self.attempt = attempt
         """The number of the last attempt."""
 
 
 class TaskCancelled(OutboxqError):
-    """The awaited task is Cancelled: it was cancelled, expired or was discarded."""
+    """The awaited task is Cancelled: it was cancelled or discarded, or it expired."""
 
     def __init__(self, message: str, *, task_id: UUID | None = None, reason: str = "") -> None:
         super().__init__(message)
         self.task_id = task_id
         """The id of the task."""
         self.reason = reason
-        """The reason that was given. Without a reason it is "expired" or "discarded", and for a cancellation ""."""
+        """The reason that was given. If none was given: "expired", "discarded", or "" for a cancellation."""
 
 
 class WaitRefused(OutboxqError, RuntimeError):
@@ -130,8 +131,8 @@ class ProcessDied(OutboxqError):
 
 
 class StepRefused(OutboxqError, RuntimeError):
-    """A step was refused: in a transactional task, inside another step, twice under one name, or because its
-    result is not JSON.
+    """A step was refused, because it was in a transactional task, inside another step or under a name that was already
+    used, or because its result is not JSON.
 
     Another attempt would be refused for the same reason. If the handler does not catch the error, the task becomes
     Failed at once, and its completed steps are kept.
@@ -162,7 +163,7 @@ class QueueNotFound(OutboxqError, LookupError):
     """No task, setting, declaration or live worker uses this queue, so its name is probably misspelt."""
 
     def __init__(self, fault: str, *, creation: str | None = None) -> None:
-        """Build the message from the fault and, if the queue can be set up, from the way to do it."""
+        """Build the message from the fault and, if the queue can be set up, the way to do so."""
         how = f"{' T' if fault.endswith('?') else '; t'}o set it up before its first task, {creation}"
         super().__init__(fault if creation is None else fault + how)
         self.fault = fault
@@ -234,7 +235,7 @@ class EndpointRefused(WebhookFailed):
 
 
 class PublishFailed(OutboxqError):
-    """A broker did not confirm an event that was redriven, so the broker might not have the event."""
+    """A broker did not confirm a redriven event, so the broker might not have it."""
 
 
 class EventRefused(PublishFailed):
@@ -242,7 +243,7 @@ class EventRefused(PublishFailed):
 
 
 class WebhookInvalid(OutboxqError, ValueError):
-    """A received webhook has a wrong signature, was signed too long ago, or is too large."""
+    """A received webhook has an invalid signature, was signed too long ago, or is too large."""
 
     status: int = 401
     """The status with which to answer; 413 for a body that is too large."""

@@ -58,26 +58,26 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.migrations")
 
 _PAUSE = tenacity.wait_random(1.5, 3)
-"""Seconds between rounds, during which the statements that queued up behind the last round can run."""
+"""The pause between rounds, in seconds. Meanwhile, the statements that queued up behind the last round can run."""
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""Lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE does
-the same.
+"""A lock that lets only one migration run at a time. It is released with the transaction. On SQLite, BEGIN IMMEDIATE
+does the same.
 """
 
 _ONE_AT_A_TIME = threading.RLock()
-"""Lock within this process. Alembic keeps its state in module globals, so two threads would use each other's
-connections.
+"""A lock within this process. Alembic keeps its state in module globals, so two threads would otherwise use each
+other's connections.
 """
 
 _NAMES = frozenset(metadata.tables) | {VERSION_TABLE}
 
-ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn of an unknown type
+ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn about an unknown type
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """The limits on how long an upgrade may keep others waiting and how long it keeps trying."""
+    """The limits on how long an upgrade may keep others waiting and on how long it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
@@ -138,7 +138,7 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
         command.downgrade(_config(connection=connection, schema=schema), revision)
         if (
             _found(connection, dialect_for(connection.dialect.name, schema=schema))[0] is None
-        ):  # Alembic leaves its table
+        ):  # Alembic leaves its version table
             drop = DropTable(version_table).execution_options(schema_translate_map={None: schema})
             connection.execute(drop)
 
@@ -171,9 +171,9 @@ def partition(
 
     `task_executions` and `execution_events` become tables that are partitioned by the task's id, which contains the
     task's creation time. Existing rows are not moved: they form the partition `first`, which ends with the current
-    month, week or day (UTC). `ahead` further partitions are created, and a partition `default` for rows that fit into
-    none of them. The revision and all statements remain the same. If the database is already partitioned, only missing
-    partitions are created. With `dry_run`, nothing is created and only the names are returned.
+    month, week or day (UTC). `ahead` further partitions are created, as is a partition `default` for rows that fit into
+    none of the others. The revision and all statements remain the same. If the database is already partitioned, only
+    missing partitions are created. With `dry_run`, nothing is created and only the names are returned.
 
     It uses one transaction, which locks the two tables and reads each of them once. This takes about a second for a few
     million rows. Run it as the owner of the tables. It waits for open transactions as `upgrade` does. Raises
@@ -248,13 +248,13 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
     except tenacity.RetryError as error:
         raise TablesLocked(
             f"nothing was changed, because the tables of {_place(connection, schema)} could not be locked within "
-            f"{_span(known.wait)}: {why()}; run it again when that has ended"
+            f"{_span(known.wait)}: {why()}; try again when the locks have been released"
         ) from error.last_attempt.exception()
     return found
 
 
 def hold(connection: Connection, *, schema: str | None, rounds: Rounds | None = None) -> None:
-    """Lock all tables that exist. outboxq's env.py calls it before the first script, inside `in_rounds`."""
+    """Lock all tables that exist. outboxq's env.py calls this before the first script, inside `in_rounds`."""
     dialect = dialect_for(connection.dialect.name, schema=schema)
     if not dialect.one_writer:
         table_locks.take(dialect, _execute(connection), (rounds or Rounds()).milliseconds)
@@ -291,7 +291,7 @@ def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) ->
 
 
 def ours(name: str | None, type_: str, _parents: object = None) -> bool:
-    """Select the tables in `tables.py` only, as Alembic's `include_name` in outboxq's own schema comparison."""
+    """Select only the tables in `database/tables`, as Alembic's `include_name` in outboxq's own schema comparison."""
     return type_ != "table" or name in metadata.tables
 
 

@@ -1,7 +1,7 @@
 """Read-only ORM classes for outboxq's tables: use ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `tables.py` in a registry of their own. They need no declarative base and do
-not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
+The classes are mapped onto the tables of `database/tables` in a registry of their own. They need no declarative base
+and do not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
 changing or deleting an object therefore raises ReadOnly. `update()` and `delete()` statements are not checked; whether
 they are allowed depends on the role's privileges.
 """
@@ -94,7 +94,7 @@ class TaskExecution(_Row):
     last_error: Mapped[str | None]
     result: Mapped[str | None]
     lease_expires_at: Mapped[datetime | None]
-    """When the lease of a Running task expires. Loaded on first use, or with `undefer`."""
+    """The time at which the lease of a Running task expires. Loaded on first use, or with `undefer`."""
     events: Mapped[list[ExecutionEvent]]
     """The transitions of the task, oldest first."""
     outbox_entry: Mapped[OutboxEntry | None]
@@ -258,7 +258,7 @@ def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[boo
 
 
 def _close(kind: type[Any]) -> None:
-    """Refuse a write as early as SQLAlchemy reports it. A deletion is not reported until the flush."""
+    """Refuse a write as soon as SQLAlchemy reports it. A deletion is not reported until the flush."""
 
     def set_(row: Any, value: object, before: object, initiator: Any) -> None:
         if value != before:  # Session.merge() sets unchanged values too

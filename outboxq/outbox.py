@@ -123,15 +123,16 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the Session of the current request, such as a `scoped_session`.
                 `task.enqueue()` writes in its transaction, and handlers can use it too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. It excludes `session`.
+            integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
+                `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the schedules of
                 the newer one apply. "": the schedules of the worker that started last apply.
             retention: The time after which completed and cancelled tasks are deleted, by any worker, once an hour.
                 None means that no worker deletes them.
-            enqueue_timeout: How long an enqueue or an emit in a separate transaction, `using(outbox)`, is
-                retried while the database is unavailable. Then it raises the database's error. In a handler, it is
-                retried for 30 seconds.
+            enqueue_timeout: The time for which an enqueue or an emit in a separate transaction, `using(outbox)`, is
+                retried while the database is unavailable. After that, it raises the database's error. In a handler, it
+                is retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
                 without spaces, such as "shop".
 
@@ -236,9 +237,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             lease: The time after which the task of a dead worker is taken back. A live worker extends the lease, so it
                 need not cover the handler's duration.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
-            timeout_action: The action that the worker then takes. "ask": none. "raise": TaskTimeout is raised in the
-                handler. "kill": the same, and a handler that still runs after the worker's ``timeout_grace`` is killed
-                with its process.
+            timeout_action: The action that the worker takes after the timeout. "ask": none. "raise": TaskTimeout is
+                raised in the handler. "kill": the same, and a handler that is still running after the worker's
+                ``timeout_grace`` is killed with its process.
             transactional: Run the handler inside one transaction (``ctx.connection``, ``ctx.session``). The same transaction
                 commits the completion and what the handler enqueued: exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
@@ -304,14 +305,14 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Enqueue every task that subscribes to this topic, in the transaction of `using`: either all of them are
         enqueued or none are.
 
-        `using` and the times are the same as in `Task.using`. The subscriptions are stored in the database (see
+        `using` and the times work as in `Task.using`. The subscriptions are stored in the database (see
         `sync_subscriptions`), so this process does not have to import the tasks. `payload` is converted to JSON
         according to its own type, and each task reads it according to the annotation of its parameter. A payload that
         does not fit the annotation causes an error in the worker, not here, because the subscribers may belong to
         another program. If no task subscribes to the topic, `event_unrouted` is recorded. If a task or a relay of this
-        process subscribes to it and is not stored yet, a warning is logged once. With an `idempotency_key`,
-        each subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were
-        added since. All of the tasks get the `headers`, which are the same as in `Task.using`.
+        process subscribes to it and is not stored yet, a warning is logged once. With an `idempotency_key`, each
+        subscriber gets only one task for that key: a second emit creates tasks only for subscribers that were added
+        since. All of the tasks get the `headers`, which work as in `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
         InvalidTarget if there is no transaction to write in. All of them are raised before anything is written.
@@ -411,7 +412,7 @@ class MissedEvents:
         if not missing:
             return
         self._known |= missing  # without a lock, which a fork could copy: at worst, two threads warn
-        # A relay is also left out of an event whose idempotency key it has had before.
+        # A relay also skips an event whose idempotency key it has had before.
         missing -= {one.task_name for one in store.subscriptions.list(using=target)}
         if missing:
             log.warning(

@@ -37,12 +37,12 @@ class RetryPolicy:
     sleeps.
 
     ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is tried
-    again forever. ``wait`` is seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns one of
-    the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the start of the
-    first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the errors after
-    which the task is tried again; None means after any error. It is always tried again after ``tenacity.TryAgain``,
-    within the limits. The policy is only consulted about errors. A returned value is the task's result, so
-    ``retry_if_result`` alone never causes a retry.
+    again forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that
+    returns one of the first two. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay`` counts from the
+    start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry`` specifies the
+    errors after which the task is tried again; None means after any error. It is always tried again after
+    ``tenacity.TryAgain``, within the limits. The policy is consulted only about errors. A returned value is the task's
+    result, so ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument for any other value.
     """
@@ -92,7 +92,7 @@ class RetryPolicy:
 
     @classmethod
     def never(cls) -> RetryPolicy:
-        """Return a policy that allows only one attempt, so that the first error is final."""
+        """Return a policy that allows only one attempt, so the first error is final."""
         return cls(max_attempts=1)
 
     @property
@@ -177,7 +177,7 @@ def _in_words(seconds: float) -> str:
 
 def _strategy(name: str, value: Any) -> Any:
     # A class, a coroutine function, or an object meant for another argument is callable too. Such a mistake would go
-    # unnoticed until the first failure in production. An un-awaited coroutine is even truthy, so `retry` would always
+    # unnoticed until the first failure in production. An unawaited coroutine is even truthy, so `retry` would always
     # retry.
     number = isinstance(value, (timedelta, int, float)) and not isinstance(value, bool)
     if name == "wait" and number and 0 <= _seconds(value) < math.inf:
@@ -197,8 +197,7 @@ def _call_state(retrying: BaseRetrying, attempt: int, error: BaseException, elap
     state.attempt_number = attempt
     state.set_exception((type(error), error, error.__traceback__))
     # tenacity reads elapsed as fl(now - start_time). One float below fl(now - elapsed) is at most the true difference,
-    # and
-    # rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
+    # and rounding is monotone, so it reads no less than elapsed: stop_after_delay(60) stops at 60 s, not a hair later.
     now = cast("float", state.outcome_timestamp)
     state.start_time = math.nextafter(now - max(elapsed.total_seconds(), 0.0), -math.inf)
     return state
@@ -209,8 +208,7 @@ def _delay(value: Any) -> timedelta:
     if not -math.inf < seconds < math.inf:  # NaN too: it compares false with everything
         raise ValueError(f"wait returned {value!r}")
     # A negative wait is a time in the past (such as a Retry-After date), so the task is due now. min() comes before
-    # float(), which 2**5000
-    # would overflow.
+    # float(), which 2**5000 would overflow.
     return timedelta(seconds=float(min(max(seconds, 0), _LONGEST.total_seconds())))
 
 

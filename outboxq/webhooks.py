@@ -1,4 +1,4 @@
-"""Webhooks: send signed events to an HTTP endpoint, and verify the events that arrive at one's own.
+"""Webhooks: send signed events to an HTTP endpoint, and verify those that arrive at your own endpoint.
 
 The signatures follow Standard Webhooks (https://www.standardwebhooks.com).
 """
@@ -37,7 +37,7 @@ _LONGEST_WAIT = timedelta(days=1)
 _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
-"""Bytes of an answer that are read. Only its status matters."""
+"""The maximum number of bytes to read from an answer. Only the status matters."""
 _TRACE = frozenset({"traceparent", "tracestate"})
 _OK = range(200, 300)
 _GONE = 410
@@ -45,7 +45,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """The only IPv6 addresses that are public. Python calls others global too, such as site-local ones."""
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("168.63.129.16/32"))
-"""Networks that Python may call global: IETF protocol assignments, and the host's service on Azure."""
+"""Networks that Python may call global: IETF protocol assignments, and Azure's host service."""
 _Address = IPv4Address | IPv6Address
 
 
@@ -54,16 +54,16 @@ class Webhook:
     """An HTTP endpoint of another program, to which events are sent."""
 
     url: str = field(repr=False)  # its path may be a secret
-    """An https URL. Its user and password are refused, and redirects are not followed."""
+    """An https URL. A user or password in it is refused, and redirects are not followed."""
     secret: str | Sequence[str] = field(repr=False)
-    """The secret that signs each event: ``whsec_`` and 24 to 64 bytes in base64. While a secret is rotated, give the new
-    one and the old one, and each event has two signatures.
+    """The secret that signs each event: ``whsec_`` followed by 24 to 64 bytes in base64. While the secret is being
+    rotated, give both the new and the old one, and each event has two signatures.
     """
     timeout: timedelta | float = timedelta(seconds=10)
     """The time within which the endpoint must answer, from the connection to the end of the answer."""
     body: Body | str = Body.CLOUDEVENT
     allowed_networks: Sequence[str] = ()
-    """Networks inside which the endpoint may be although they are not public, such as ``10.1.0.0/16``."""
+    """Networks that are not public but may contain the endpoint, such as ``10.1.0.0/16``."""
     allow_http: bool = False
     """Accept a URL without encryption."""
     tls: ssl.SSLContext | None = field(default=None, repr=False)
@@ -125,11 +125,12 @@ class Webhook:
             raise failed
 
     def _post(self, body: bytes, headers: Mapping[str, str]) -> tuple[int, str | None]:
-        """Return the status, and the header `Retry-After`."""
+        """Return the status and the `Retry-After` header."""
         parts, deadline = urlsplit(self.url), time.monotonic() + self.seconds
         path = f"{parts.path or '/'}{'?' if parts.query else ''}{parts.query}"
         with self._open(deadline) as open_socket:
-            # It uses this socket, and never opens one. With a port, it does not look for one in an IPv6 address.
+            # The connection uses this socket and never opens one. Given a port, it does not look for one in an IPv6
+            # address.
             connection = http.client.HTTPConnection(parts.hostname or "", parts.port or 443)
             connection.sock, connection.auto_open = open_socket, 0
             with _cut_at(deadline, open_socket):
@@ -203,8 +204,8 @@ class WebhookSource:
     name: str
     """The name of the program, which is stored with a webhook that cannot be read."""
     secret: str | Sequence[str] = field(repr=False)
-    """The secret that signs each webhook: ``whsec_`` and 24 to 64 bytes in base64. While it is rotated, give the new one
-    and the old one.
+    """The secret that signs each webhook: ``whsec_`` followed by 24 to 64 bytes in base64. While the secret is being
+    rotated, give both the new and the old one.
     """
     tolerance: timedelta | float = TOLERANCE
     """The longest time between the signature and the arrival, in either direction."""
@@ -235,9 +236,9 @@ class WebhookSource:
             raise error
 
     def verify(self, headers: Mapping[str, str], body: bytes) -> Message:
-        """Return the webhook as a message if its signature, its age and its length are right. Raises WebhookInvalid.
+        """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid.
 
-        Only what is signed identifies the message: its id and its body. Of the headers, those of a trace are kept.
+        Only the signed parts identify the message: its id and its body. Of the headers, only those of a trace are kept.
         """
         self.check_length(len(body))
         found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)
@@ -247,7 +248,7 @@ class WebhookSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceivedWebhook:
-    """A webhook whose signature and age are right."""
+    """A webhook whose signature and age are valid."""
 
     id: str
     """The id of the message, which is the same at every delivery. Pass it to `outbox.inbox.accept`."""
@@ -266,10 +267,10 @@ def verify_webhook(
 ) -> ReceivedWebhook:
     """Return the webhook if one of the secrets has signed it and its signature is not older than `tolerance`.
 
-    `headers` are the headers of the request, with names in any case, and `body` is its body, byte by byte as it
+    `headers` are the headers of the request, with names in any case, and `body` is its body, byte for byte as it
     arrived. `now` replaces the time in tests. A second delivery within the tolerance is also valid, so pass the id to
     `outbox.inbox.accept`. Raises WebhookInvalid, with a reason that may be shown to the sender, and InvalidArgument for
-    a secret that is malformed.
+    a malformed secret.
     """
     keys = keys_of(secret)
     given = {name.lower(): value for name, value in headers.items()}
@@ -308,7 +309,7 @@ def keys_of(secret: str | Sequence[str]) -> list[bytes]:
 
 
 def _type_of(body: bytes) -> str | None:
-    """Return the `type` in a body, where Standard Webhooks recommends it."""
+    """Return the member `type` of a body, which Standard Webhooks recommends."""
     with suppress(ValueError, RecursionError):
         value = json.loads(body)
         if isinstance(value, dict) and isinstance(value.get("type"), str):
@@ -317,7 +318,7 @@ def _type_of(body: bytes) -> str | None:
 
 
 def _is_url(url: object) -> bool:
-    """Return whether this is the URL of an endpoint that can be sent in a request as it is written."""
+    """Return whether this is the URL of an endpoint and can be sent in a request as it is."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable() or " " in url:
         return False
     try:
@@ -334,8 +335,8 @@ def _key(secret: object) -> bytes:
         key = b""
     if not _LEAST_KEY <= len(key) <= _MOST_KEY:
         raise InvalidArgument(
-            f"the secret of a webhook must be {_PREFIX!r} and {_LEAST_KEY} to {_MOST_KEY} random bytes in base64; make one "
-            "with: python -c \"import base64, secrets; print('whsec_' + base64.b64encode(secrets.token_bytes(32)).decode())\""
+            f"the secret of a webhook must be {_PREFIX!r} followed by {_LEAST_KEY} to {_MOST_KEY} random bytes in base64; "
+            "make one with: python -c \"import base64, secrets; print('whsec_' + base64.b64encode(secrets.token_bytes(32)).decode())\""
         )
     return key
 
@@ -380,10 +381,10 @@ def _cut_at(deadline: float, connection: socket.socket) -> Iterator[None]:
         with suppress(OSError):
             socket.socket.shutdown(
                 connection, socket.SHUT_RDWR
-            )  # not TLS's own, which would confuse the reading thread
+            )  # not TLS's own shutdown(), which would confuse the reading thread
 
     left = max(0.001, deadline - time.monotonic())
-    connection.settimeout(left + 1)  # the timer comes first
+    connection.settimeout(left + 1)  # the timer fires first
     timer = threading.Timer(left, cut)
     timer.daemon = True
     timer.start()

@@ -1,4 +1,4 @@
-"""Start both services until Ctrl+C, and a RabbitMQ if RABBITMQ_URL is not set and none runs here."""
+"""Run both services until Ctrl+C, with a RabbitMQ server unless RABBITMQ_URL is set or one is running here."""
 
 import os
 import shutil
@@ -45,7 +45,7 @@ def create_queues(url):
         try:
             connection = pika.BlockingConnection(pika.URLParameters(url))
             break
-        except pika.exceptions.AMQPConnectionError:  # a new broker answers after some seconds
+        except pika.exceptions.AMQPConnectionError:  # a new broker needs a few seconds
             if time.monotonic() > deadline:
                 sys.exit("RabbitMQ does not answer: check RABBITMQ_URL, or read rabbitmq/output.log")
             time.sleep(0.5)

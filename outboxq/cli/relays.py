@@ -54,7 +54,7 @@ Exit codes:
    1  a batch was late, a thread died, or a broker failed in a burst
    2  wrong usage: an option, APP, or an application without relays to brokers
    3  there is no relay with this name
-   4  the tables or the file are missing, or of an incompatible release
+   4  the tables or the file are missing, or the tables are from an incompatible release
   69  the database cannot be reached, or its file is damaged
   77  the database role lacks a privilege
 """

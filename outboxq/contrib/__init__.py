@@ -1,1 +1,3 @@
-"""Integrations with frameworks, and hooks for tracing. outboxq itself imports none of these modules; a program imports its own."""
+"""Integrations with frameworks, views that receive webhooks, and hooks for tracing and error reports. Apart
+from its helpers for tests, outboxq imports none of these modules; a program imports the ones that it uses.
+"""

@@ -79,9 +79,9 @@ class Outboxq(Outbox):
         """Create an outbox. If `app` is given, initialise it; see `init_app`.
 
         `session` is the scoped_session of an application that does not use Flask-SQLAlchemy. `schema` is the PostgreSQL
-        schema of outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for `Outbox`; a hook that needs
-        an application context must push one. Raises ConfigurationError for any other kind of session, and for a hook
-        that is not a Hook.
+        schema of outboxq's tables. `hooks`, `version`, `retention`, `enqueue_timeout` and `source` are the same as for
+        `Outbox`; a hook that needs an application context must push one. Raises ConfigurationError for any other kind
+        of session, and for a hook that is not a Hook.
         """
         if session is not None and not isinstance(session, scoped_session):
             raise ConfigurationError("session= takes a scoped_session, which gives each handler its own session")
@@ -107,12 +107,12 @@ class Outboxq(Outbox):
 
         Call it after Flask-SQLAlchemy's `db.init_app(app)`. It reads `app.config`:
 
-        * `OUTBOXQ_DATABASE_URL`: the URL of the database; None means Flask-SQLAlchemy's database, * `OUTBOXQ_BIND_KEY`: one
-        of `SQLALCHEMY_BINDS`; None means Flask-SQLAlchemy's default database, * `OUTBOXQ_CONFIGURE_SQLITE` (True): call
-        `configure_sqlite` on Flask-SQLAlchemy's engine, * `OUTBOXQ_TASKS`: modules that declare tasks. The worker and
-        `flask outboxq upgrade` import them.
+        * `OUTBOXQ_DATABASE_URL`: the URL of the database. None means Flask-SQLAlchemy's database.
+        * `OUTBOXQ_BIND_KEY`: one of `SQLALCHEMY_BINDS`. None means Flask-SQLAlchemy's default database.
+        * `OUTBOXQ_CONFIGURE_SQLITE` (True): call `configure_sqlite` on Flask-SQLAlchemy's engine.
+        * `OUTBOXQ_TASKS`: modules that declare tasks. The worker and `flask outboxq upgrade` import them.
 
-        Raises ConfigurationError if they do not name exactly one database.
+        Raises ConfigurationError if these settings do not name exactly one database.
         """
         if "outboxq" in app.extensions:
             raise ConfigurationError("this application already has an outbox; declare all of its tasks on that Outboxq")
@@ -213,9 +213,9 @@ class Outboxq(Outbox):
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
     """Return a view that receives the webhooks of the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` and the name of the source. It answers 204 when the tasks are committed, 401 for
-    a wrong signature or age, 413 for a body that is too large, and 405 for any method except POST. A database error is
-    raised, and Flask answers with 500.
+    The endpoint is called ``webhooks_`` followed by the name of the source. It answers 204 when the tasks are
+    committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
+    except POST. A database error is raised, and Flask answers with 500.
     """
 
     def receive_webhook() -> Response:
@@ -226,7 +226,7 @@ def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response
             return Response(str(error), status=error.status, content_type="text/plain; charset=utf-8")
         return Response(status=204)
 
-    receive_webhook.__name__ = f"webhooks_{source.name}".replace(".", "_")  # Flask refuses a point, and a second name
+    receive_webhook.__name__ = f"webhooks_{source.name}".replace(".", "_")  # Flask refuses a dot and a duplicate name
     receive_webhook.methods = ["POST"]  # type: ignore[attr-defined]  # Flask reads it
     return receive_webhook
 

@@ -111,7 +111,7 @@ class OpenTelemetryHook(Hook):
                 count = sum(handle.created or handle.replaced for handle in sent.handles)
                 if sent.pipeline_execution_id is not None:
                     span.set_attribute("messaging.batch.message_count", len(sent.handles))
-                elif sent.handles:  # a taken idempotency key has its own task
+                elif sent.handles:  # if the idempotency key was taken, this is the task that has it
                     span.set_attribute("messaging.message.id", str(sent.handles[0].id))
             except BaseException as error:
                 failure = _record(span, error)
@@ -188,9 +188,7 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt is too long after the enqueue, so that a backend may already have closed that
-        trace.
-        """
+        """Return whether the attempt is so long after the enqueue that a backend may already have closed that trace."""
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
@@ -216,7 +214,7 @@ class _Attempt:
     span: Span
     began: float = field(default_factory=time.perf_counter)
     has_ended: bool = False
-    """True after its outcome is known."""
+    """True once its outcome is known."""
     failure: dict[str, str] = field(default_factory=dict)
     """The attribute of a failure, for the metrics."""
 

@@ -57,10 +57,14 @@ class SentryHook(Hook):
         monitor_schedules: bool = False,
         checkin_margin: timedelta | float = timedelta(minutes=5),
     ) -> None:
-        """Make a hook for `Outbox(hooks=[…])`.
+        """Create a hook for `Outbox(hooks=[…])`.
 
         Args:
-            every_attempt: Report the error of each failed attempt, not only that of the last one. monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may charge for it. checkin_margin: How long after a tick Sentry reports it as missed. It must exceed the schedule's jitter.
+            every_attempt: Report the error of each failed attempt, not only that of the last one.
+            monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may
+                charge for it.
+            checkin_margin: The time after which Sentry reports a tick without a check-in as missed. It must exceed the
+                schedule's jitter.
 
         Raises InvalidArgument if `checkin_margin` is not a time span.
         """
@@ -89,7 +93,7 @@ class SentryHook(Hook):
             yield with_baggage(publish.headers(), sent.headers)
             if sent.pipeline_execution_id is not None:
                 publish.set("messaging.batch.message_count", len(sent.handles))
-            elif sent.handles:  # a taken idempotency key has its own task
+            elif sent.handles:  # if the idempotency key was taken, this is the task that has it
                 publish.set("messaging.message.id", str(sent.handles[0].id))
 
     @contextmanager
@@ -162,7 +166,7 @@ class _Attempt:
 
 def _data(context: TaskContext) -> dict[str, object]:
     """Return the data fields of an attempt, under the names that Sentry's queues page reads."""
-    # Use the due time if there is one, because a delayed task or a retry did not wait since its enqueue.
+    # Use the due time if there is one, because a delayed task or a retry has not been waiting since its enqueue.
     since = context.claim.waits_since or context.created_at
     waited = max(timedelta(0), context.claim.started_at - since)
     return {
@@ -188,7 +192,7 @@ def _describe(scope: sentry_sdk.Scope, context: TaskContext) -> None:
         "topic": context.topic,
     }
     if _may_have_arguments():
-        with suppress(ValueError, RecursionError):  # a row that other SQL wrote
+        with suppress(ValueError, RecursionError):  # a row that another program's SQL wrote
             about["args"] = json.loads(context.claim.args)
     scope.set_context("outboxq", about)
 
@@ -271,7 +275,7 @@ def streams() -> bool:
 
 
 def is_inside() -> bool:
-    """Return whether a span is open here, so that another span can be its child.
+    """Return whether a span is open here. If so, another span can be its child.
 
     Outside any span there is only the trace of the whole process, which must not grow with each enqueue.
     """
@@ -375,8 +379,8 @@ def schedule_of(rule: str) -> MonitorConfigSchedule | None:
 def slug_of(name: str) -> str:
     """Return the monitor name for a schedule: up to 50 characters from a-z, 0-9, `-` and `_`.
 
-    If more than dots, spaces and capitals had to be replaced, the name ends in a digest, so that no two schedules share
-    a monitor.
+    If anything other than dots, spaces and capitals had to be replaced, the name ends in a digest, so that no two
+    schedules share a monitor.
     """
     slug = re.sub(r"[. ]", "-", name.lower())
     if re.fullmatch(r"[a-z0-9_-]{1,50}", slug) and not slug.isdigit():

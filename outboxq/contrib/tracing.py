@@ -12,7 +12,7 @@ from ..model import EventType, Outcome, Retry
 
 HEADER: Final = "baggage"
 LONGEST: Final = 4096
-"""Maximum number of bytes of the header's value: half of the limit for all headers of a task."""
+"""The maximum number of bytes in the header's value: half of the limit for all headers of a task."""
 
 
 def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[str, str]:

@@ -19,9 +19,9 @@ def webhook_application(
 ) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
     """Return a WSGI application that receives the webhooks of the source, at any path.
 
-    It answers 204 when the tasks are committed, 401 for a wrong signature or age, 413 for a body that is too large, 411
-    for a body without a length, and 405 for any method except POST. A database error is raised to the server, which
-    answers 500.
+    It answers 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body that is too
+    large, 411 for a body without a length, and 405 for any method except POST. A database error is raised to the
+    server, which answers 500.
     """
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -42,7 +42,7 @@ def length_of(header: str | None) -> int | None:
 def read_body(source: WebhookSource, read: Callable[[int], bytes], length: int | None) -> bytes:
     """Return the body of a request. Raises WebhookInvalid for one that is too large, without reading all of it.
 
-    `length` is its length; None: it ends where the input ends. One call of `read` may return a part.
+    `length` is its length; None: it ends where the input ends. A single call of `read` may return only part of it.
     """
     source.check_length(length)
     left, chunks = source.max_bytes + 1 if length is None else length, []

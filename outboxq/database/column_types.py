@@ -82,9 +82,9 @@ class Name(UserDefinedType[str]):
 class Packed(TypeDecorator[Sequence[Any]]):
     """PostgreSQL's array of scalars, as the text that the server parses.
 
-    psycopg inspects each element to find the array's type and whether it needs quotes, which takes ten times as long.
-    Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m benchmarks.tunings --on postgresql
-    --only arrays-as-text`.
+    psycopg inspects each element to find the array's type and whether the element needs quotes, which takes ten times
+    as long. Enqueueing a batch of 100 tasks that way takes 21 % more CPU time: `python -m benchmarks.tunings --on
+    postgresql --only arrays-as-text`.
     """
 
     impl = ARRAY
@@ -112,8 +112,8 @@ def _element(value: Any) -> str:
 
 
 class UnreadableInstant(datetime):
-    """A stored time that Python cannot hold: an infinity, a year before 1 or after 9999, or on SQLite text that is not
-    a time.
+    """A stored time that Python cannot represent: an infinity, a year before 1 or after 9999, or, on SQLite, text that
+    is not a time.
 
     It sorts before or after all other times, and is written back as it was read.
     """
@@ -144,7 +144,7 @@ def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
 
 
 class UnreadableId(str):
-    """A stored id of an invalid form, which SQLite allows. It is written back as it was read."""
+    """A stored id in an invalid form, which SQLite allows. It is written back as it was read."""
 
     __slots__ = ()
 

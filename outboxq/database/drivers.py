@@ -36,7 +36,7 @@ def ensure_psycopg() -> None:
     found = version("psycopg")
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
         wanted = ".".join(map(str, OLDEST_PSYCOPG))
-        raise ConfigurationError(f"outboxq needs psycopg {wanted} or later, and {found} is installed; run: {_INSTALL}")
+        raise ConfigurationError(f"outboxq needs psycopg {wanted} or later, but {found} is installed; run: {_INSTALL}")
 
 
 def missing_driver(error: ModuleNotFoundError) -> str | None:

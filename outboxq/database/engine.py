@@ -24,8 +24,8 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
     (`store`).
 
     With `poolclass` None, SQLAlchemy chooses the pool. If it creates an SQLite file, only the file's owner can read and
-    write it. Raises ConfigurationError for a string that is not a URL, UnsupportedDatabase for a database outboxq does
-    not run on.
+    write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database that
+    outboxq does not run on.
     """
     parsed = parse_url(url)
     dialect = dialect_for(parsed.get_backend_name())
@@ -58,7 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it takes it back.
+    Such a connection must not get the option again: SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it takes the option
+    back.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
@@ -131,8 +132,8 @@ _inherited: list[Pool] = []
 
 
 def parse_url(url: str | URL) -> URL:
-    """Parse a database URL. Raises ConfigurationError for any other string, and for a URL that would read part of the
-    password as the host.
+    """Parse a database URL. Raises ConfigurationError for any other string, and for a URL in which part of the password
+    would be read as the host.
     """
     try:
         parsed = make_url(url)
@@ -150,11 +151,12 @@ def parse_url(url: str | URL) -> URL:
 def configure_sqlite(engine: Engine) -> Engine:
     """Make transactions on this SQLite engine real, so that a task enqueued inside a savepoint is rolled back with it.
 
-    By default the sqlite3 driver begins no transaction before a SAVEPOINT. Releasing that savepoint then commits, and
-    the outer rollback has no effect. With this call SQLAlchemy begins every transaction itself, as a writer from the
-    start (BEGIN IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once if another
-    connection, such as a worker's, has written meanwhile, and no busy timeout helps. A connection that only reads may
-    set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout of 30 seconds.
+    By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
+    commits, and the outer rollback has no effect. With this call SQLAlchemy begins every transaction itself, as a
+    writer from the start (BEGIN IMMEDIATE): in WAL mode, a transaction that reads first and writes later fails at once
+    if another connection, such as a worker's, has written in the meantime, and no busy timeout helps. A connection that
+    only reads may set ``execution_options(sqlite_begin="DEFERRED")``. Every connection gets WAL mode and a busy timeout
+    of 30 seconds.
 
     Call it once, before the engine is used. Returns the engine. An engine for PostgreSQL is returned unchanged, so that
     an application may use SQLite in development and PostgreSQL in production. Raises UnsupportedDatabase for another

@@ -84,8 +84,8 @@ class Grammar(Protocol):
 
     def __init__(self, schema: str | None = None) -> None:
         self.schema = schema
-        # It is created here, because two threads could each create one at its first use, and a statement with both
-        # cannot be compiled.
+        # It is created here, because two threads could each create one on first use, and a statement with both cannot
+        # be compiled.
         self.topics = self.rows("topics", {"topic": sa.Text()})
 
     @property
@@ -185,7 +185,7 @@ class Grammar(Protocol):
 
     def identified(self, rows: sa.Select[Any]) -> sa.Select[Any]:
         """Return `rows`, a query for new rows, changed so that none of their values is computed before the transaction
-        has got its id.
+        has been given its id.
 
         Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and senders
         of relays on the same rule for the ids of messages. Only a transition that does not write any other rows before
@@ -205,7 +205,7 @@ class Grammar(Protocol):
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
-        below `beyond` that are open at it. All transactions from `beyond` on are open.
+        below `beyond` that are open at that time. All transactions from `beyond` on are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -245,7 +245,7 @@ class Grammar(Protocol):
         """Select one row if this server is a standby, which does not accept writes."""
 
     def server(self) -> sa.Select[Any]:
-        """Select the database's name and version, its bytes, and the time."""
+        """Select the database's name and version, its size in bytes, and the time."""
 
     def oid(self, name: str) -> sa.ColumnElement[Any]:
         """Return the oid of our table or sequence of this name; NULL if there is none, as on SQLite."""
@@ -260,7 +260,7 @@ def number(value: float) -> sa.ColumnElement[float]:
     """Return a number that is part of the statement's text.
 
     SQLAlchemy names a parameter next to a bare literal after the literal, and version 2.0 loses the value if the name
-    contains a point.
+    contains a dot.
     """
     return sa.type_coerce(sa.literal_column(str(value), sa.Double), sa.Double)
 

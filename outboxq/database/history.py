@@ -34,7 +34,7 @@ def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     it has one.
 
     A task of a batch is kept until the tasks after the batch have completed or were cancelled, because they read the
-    batch's results, and would do so again after a redrive. A dead letter is deleted even so, and the batch then stops
+    batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops
     waiting for it.
     """
     wanted = [(execution.status == sql_literal(status)) & (flag == 1) for status, flag in _statuses.items()]

@@ -28,7 +28,8 @@ NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
 LOCK_TIMEOUT: Final = timedelta(milliseconds=900)
 """The maximum time that other sessions queue behind an upgrade in one round.
 
-It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock the upgrade gives up, and not a producer.
+It is shorter than the usual deadlock_timeout of 1 s, so that in a deadlock, the upgrade gives up rather than a
+producer.
 """
 
 WAIT: Final = timedelta(minutes=2)
@@ -123,8 +124,8 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that a lock against all other use has to wait for, which are all that hold a lock. Sessions
-    that are not waiting for another session come first.
+    """Return the sessions that a lock against all other use has to wait for: all those that hold a lock. Sessions that
+    are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 

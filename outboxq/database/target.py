@@ -103,8 +103,8 @@ class Target(ABC):
         them.
 
         Neither a transition of one statement nor our own transaction needs a savepoint. `savepoint` creates a savepoint
-        around several statements that may raise an error of outboxq. The commands `then` are sent with the savepoint, in
-        the same round trip.
+        around several statements that may raise one of outboxq's errors. The commands `then` are sent with the
+        savepoint, in the same round trip.
         """
         needs_none = (self.own or self.dialect.one_statement) and not savepoint
         return nullcontext() if needs_none else self._savepoint(then)
@@ -146,7 +146,7 @@ class SqlalchemyTarget(Target):
 
     Statements go to the driver's cursor, because SQLAlchemy's layers cost more than a claim of one task. SQLAlchemy
     still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the engine
-    echoes, or if its cursor events have a listener, such as for tracing, our statements use SQLAlchemy's cursor.
+    echoes, or if its cursor events have a listener, for example for tracing, our statements use SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -254,7 +254,7 @@ class SqlalchemyTarget(Target):
                 )
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Roll back and raise the error at the commit, as the database does if a deferred constraint is violated."""
+        """Roll back and raise the error at commit, as the database does if a deferred constraint is violated."""
         raw: Any = self.connection.connection.dbapi_connection
         is_over = False
 
@@ -317,7 +317,7 @@ class DriverTarget(Target):
         elif not self.connection.in_transaction:
             if not _begins_by_itself(self.connection):
                 raise InvalidTarget(
-                    "no transaction is open on this sqlite3 connection and it begins none by itself (isolation_level=None); "
+                    "no transaction is open on this sqlite3 connection and it does not begin one by itself (isolation_level=None); "
                     'execute("BEGIN IMMEDIATE") first'
                 )
             self.execute("BEGIN IMMEDIATE", {})
@@ -363,7 +363,7 @@ class DjangoTarget(Target):
         `atomic()` without one.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
-            self.connection.rollback_exc = error  # which Django raises from, at the next query
+            self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query
             self.connection.set_rollback(True)
 
     def is_aborted(self) -> bool:
@@ -402,7 +402,8 @@ def _is_a(module: str, name: str, using: object) -> bool:
     """Return whether this is an instance of the class of that name in `sqlalchemy.orm`. Such an object cannot exist
     unless the module is imported.
 
-    This spares a process that does not use sessions the import, which takes a quarter as long as importing SQLAlchemy.
+    A process that does not use sessions is thus spared the import, which takes a quarter as long as importing
+    SQLAlchemy.
     """
     kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
     return kind is not None and isinstance(using, kind)
@@ -465,7 +466,7 @@ def _django_connection(alias: str) -> Any:
         from django.db import connections
         from django.utils.connection import ConnectionDoesNotExist
     except ImportError:
-        raise InvalidTarget(f"{alias!r} would be a Django database alias, but Django is not installed") from None
+        raise InvalidTarget(f"{alias!r} looks like a Django database alias, but Django is not installed") from None
     try:
         return connections[alias]
     except ConnectionDoesNotExist:
@@ -473,7 +474,7 @@ def _django_connection(alias: str) -> Any:
         raise InvalidTarget(f"Django has no database {alias!r}; DATABASES in the settings has {known}") from None
     except ImproperlyConfigured:
         raise InvalidTarget(
-            f"{alias!r} would be a Django database alias, but this process has no Django settings; pass a Session or a connection"
+            f"{alias!r} looks like a Django database alias, but this process has no Django settings; pass a Session or a connection"
         ) from None
 
 

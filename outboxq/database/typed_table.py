@@ -35,11 +35,11 @@ def typed_table(
 ) -> Table[ColumnsT]:
     """Return the table with the columns that the class declares. Each column has the name of its attribute.
 
-    Columns that the class inherits are copied. They are placed where the class has an attribute with their class,
-    otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
+    Columns that the class inherits are copied. They are placed at the attribute whose value is the class that they come
+    from, or otherwise at the end. A column that the class inherits by name (``queue = Base.queue``) is placed there.
 
-    `storage` holds PostgreSQL's storage parameters. It is only kept here, because SQLAlchemy 2.0 cannot express them.
-    The migrations set them, and partitions are created with them. The other `options` are the options of `Table`.
+    `storage` holds PostgreSQL's storage parameters. It is only recorded here, because SQLAlchemy 2.0 cannot express
+    them. The migrations set them, and partitions are created with them. The other `options` are the options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
     table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)

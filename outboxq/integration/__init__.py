@@ -58,7 +58,7 @@ class Integration:
 
     @property
     def knows_transaction(self) -> bool:
-        """Return whether `task.enqueue()` finds the current transaction here, so that messages do not name a session."""
+        """Return whether `task.enqueue()` finds the current transaction here. If so, messages do not name a session."""
         return False
 
     def is_in_a_test(self) -> bool:

@@ -2,8 +2,8 @@
 metrics.
 
 Hooks only observe. If a hook raises an exception, it is logged, and neither the enqueued tasks nor the outcome of a
-task change.
-Code that must succeed before a handler may run, such as a framework's set-up, belongs to an `Integration`.
+task changes. Code that must succeed before a handler may run, such as a framework's set-up, belongs in an
+`Integration`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class SessionIntegration(Integration):
     """
 
     def __init__(self, session: scoped_session[Any] | Callable[[], Session | None]) -> None:
-        """Raises ConfigurationError for a class or a sessionmaker, which create a new Session on each call."""
+        """Raise ConfigurationError for a class or a sessionmaker, which create a new Session on each call."""
         if type(session).__module__.startswith("sqlalchemy.ext.asyncio"):
             raise ConfigurationError(
                 "session= takes a function that returns a Session, but this one returns an AsyncSession; leave session= out, and write "
@@ -48,7 +48,7 @@ class SessionIntegration(Integration):
         return True
 
     def is_in_a_test(self) -> bool:
-        """Return whether the current Session has joined a transaction on a Connection, which ends after the Session."""
+        """Return whether the current Session has joined a Connection's transaction, which outlives the Session."""
         if isinstance(self.session, scoped_session) and not self.session.registry.has():
             return False
         bind = getattr(self.session(), "bind", None)
@@ -105,7 +105,8 @@ class Scope:
         """Set the thread's session aside for the duration of the block, and remove the session that is created in the
         block.
 
-        `context` is that of the handler in the block. If it fails, nothing is logged about its uncommitted tasks.
+        `context` is that of the handler in the block. If the handler fails, nothing is logged about its uncommitted
+        tasks.
         """
         registry = self.session.registry
         before = registry() if registry.has() else None

@@ -45,13 +45,13 @@ def belongs_to(connection: Connection, session: Session) -> None:
 
 
 def forget(target: object) -> None:
-    """Forget what the session has not committed, because it is not wanted."""
+    """Forget the session's uncommitted tasks and events, because they are not wanted."""
     if (session := _session_of(target)) is not None:
         session.__dict__.pop(_NOTED, None)
 
 
 def _session_of(target: object) -> Session | None:
-    orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before its module is imported, which takes long
+    orm: Any = sys.modules.get("sqlalchemy.orm")  # no Session exists before this slow import
     if orm is None:
         return None
     if isinstance(target, orm.Session):
@@ -63,7 +63,7 @@ def _session_of(target: object) -> Session | None:
 
 
 def _listen() -> None:
-    """Listen to all sessions. SQLAlchemy does not add a listener that is there already."""
+    """Listen to all sessions. SQLAlchemy does not add a listener that is already there."""
     from sqlalchemy.orm import Session
 
     event.listen(Session, "after_commit", _committed)

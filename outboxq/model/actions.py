@@ -24,7 +24,7 @@ class Interface(StrEnum):
 
 
 class CommandAction(StrEnum):
-    """The changes that people make with commands that are not verbs, named by these commands."""
+    """The changes that people make with commands that are not verbs, named after these commands."""
 
     ENQUEUE = "enqueue"
     """Made in the dashboard. The command is not recorded, because programs use it too."""
@@ -50,7 +50,7 @@ class Operator:
         return " ".join(filter(None, (f"by {self.name}" if self.name else "", _WHERE[self.interface])))
 
     def because(self, reason: str) -> str:
-        """Return the reason that histories record: what the person typed, and who they are."""
+        """Return the reason that histories record: the person's words, and who they are."""
         return f"{reason} ({self.words})" if reason else self.words
 
 
@@ -95,4 +95,4 @@ class OperatorAction:
     """The values or the filters that the person gave. A resume keeps the reason of the pause as `pause_reason`."""
     reason: str | None
     changed: int
-    """The number of changes. While a bulk change is running, it is the number that is committed so far."""
+    """The number of changes. While a bulk change is running, only the changes committed so far are counted."""

@@ -65,12 +65,12 @@ class NewBatch:
     id: UUID
     kind: BatchKind = BatchKind.BATCH
     name: str | None = None
-    """A name for people to read; None if it does not have one."""
+    """A name for people to read; None if the batch does not have one."""
     on_failed: OnFailed = OnFailed.CONTINUE
     then: Sequence[NewTask] = ()
     """The tasks that follow, one after another. Their ids are derived from the batch's id (`BatchLink.task_id`)."""
     size: int = 0
-    """The number of tasks that are written with it."""
+    """The number of tasks that are written with the batch."""
     closed: bool = False
     """If True, no more tasks are written before the batch takes effect."""
 
@@ -92,7 +92,7 @@ class Batch:
     """The number of tasks in the batch. For a chain, the number of enqueued tasks that are followed by another task."""
     completed: int
     failed: int
-    """Its dead letters."""
+    """The number of its dead letters."""
     cancelled: int
     closed: bool
     then_ids: tuple[UUID, ...]
@@ -106,12 +106,12 @@ class Batch:
     stage: int
     """The number of these tasks that have been enqueued."""
     runs_then: bool
-    """If False, a person has cancelled the batch, so they will not be enqueued."""
+    """If False, a person has cancelled the batch, so the tasks that follow will not be enqueued."""
     cancel_requested_at: datetime | None
     created_at: datetime
     updated_at: datetime
     completed_at: datetime | None
-    """When its last task ended; None if some tasks have not ended yet."""
+    """The time at which its last task ended; None if some tasks have not ended yet."""
 
     @property
     def pending(self) -> int:
@@ -123,7 +123,7 @@ class Batch:
 
     @property
     def awaited(self) -> int:
-        """The number of dead letters for which it is waiting."""
+        """The number of dead letters for which the batch is waiting."""
         return self.failed if self.on_failed is OnFailed.WAIT and self.completed_at is None else 0
 
     @property
@@ -143,9 +143,9 @@ class BatchCounts:
     size: int
     completed: int
     failed: int
-    """Its dead letters."""
+    """The number of its dead letters."""
     cancelled: int
-    """Its tasks that were cancelled, expired or were discarded."""
+    """The number of its tasks that were cancelled or discarded, or that expired."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +166,7 @@ class BatchFailure:
     task_name: str
     status: TaskStatus
     error: str | None
-    """The last error, in one line; None if there was no error."""
+    """The last error, on one line; None if there was no error."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -47,8 +47,8 @@ class CloudEvent:
 
     @property
     def attributes(self) -> dict[str, str]:
-        """The attributes of the event by their names in CloudEvents. A header is an attribute if its name, in lower
-        case, is allowed there.
+        """The attributes of the event by their names in CloudEvents. A header is also an attribute if its name,
+        converted to lower case, is a valid attribute name.
         """
         own = {
             "specversion": "1.0",
@@ -90,8 +90,8 @@ def read_event(
 ) -> ReceivedEvent:
     """Return the event in a message: a CloudEvent in the JSON format or with its attributes in headers, or any JSON.
 
-    `headers` have the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the message
-    does not contain them. Raises MessageUnreadable.
+    `headers` contain the attributes under names that begin with ``ce_``. `id`, `source` and `type` are used if the
+    message does not contain them. Raises MessageUnreadable.
     """
     try:
         text = body.decode()
@@ -105,7 +105,7 @@ def read_event(
     data = text.strip()
     if isinstance(value, dict) and "specversion" in value:
         if "data_base64" in value:
-            raise MessageUnreadable("the data of the event is binary (data_base64), and only JSON can be read")
+            raise MessageUnreadable("the data of the event is binary (data_base64), but only JSON can be read")
         data = _member(text, "data") if "data" in value else "null"
         attributes = {
             name: one if isinstance(one, str) else json.dumps(one) for name, one in value.items() if name != "data"
@@ -141,9 +141,9 @@ _DECODER = json.JSONDecoder(parse_constant=_refused)
 
 
 def _member(text: str, name: str) -> str:
-    """Return the text of the last member with this name of an object, whose text is valid JSON.
+    """Return the text of an object's last member with this name. `text` is the object as valid JSON.
 
-    The text is not parsed and printed again, so that its numbers stay as they are.
+    The member is not parsed and serialized again, so its numbers stay as they are.
     """
     found, at = "", _SPACE.match(text).end() + 1  # type: ignore[union-attr]
     while text[at - 1] != "}":
@@ -160,7 +160,7 @@ _RESERVED = frozenset(
     {"specversion", "id", "source", "type", "time", "datacontenttype", "dataschema", "subject", "data", "partitionkey"}
     | {"authorization", "baggage", "cookie"}
 )
-"""Names that a header cannot take: those of CloudEvents, and headers that are not for other programs."""
+"""The headers that do not become attributes: CloudEvents uses the name, or other programs must not see the value."""
 
 
 def checked_source(source: object) -> str | None:

@@ -21,7 +21,7 @@ def as_json(value: object) -> Any:
     """Return the value in its JSON form.
 
     A record becomes an object whose keys are its fields, except those that are excluded from comparisons. A time
-    becomes ISO 8601 in UTC, a span its number of seconds, an enum member its value, and an id a string.
+    becomes an ISO 8601 string in UTC, a span its number of seconds, an enum member its value, and an id a string.
     """
     match value:
         case Enum():
@@ -114,7 +114,7 @@ _LONGEST = 200
 """The maximum number of characters in the message of a group."""
 _VARYING = re.compile(
     r"""
-    (?=['"0-9a-fA-F])(?:  # what can begin so is looked at: three times as fast
+    (?=['"0-9a-fA-F])(?:  # looks only where a match can begin: three times as fast
     (?<!\w)(?:'[^'\n]*'|"[^"\n]*")(?!\w)  # quoted texts
     | \b(?:
         [0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}  # uuids
@@ -129,15 +129,15 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return a group's message for the beginning of an error (at most `HEAD` characters). Varying parts are replaced by
-    an ellipsis.
+    """Return the message of the group for an error with this beginning (at most `HEAD` characters). Varying parts are
+    replaced by an ellipsis.
     """
     text = head or ""
     first, newline, _ = text.partition("\n")
     if len(text) >= HEAD and not newline:
         first = _CUT_WORD.sub("", first)  # the last word may be part of an id
     first = first.strip()
-    # The key of a KeyError that is a name is all that its message says.
+    # If the key of a KeyError is a name, the message contains nothing else.
     message = first if _ONLY_A_NAME.fullmatch(first) else _VARYING.sub("…", first)
     return message if len(message) <= _LONGEST else message[: _LONGEST - 1] + "…"
 

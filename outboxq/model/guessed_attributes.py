@@ -10,7 +10,7 @@ _NOW, _LATER = "task.using(session).enqueue(…)", "task.using(session, delay=�
 _NAMED = "outbox.tasks.get(name).using(session).enqueue(…)"
 _CALL, _MANY = "task.call(…), in a batch or a chain", "task.using(session).enqueue_many([(1,), (2,)])"
 _CONTEXT = "ctx.task_id, ctx.attempt or ctx.headers in the function, whose first parameter is then ctx: TaskContext"
-_LOGGER = "logging.getLogger(__name__), whose lines get the task's fields by TaskContextFilter"
+_LOGGER = "logging.getLogger(__name__), whose lines get the task's fields through TaskContextFilter"
 _STATUS, _RESULT = "outbox.store.get(handle.id).status", "handle.result(timeout=…)"
 _LIST, _FAILURES = "outbox.store.tasks(status=…)", "outbox.store.dead_letters.list()"
 _ROWS: Mapping[str, Mapping[str, str]] = {
@@ -263,7 +263,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "info log logger": _LOGGER,
     },
 }
-"""Replacements for attributes that other libraries' objects have, by our object. A key may list several names."""
+"""Replacements for attributes that other libraries' objects have, keyed by our object. A key may list several names."""
 CURES: Mapping[str, Mapping[str, str]] = {
     noun: {name: cure for names, cure in rows.items() for name in names.split()} for noun, rows in _ROWS.items()
 }

@@ -41,9 +41,9 @@ class AttemptCounts:
     run_seconds: float = 0.0
     """The total for the attempts that are counted in `run`."""
     wait: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts that have started in each bucket, by the seconds from their due time to their start."""
+    """The number of started attempts in each bucket of the time from their due time to their start."""
     run: list[int] = field(default_factory=lambda: [0] * BUCKETS)
-    """The number of attempts whose handler has ended in each bucket, by the handler's run time in seconds."""
+    """The number of attempts whose handler has ended, in each bucket of the handler's run time."""
 
     def copy(self) -> AttemptCounts:
         """Return a copy that is not changed by later outcomes."""

@@ -41,9 +41,7 @@ class TimeoutAction(StrEnum):
     RAISE = "raise"
     """TaskTimeout is raised in the handler, and again every second until the handler stops."""
     KILL = "kill"
-    """TaskTimeout is raised, and if the handler is still running after the timeout grace period,
-    its process is killed.
-    """
+    """TaskTimeout is raised, and if the handler is still running after the timeout grace, its process is killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +181,7 @@ def bad_span(key: str, name: str) -> InvalidArgument:
 
 
 def duration(value: timedelta | float, name: str) -> timedelta:
-    """Return the timedelta for a timedelta or a number of seconds. Raises InvalidArgument for anything else."""
+    """Return a timedelta or a number of seconds as a timedelta. Raises InvalidArgument for anything else."""
     if isinstance(value, timedelta):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -214,7 +212,7 @@ def times(
 
 
 def choice(kind: type[E], value: E | str, name: str) -> E:
-    """Return the enum member for a member or its value. Raises InvalidArgument with a list of the values."""
+    """Return `value`, a member or a member's value, as a member. Raises InvalidArgument with a list of the values."""
     if type(value) is kind:
         return value
     try:
@@ -234,8 +232,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the headers as they are stored; None if there are none. `name` is the name of their task or event in an
-    error.
+    """Return the headers as they are stored; None if there are none. An error calls their task or event `name`.
 
     Names are kept as given and compared exactly. Raises InvalidArgument if the headers are not a mapping of strings, if
     a name is reserved or longer than 100 characters, or if they are larger than 8 KiB in total.
@@ -270,8 +267,8 @@ def headers_as_json(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def headers_of_json(stored: str | None) -> Mapping[str, str]:
-    """Return stored headers, read-only. Raises ValueError if they are not a JSON object of strings, as another
-    program's SQL may have written them.
+    """Return stored headers, read-only. Raises ValueError if they are not a JSON object of strings; another program's
+    SQL may have written them.
     """
     if stored is None:
         return NO_HEADERS

@@ -1,4 +1,4 @@
-"""Statuses, event types, and the frozen records that pass between the packages."""
+"""Statuses, event types, and the frozen records that are passed between the packages."""
 
 from __future__ import annotations
 
@@ -215,10 +215,10 @@ class NewTask(TaskOptions):
     pipeline_execution_id: UUID | None = None
     """The id shared by tasks that belong together; None means the task's own id."""
     available_at: datetime | None = None
-    """When it is due, as an aware datetime; None means now plus `delay`, by the database's clock."""
+    """The time at which it is due, as an aware datetime; None means now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     headers: str | None = field(default=None, repr=False)
-    """The headers as a JSON object of strings; None if it does not have any."""
+    """The headers as a JSON object of strings; None if the task does not have any."""
     partition_key: str | None = None
     """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None: the task
     does not have such a key.
@@ -246,9 +246,11 @@ class NewTask(TaskOptions):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], task_id: UUID, args: str) -> Self:
-        """Return a task with this id, these arguments and these other `fields`; those left out have their defaults.
+        """Return a task with this id, these arguments and these other `fields`; fields that are left out have their
+        defaults.
 
-        The constructor of a frozen dataclass sets each field by a call, and takes four times as long: a twentieth of an enqueue.
+        The constructor of a frozen dataclass sets each field by a function call. It takes four times as long, which is
+        a twentieth of an enqueue.
         """
         task = object.__new__(cls)  # the default of a field is an attribute of the class
         vars(task).update(fields, id=task_id, args=args)
@@ -303,7 +305,7 @@ class Handle(Sourced[R_co]):
         annotation.
 
         `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
-        exceptions. Use it if you only know the task's id.
+        exceptions. Use that method if you only know the task's id.
 
         Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
         or copied.
@@ -352,7 +354,7 @@ class Claim(HasKey):
     first_started_at: datetime
     started_at: datetime
     available_at: datetime | None = None
-    """When it became due; None if unknown."""
+    """The time at which it became due; None if unknown."""
     limited: bool = False
     """True if its queue has limits."""
 
@@ -361,14 +363,14 @@ class Claim(HasKey):
 
     @property
     def waits_since(self) -> datetime | None:
-        """The time since which it has existed and been due; None if unknown."""
+        """The time since which the task has existed and been due; None if unknown."""
         due = self.available_at
         return due if due is None or due > self.created_at else self.created_at
 
     @property
     def makes_way(self) -> bool:
-        """True if the end of the task may allow another task to start without an insert: the next task with its key or
-        in its limited queue.
+        """True if another task may start when this one ends, without an insert: the next task with its key or in its
+        limited queue.
         """
         return self.partition_key is not None or self.limited
 
@@ -381,7 +383,7 @@ class Outcome:
     event_type: EventType
     result: str | None = field(default=None, repr=False)
     error: str | None = field(default=None, repr=False)
-    """One line for `last_error`; None if it is left unchanged."""
+    """One line for `last_error`; None leaves it unchanged."""
     data: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Further event data, such as the traceback or the reason."""
     available_at: datetime | None = None
@@ -461,8 +463,8 @@ def status_after(kind: EventType | str) -> TaskStatus | None:
 
 
 class Snooze(Exception):
-    """Raise this in a handler to run again after `delay` (a timedelta or seconds, at least one second) without using an
-    attempt.
+    """Raise this in a handler to run the task again after `delay` (a timedelta or seconds, at least one second) without
+    using an attempt.
     """
 
     @naming_options("Snooze()", OF_A_SNOOZE)
@@ -500,8 +502,8 @@ class Retry(Exception):
 
 
 class TaskTimeout(BaseException):
-    """Raised in a handler that is still running after its timeout, if the task has ``timeout_action="raise"`` or
-    ``"kill"``.
+    """The exception raised in a handler that is still running after its timeout, if the task has
+    ``timeout_action="raise"`` or ``"kill"``.
 
     It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs the
     errors of its items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the

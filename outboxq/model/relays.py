@@ -81,20 +81,20 @@ class Relay:
     paused_at: datetime | None
     pause_reason: str | None
     failing_since: datetime | None
-    """The first failure since the broker last confirmed an event; None: it is not failing."""
+    """The time of the first failure since the broker last confirmed an event; None: it is not failing."""
     next_try_at: datetime | None
     """The time before which nothing is published; None: there is no pause."""
     created_at: datetime
     last_error: str | None
-    """The reason for the last failure. It is kept after the broker works again."""
+    """The reason for the last failure. It is kept even after the broker works again."""
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
     """The time of the oldest of these events; None: there are none."""
     dead_letters: int = 0
-    """The number of events that the broker refused, and that are still dead letters, up to `COUNTED`."""
+    """The number of events that the broker refused and that are still dead letters, up to `COUNTED`."""
     redriven: int = 0
-    """The number of refused events that were redriven, and that a worker has not published yet, up to `COUNTED`."""
+    """The number of refused events that were redriven but that no worker has published yet, up to `COUNTED`."""
 
     @property
     def is_sent(self) -> bool:
@@ -108,9 +108,9 @@ class ShardBacklog:
 
     shard: int
     messages: int
-    """Their number, among the first `COUNTED` events of the relay."""
+    """The number of these events, among the first `COUNTED` events of the relay."""
     oldest_at: datetime
-    """The time of the oldest of them."""
+    """The time of the oldest of these events."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -139,7 +139,7 @@ class RelayDetail:
     """The time at which all of it was read, by the database's clock."""
     relay: Relay
     backlogs: Sequence[ShardBacklog]
-    """The shards that have events, by their numbers."""
+    """The shards that have events, sorted by number."""
     held_keys: Sequence[HeldRelayKey]
     """The keys, longest held first."""
 

@@ -65,7 +65,7 @@ class HandlerLog:
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
         """Keep the line of a record, and drop the oldest lines beyond the limits.
 
-        If two logging handlers deliver the same record one after the other, it is kept once.
+        If two logging handlers deliver the same record one after the other, it is kept only once.
         """
         with self._lock:
             if self._newest is not None and self._newest() is record:
@@ -81,8 +81,8 @@ class HandlerLog:
                 self.omitted += 1
 
     def as_data(self) -> dict[str, Any]:
-        """Return the lines and the number of dropped lines, for the data of an event. It is empty if there are no
-        lines.
+        """Return the lines and the number of dropped lines, for the data of an event. The result is empty if there are
+        no lines.
         """
         with self._lock:
             if not self._lines:
@@ -177,14 +177,14 @@ class Step:
     lease_token: int
     """The lease token of the claim that wrote it."""
     result: str | None = field(repr=False)
-    """The result as JSON; None if the function returned None, or it is a sleep."""
+    """The result as JSON; None if the function returned None, or if the step is a sleep."""
     due_at: datetime | None
     """The end of a sleep; None if the step is not a sleep."""
     created_at: datetime
 
 
 def time_asleep(steps: Iterable[Step], *, since: datetime, until: datetime) -> timedelta:
-    """Return how long the task slept between two points in time. Overlapping sleeps count once."""
+    """Return how long the task slept between two points in time. Overlapping sleeps count only once."""
     total = timedelta(0)
     for begun, due in sorted((step.created_at, step.due_at) for step in steps if step.due_at is not None):
         begun, due = max(begun, since), min(due, until)  # noqa: PLW2901 - the part between the two times

@@ -40,7 +40,7 @@ class CatchUp(StrEnum):
 
 
 HORIZON = timedelta(seconds=60)
-"""The time in advance at which ticks become tasks."""
+"""The time before a tick at which its task is enqueued."""
 REMOVED = "removed from the code"
 """The beginning of the reason that is recorded when a schedule is paused because the code no longer declares it."""
 SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER = "outboxq-schedule", "outboxq-tick", "outboxq-trigger"
@@ -96,13 +96,13 @@ class Schedule(NewSchedule):
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """All ticks from `updated_at` up to this time are planted. It only moves back when planted ticks are cancelled."""
+    """All ticks from `updated_at` up to this time are planted. It moves back only when planted ticks are cancelled."""
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime
     updated_at: datetime
-    """When the schedule was last changed, or when missed ticks were last planted. No tick since
-    then has been left out.
+    """The time at which the schedule was last changed or missed ticks were last planted. No tick since then has been
+    left out.
     """
 
 
@@ -123,7 +123,7 @@ class TickRun(Tick):
     """A tick of a schedule, and how long its task ran."""
 
     ran: timedelta | None
-    """The running time of the last attempt. None if the task has not ended or not been started, or has been deleted."""
+    """The running time of the last attempt. None if the task has not started, has not ended or has been deleted."""
 
 
 def tick_of(header: str) -> datetime:

@@ -12,7 +12,7 @@ from .options import TaskOptions, bad_name, is_name
 from .records import Handle
 
 EVERYTHING = "*"
-"""The last character of a pattern, which matches any further characters."""
+"""The last character of a pattern. It matches any further characters."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class NewEvent:
     partition_key: str | None = None
     concurrency_key: str | None = None
     available_at: datetime | None = None
-    """When its tasks are due, as an aware datetime; None means now plus `delay`, by the database's clock."""
+    """The time at which its tasks are due, as an aware datetime. None: now plus `delay`, by the database's clock."""
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
     """The time after which its tasks are no longer started, as an aware datetime. None means `expires_in` from now, or

@@ -1,4 +1,4 @@
-"""The connection to a message broker: what a transport of any broker offers. No I/O."""
+"""The interfaces of connections to message brokers: for publishing events and for receiving messages. No I/O."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ Outcome = Confirmed | Refused | Unsure
 
 
 class Transport(Protocol):
-    """A connection to a broker, such as `RabbitMQ`. Your own class may be one. One thread at a time uses it.
+    """A connection to a broker, such as `RabbitMQ`. Your own class may be one. Only one thread uses it at a time.
 
     If it also has a method `clone()`, which returns a transport with a connection of its own, a process publishes its
     shards of a relay at the same time, each through its own clone. Otherwise, they take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Publish the events in their order, wait for the broker's answers, and return one outcome for each event.
+        """Publish the events in order, wait for the broker's answers, and return one outcome for each event.
 
         The transport connects when it is first used, and again after it has lost the connection. `deadline` is a value of
         `time.monotonic()`: an event without an answer by then is `Unsure`. An exception counts as `Unsure` for all events.
@@ -59,28 +59,30 @@ class Message:
     id: str | None = None
     """The id that the message keeps when it is delivered again. It is used if the message is not a CloudEvent."""
     type: str | None = None
-    """The kind of the message, likewise: for example its routing key."""
+    """The kind of the message, such as its routing key. It is used in the same case as the id."""
     source: str = ""
-    """The place that the message comes from, likewise."""
+    """The place that the message comes from. It is used in the same case as the id."""
     tag: Any = field(default=None, repr=False)
     """The value with which the connection acknowledges the message."""
 
 
 class SourceConnection(Protocol):
-    """A connection that receives messages. One thread uses it. Any method may raise any exception if it is lost."""
+    """A connection that receives messages, used by one thread. Any method may raise any exception if the connection is
+    lost.
+    """
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         """Return up to `limit` messages as soon as there are any, or none at `deadline` (`time.monotonic()`)."""
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
-        """Tell the broker that the messages are done. They are the oldest of those that `receive` has returned."""
+        """Tell the broker not to deliver the messages again. They are the oldest that `receive` has returned."""
 
     def close(self) -> None:
-        """Close the connection. The broker then delivers again what was not acknowledged."""
+        """Close the connection. The broker then redelivers messages that were not acknowledged."""
 
 
 class Source(Protocol):
     """A place in a broker that messages come from, such as a `RabbitMQ` with a queue. Your own class may be one."""
 
     def connect(self) -> SourceConnection:
-        """Return a new connection. Raises any exception if the broker cannot be reached."""
+        """Return a new connection. It may raise any exception if the broker cannot be reached."""

@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Answering:
-    """A class that answers a missing attribute with the way to write it here. Its completion leaves out what only
-    outboxq itself uses.
+    """A class whose objects answer a request for a missing attribute with the way to write it here. Completion leaves
+    out the attributes that only outboxq itself uses.
     """
 
     __slots__ = ()
     _noun = ""
-    """The object in a sentence, which is also its key in CURES."""
+    """The name of the object in sentences, and its key in CURES."""
     _inner: frozenset[str] = frozenset()
     """Attributes that are not for applications."""
 
@@ -150,7 +150,7 @@ def no_queue(name: str, known: Collection[str]) -> str:
 
 
 def no_task_name(name: str, known: Collection[str]) -> str:
-    """Return the sentence about an unknown name of a task, with the most similar known name."""
+    """Return the sentence about an unknown task name, with the most similar known name."""
     return (
         f"task {name!r} is unknown: it is not declared, scheduled, subscribed or known to a worker, and has neither dead "
         f"letters nor recent runs{nearest(name, known)}"

@@ -25,7 +25,7 @@ def uuid7() -> UUID:
 
 
 def uuid7s(count: int) -> list[UUID]:
-    """Return this number of ids, drawn at once: 2.7 us each instead of 4.2, which saves a tenth of a bulk enqueue."""
+    """Return this number of ids, made at once: 2.7 us each instead of 4.2 us, which saves a tenth of a bulk enqueue."""
     first, random = _ticks(count), memoryview(os.urandom(8 * count)).cast("Q")
     return [_made(first + at, random[at]) for at in range(count)]
 

@@ -33,7 +33,7 @@ def span(value: timedelta | float) -> str:
     """Return a span of time, given as a timedelta or in seconds, in one or two units: 12 ms, 1.5 s,
     3 min 5 s, 4 d 1 h.
 
-    A negative span is 0 s: it is the difference between the clocks of two machines.
+    A negative span becomes 0 s: it is a difference between the clocks of two machines.
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < 10:
@@ -47,7 +47,7 @@ def span(value: timedelta | float) -> str:
 
 
 def brief(value: timedelta) -> str:
-    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one is 0 s."""
+    """Return a span of time in one unit, for a column: 12 ms, 1.5 s, 12 s, 5 min, 2 h, 3 d. A negative one becomes 0 s."""
     seconds = value.total_seconds()
     if seconds < 9.95:
         return _short(seconds)

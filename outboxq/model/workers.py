@@ -33,7 +33,7 @@ class Orders:
 
     asked_to: WorkerOrder | None = None
     stacks: bool = False
-    """True if a person waits for the stacks of its threads."""
+    """True if a person is waiting for the stacks of its threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,7 @@ class ReceiverState:
     tasks: tuple[str, ...]
     """The names of the tasks that its messages become."""
     failing_since: datetime | None = None
-    """The first failure since messages could last be received, by the worker's clock; None: it works."""
+    """The time of the first failure since messages could last be received, by the worker's clock; None: it works."""
     last_error: str | None = None
     """The reason for the last failure; None: it works."""
 
@@ -59,19 +59,19 @@ class SourceState:
     workers: int
     """The number of live workers that receive from it."""
     failing: int
-    """The number of these workers whose receiver fails."""
+    """The number of these workers whose receiver is failing."""
     failing_since: datetime | None
     """The earliest of their first failures; None: all of them work."""
     last_error: str | None
 
     @property
     def state(self) -> str:
-        """The state in a word: `failing` if at least one receiver fails."""
+        """The state in a word: `failing` if at least one receiver is failing."""
         return "failing" if self.failing else "active"
 
 
 def sources_of(states: Iterable[ReceiverState]) -> list[SourceState]:
-    """Return the states of all sources, sorted by name. `states` are those of the receivers of live workers."""
+    """Return the states of all sources, sorted by name. `states` are the states of live workers' receivers."""
     by_source: dict[str, list[ReceiverState]] = {}
     for one in states:
         by_source.setdefault(one.source, []).append(one)

@@ -1,8 +1,8 @@
 """The codec for each annotation, compiled once per task.
 
-An unknown annotation is treated as plain JSON, so a value that is not JSON is refused when it is passed. If an
-annotation's values could not be read back reliably, such as a union of two types that are both stored as strings, it is
-refused before anything is stored.
+An unknown annotation is treated as plain JSON, so a value that is not JSON is refused when it is passed. An annotation
+whose values could not be read back reliably, such as a union of two types that are both stored as strings, is refused
+before anything is stored.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ _SCALARS: dict[object, tuple[frozenset[str], tuple[type, ...]]] = {
     float: (frozenset({"number", "boolean"}), (float, int)),
     str: (frozenset({"string"}), (str,)),
 }
-"""Maps each plain type to the JSON types that are read for it, and the classes that are accepted."""
+"""Maps each plain type to the JSON types that are read for it and to the classes that are accepted."""
 _ARRAYS: dict[type, type] = {
     **dict.fromkeys((list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable), list),
     **dict.fromkeys((set, abc.Set, abc.MutableSet), set),

@@ -92,8 +92,8 @@ class Parameters:
     def load(self, text: str) -> dict[str, object]:
         """Return the keyword arguments for the function.
 
-        Raises UnreadableArguments for a string that no code can read, and PayloadError for arguments that this version
-        of the code does not accept but another version may.
+        Raises UnreadableArguments for a string that no version of the code can read, and PayloadError for arguments
+        that this version of the code does not accept but another version may.
         """
         codecs = self._codecs or self._compile()
         stored = self._parse(text)
@@ -127,7 +127,7 @@ class Parameters:
             has = f"the stored arguments have {_names(unknown)}, which the function does not take"
             raise PayloadError(
                 f"{self._name}: {has}; if a newer release enqueued the task, deploy that release to the workers, and redrive the task "
-                "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, take it again until "
+                "if it has failed by then; if the parameter was renamed or removed while tasks were waiting, restore it until "
                 "they have run"
             )
         if missing := self._required - stored.keys():
@@ -274,7 +274,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
 
 
 def _returned(value: Any, limits: Limits) -> object:
-    """Write a model under the names with which it reads itself back."""
+    """Write a model with the field names from which it can read itself back."""
     return jsonable(dump_model(value, by_alias=True), limits) if is_model(type(value)) else readable(value, limits)
 
 
@@ -311,9 +311,10 @@ def _result_codec(function: Callable[..., object]) -> Codec:
 _RESULT_CODECS: WeakKeyDictionary[Any, tuple[object, object, Codec]] = WeakKeyDictionary()
 """The codecs for results, by the code of their functions, each with the namespace and the annotation that it was made from.
 
-Each call of a step passes its function again, which may be a closure that belongs to a single run: all closures made by one
-`def` share their code. The codecs reduced the time from 120 us to 3 us (`python -m timeit -s "from outboxq.payload.parameters
-import ReturnValue" -s "def f() -> dict[str, list[int]]: ..." "ReturnValue(f, name='x').check()"`).
+Each call of a step passes its function again. The function may be a closure that belongs to a single run, but all
+closures made by one `def` share their code. Keeping the codecs reduced the time from 120 us to 3 us (`python -m timeit
+-s "from outboxq.payload.parameters import ReturnValue" -s "def f() -> dict[str, list[int]]: ..." "ReturnValue(f,
+name='x').check()"`).
 """
 
 

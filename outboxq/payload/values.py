@@ -249,7 +249,7 @@ class Codec(ABC):
     label: str
     """The annotation, for messages."""
     json_types: frozenset[str]
-    """The JSON types as which its values are written. A union is read by these types, never by trying one member after
+    """The JSON types in which its values are written. A union is read by these types, never by trying one member after
     another, which would turn a string that looks like a UUID into a UUID.
     """
     plain: bool = False

@@ -148,14 +148,16 @@ FOR_APPLICATIONS = frozenset(
         "workers",
     ]
 )
-"""The attributes of a Store that are for applications. Its completion lists these; the others are for workers and front ends."""
+"""The attributes of a Store that are for applications. Tab completion lists only these; the others are for workers and
+front ends.
+"""
 
 
 class Store(Answering, Claiming):
     """All operations on outboxq's tables, for any synchronous code.
 
-    Operations on tasks and maintenance are methods. The others are grouped by noun, as in ``queues.pause()`` and
-    ``dead_letters.list()``.
+    Operations on tasks, and those for maintenance, are methods. The others are grouped by noun, as in
+    ``queues.pause()`` and ``dead_letters.list()``.
 
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
     error, such as a deadlock, a lost connection or a busy database, the transaction is run again from the start. With
@@ -164,7 +166,8 @@ class Store(Answering, Claiming):
 
     _noun = "the store"
 
-    # A right side does not name another verb (`tests/unit/test_nouns.py`), so the order of these lines does not matter.
+    # The right-hand sides do not name other verbs (`tests/unit/test_nouns.py`), so the order of these lines does not
+    # matter.
 
     # Producers
     enqueue_many = enqueueing.enqueue_many
@@ -282,7 +285,9 @@ class Store(Answering, Claiming):
 
 
 def in_the_store(name: str) -> str:
-    """Return the way to write an attribute of the store that was looked for on the outbox; "" if the store has none."""
+    """Return the correct way to write an attribute of the store that was looked up on the outbox; "" if the store does
+    not have it.
+    """
     if name not in FOR_APPLICATIONS:
         return ""
     noun = _noun_of(name)

@@ -1,4 +1,4 @@
-"""Record what people change: each record is written in the transaction of its change."""
+"""Record what people change: each record is written in the same transaction as the change."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Actions:
 
         `change` is called with the open transaction, which it passes on as `using` to the methods of the store.
         `number` returns the number of changes that the record states. If it is 0, nothing is recorded. `replaced`
-        returns the former values that the record's details contain too. If `change` raises an error, nothing is
+        returns the former values, which are added to the record's details. If `change` raises an error, nothing is
         written.
         """
         made: builtins.list[T] = []
@@ -85,7 +85,9 @@ class Actions:
         return add
 
     def begin(self, action: NewAction, *, using: object = None) -> None:
-        """Record a bulk change that another process makes. It adds the numbers of its transactions to this record."""
+        """Record a bulk change that another process makes. That process adds the numbers of its transactions to this
+        record.
+        """
         self._store.run(partial(self._add, action, number=0), using=using)
 
     def get(self, action_id: UUID, *, using: object = None) -> OperatorAction | None:
@@ -166,7 +168,7 @@ def add(g: Grammar) -> sa.Insert:
 
 
 def count_up(_: Grammar) -> sa.Update:
-    """Add :changed to the record :id. A record that was pruned meanwhile is not written again."""
+    """Add :changed to the record :id. A record that has been pruned in the meantime is not written again."""
     return (
         sa.update(operator_actions)
         .where(_action.id == _written["id"])

@@ -1,4 +1,4 @@
-"""Arguments of the store: their checks before a transaction begins, and the parameters that take them in a statement.
+"""Check the arguments of the store before a transaction begins, and declare the statement parameters that take them.
 
 Each check returns the argument, or raises InvalidArgument.
 """
@@ -21,7 +21,7 @@ from ..model.options import choice
 from ..payload.parameters import sanitize
 
 AnyId: TypeAlias = UUID | str
-"""An id as callers may write it: from a handle, or from a URL or a log line."""
+"""An id in any form that callers may pass: from a handle, a URL or a log line."""
 
 
 def parameters(kind: type[TypeEngine[Any]] | TypeEngine[Any], *names: str) -> Iterator[sa.BindParameter[Any]]:
@@ -54,7 +54,7 @@ def identifier(given: object) -> UUID:
     try:
         return UUID(given if isinstance(given, str) else "")
     except ValueError:
-        raise InvalidArgument(f"an id is a UUID or its text, not {given!r}") from None
+        raise InvalidArgument(f"an id must be a UUID or its text, not {given!r}") from None
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
@@ -74,7 +74,7 @@ def state_of(given: Waiting | str | None) -> Waiting | None:
 
 
 def queue_names(queues: Iterable[str] | None, argument: str = "queues") -> list[str] | None:
-    """Raise InvalidArgument for an empty list, and for a string, which would be a list of characters."""
+    """Raise InvalidArgument for an empty list, and for a string, which would be read as a list of characters."""
     if queues is None:
         return None
     names = [] if isinstance(queues, str) else list(dict.fromkeys(queues))

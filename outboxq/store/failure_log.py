@@ -36,7 +36,7 @@ class FailureLog:
         self._failures = 0
         self._since = math.nan
         self._is_known = False
-        """True if the current failure was logged, so that its end has to be logged too."""
+        """True if the current failure was logged, so its end has to be logged too."""
 
     def failed(self, what: str, error: BaseException, *, fields: Mapping[str, Any] | None = None) -> None:
         """Log `what` ("claiming failed; no task was started") and the error, unless this kind was logged within the last minute.
@@ -59,7 +59,9 @@ class FailureLog:
         say(self._log, self._level, text, error, fields=fields)
 
     def worked(self, what: str) -> None:
-        """Log `what` ("claiming works again") if the failure was logged. It costs nothing if there was no failure."""
+        """Log `what` ("claiming works again") if the failure was logged. The call costs nothing if there was no
+        failure.
+        """
         if not self._failures:
             return
         with self._lock:
@@ -108,7 +110,7 @@ def exception_field(error: BaseException) -> dict[str, str]:
 def _first_line(error: BaseException) -> str:
     try:
         text = str(getattr(error, "orig", None) or error).strip().partition("\n")[0].strip()
-    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that logs it
+    except Exception:  # noqa: BLE001 - a broken __str__ must not end the loop that logs the error
         return ""
     if len(text) > _LONGEST and not isinstance(error, OutboxqError):  # outboxq's own errors end with advice
         return text[:_LONGEST] + " ..."

@@ -45,8 +45,8 @@ _SHARE = 1.5
 """The longest pause after a batch, as a multiple of the time that the batch took."""
 _FEWEST, _MOST = 50, 2000
 _BATCH_SECONDS = 0.05
-"""The target time for a batch on PostgreSQL. Beside a working claim loop, 13,291 tasks a second were deleted, instead of 1,991
-in batches of 50 with pauses, and the p99 of a claim was 1.10 times as long as before the prune:
+"""The target time for a batch on PostgreSQL. Alongside a running claim loop, 13,291 tasks a second were deleted,
+compared with 1,991 in batches of 50 with pauses, and the p99 of a claim was 1.10 times its value before the prune:
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
@@ -68,29 +68,28 @@ def prune(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> int:
-    """Delete tasks that ended longer ago than `older_than`, or before this time (aware), with their events and
+    """Delete tasks that ended longer ago than `older_than`, or before it if it is an aware datetime, with their events and
     idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's. `batch` is the number of tasks in each, and `pause` the time
-    between two. None means, on SQLite, 50 tasks and a pause of 1.5 times as long as the batch took, because only one
-    transaction can write at a time. On PostgreSQL, it means as many tasks as take about 50 ms (50 to 2,000), and a
-    pause only after a batch whose tasks took more than 1.5 times as long as those in the fastest batch, because the
-    server is then busy. Locked tasks, and tasks
-    whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old they
-    are. A task of a batch or a chain is kept until the batch has ended before that time and the tasks after it have
-    completed or were cancelled; a Failed task is deleted earlier if `statuses` includes FAILED. Events without a task
-    (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records of what people changed
-    (`actions`), but not those of the last 90 days. Messages of the inbox are forgotten when their own retention time
-    has passed, whatever `older_than` is. `dry_run` only counts. `stop` is called
-    before each batch, `on_progress` after each with the number of tasks deleted so far, and `on_change` in each
-    transaction with the number of tasks that it deletes.
+    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each, and
+    `pause` the time between two of them. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
+    took, because only one transaction can write at a time. On PostgreSQL, None means the number of tasks that takes
+    about 50 ms (50 to 2,000), and a pause only after a batch whose tasks took more than 1.5 times as long as those in
+    the fastest batch, because the server is then busy. Locked tasks, and tasks whose idempotency key is locked, are
+    skipped. Unfinished tasks keep their rows and events, no matter how old they are. A task of a batch or a chain is
+    kept until the batch has ended before that time and the tasks after it have completed or were cancelled; a Failed
+    task is deleted earlier if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped
+    ticks) are deleted at the same age, and so are records of what people changed (`actions`), but not those of the last
+    90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
+    `dry_run`, the tasks are only counted. `stop` is called before each batch, `on_progress` after each with the number
+    of tasks deleted so far, and `on_change` in each transaction with the number of tasks that it deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before that time are
     dropped; rows that must be kept are moved to the default partition first. No other session can use the two tables
     during a drop, which takes about as long as reading the partition's tasks once. Therefore partitions are not dropped
     if `using` is given. Then the rows of the other partitions are deleted. With `whole_partitions`, these rows are left
-    to later drops, so that tasks may be kept for the length of one more partition.
+    to later drops, so tasks may be kept for the length of one more partition.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     wanted = set(statuses)
@@ -133,7 +132,7 @@ class Pace:
     """The number of tasks that the next batch deletes, and the pause after it."""
 
     def __init__(self, *, batch: int | None, pause: timedelta | float | None, one_writer: bool) -> None:
-        """`one_writer` says that a batch stops all other writers. Raises InvalidArgument for a batch below 1 or a
+        """`one_writer` means that a batch blocks all other writers. Raises InvalidArgument for a batch below 1 or a
         negative pause.
         """
         self._adapts = batch is None and not one_writer
@@ -142,7 +141,7 @@ class Pace:
             raise InvalidArgument("pause must not be negative")
         self._one_writer = one_writer
         self._shortest = math.inf
-        """The shortest time, in seconds, that a task in a full batch has taken."""
+        """The shortest time per task, in seconds, that a full batch has taken."""
         self.batch = _FEWEST if batch is None else positive(batch, "batch")
 
     def after(self, seconds: float) -> float:
@@ -155,8 +154,8 @@ class Pace:
             self.batch = max(self.batch // 2, _FEWEST)
         if self._pause is not None:
             return self._pause
-        # On SQLite, a waiting writer only tries now and then. On PostgreSQL, others are held up only if the server has
-        # too much to do.
+        # On SQLite, a waiting writer only tries again now and then. On PostgreSQL, other sessions are held up only if
+        # the server is overloaded.
         share = _SHARE if self._one_writer else min(each / self._shortest - _USUAL, _SHARE)
         return max(0.0, share * seconds)
 
@@ -234,8 +233,8 @@ class TimePartitions:
         self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
-        """Create the missing partitions of the current period and the `ahead` next ones; returns the number of created
-        pairs.
+        """Create the missing partitions for the current period and the next `ahead` periods; returns the number of
+        pairs created.
 
         This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, it takes one
         query. Only the owner of the tables can create partitions; for any other role, a warning is logged. The call
@@ -384,7 +383,7 @@ def delete_old(g: Grammar) -> Transition:
     locked is skipped and returned without a status, because another transaction is taking the key over.
 
     Ids contain their time (uuid7), so old tasks are a range of the primary key, and an index on `completed_at` is not
-    needed. The statement does not wait for locks, so transactions that lock keys in their order never wait for a
+    needed. The statement does not wait for locks, so transactions that lock keys in key order never wait for a
     transaction that is waiting for them.
     """
     key = tables.idempotency_keys.c.task_execution_id
@@ -441,8 +440,8 @@ def prune_unrouted(g: Grammar) -> Transition:
     """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than
     :before.
 
-    They are selected without an order, because the planner would otherwise scan the whole log by number instead of only
-    the events without a task.
+    They are selected without an order, because the planner would otherwise scan the whole log in number order instead
+    of only the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

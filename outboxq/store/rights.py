@@ -71,7 +71,7 @@ class Rights:
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
         """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up which one it is.
 
-        `begin` is the kind of the transaction that failed.
+        `begin` is the kind of transaction that failed.
         """
         if not self._store.dialect.is_denied(error):
             return
@@ -114,7 +114,7 @@ class Rights:
     def ensure_roles(self) -> None:
         """Raise UnsupportedDatabase if the database has no roles, without sending a statement."""
         if not self._store.dialect.has_roles:
-            raise UnsupportedDatabase("SQLite has no roles: whoever can write the file can do everything")
+            raise UnsupportedDatabase("SQLite has no roles: anyone who can write to the file can do anything")
 
     def _role(self, begin: Begin) -> Role:
         if self._works:
@@ -128,11 +128,11 @@ class Rights:
         if features and role is not Role.PRODUCER:
             options = " ".join(f"--with {feature}" for feature in sorted(features))
             raise InvalidArgument(
-                f"only a producer has {options}; a {role} that also enqueues is granted both: outboxq grants --role producer "
+                f"only producers take {options}; if the {role} also enqueues tasks, grant it both roles: outboxq grants --role producer "
                 f"{options} {shlex.quote(name)}"
             )
         if not name or "\0" in name:
-            raise InvalidArgument("the name of a database role must be a string that is not empty and has no NUL")
+            raise InvalidArgument("the name of a database role must be a non-empty string without NUL")
         wanted = rights(role, features)
         places = target.run(missing, pack(()))
         if not places:
@@ -193,7 +193,7 @@ def _named(row: Row) -> str:
 
 
 def _escaped(statement: str) -> str:
-    """Escape percent signs in names, which the driver would take for placeholders."""
+    """Escape percent signs in names, because the driver would take them for placeholders."""
     return statement.replace("%", "%%")
 
 
@@ -243,10 +243,10 @@ def select_role(_: Grammar) -> sa.Select[Any]:
 def missing(g: Grammar) -> sa.Select[Any]:
     """Select the given privileges that :grantee, or the current role, lacks in our schema, and the name of that role.
 
-    If our statements find the tables by the search path, it also selects the tables that a table in another schema
-    hides (`hidden_by`).
+    If our statements find the tables through the search path, this also selects the tables that a table in another
+    schema hides (`hidden_by`).
 
-    It returns at least one row, with a NULL `name` if nothing is missing. The statement never fails, even for a role
+    The statement returns at least one row, with a NULL `name` if nothing is missing. It never fails, even for a role
     without any privileges.
     """
     lies_in, by_path = _schema_of(g), g.schema is None

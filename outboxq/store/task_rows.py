@@ -118,12 +118,12 @@ def alike_rows(tasks: Sequence[NewTask]) -> Alike:
 
 
 def is_plain(task: NewTask) -> bool:
-    """Return whether the columns of `PLAIN_TASK` say everything about the task."""
+    """Return whether the columns of `PLAIN_TASK` describe the task completely."""
     return bool(_is_of_some(task) == _NONE)
 
 
 def plain_columns(task: NewTask) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK` but `OWN`, by name."""
+    """Return the columns of `PLAIN_TASK` except those in `OWN`, by name."""
     columns = {name: cell for name, cell in zip(PLAIN_TASK, _plain_cells(task), strict=True) if name not in OWN}
     for name in _PLAIN_SPANS:
         if (span := columns[name]) is not None:
@@ -132,7 +132,7 @@ def plain_columns(task: NewTask) -> dict[str, Any]:
 
 
 def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of `PLAIN_TASK`, where `columns` are known, with the values of every statement."""
+    """Return the columns of `PLAIN_TASK`, of which `columns` are already known, with the values of every statement."""
     row = {**columns, **values, "id": task.id, "args": task.args, "headers": task.headers}
     if (now := values["now"]) is not None and task.available_at is None:
         row["available_at"] = now + task.delay  # the clock is Python's
@@ -155,8 +155,8 @@ def new_entry(
         "created_at": g.now,
     }
     written = task_outbox.c
-    # IS NOT NULL is avoided, because in a RETURNING, SQLite 3.40 checks the wrong column to decide whether this one can
-    # be NULL.
+    # IS NOT NULL is avoided, because in a RETURNING clause, SQLite 3.40 checks the wrong column to decide whether this
+    # one can be NULL.
     place = sa.case((written.partition_key >= sa.literal_column("''", sa.Text), written.position)).label("place")
     new = insert_values(sa.insert(task_outbox), values, rows, *where)
     return new.returning(
@@ -305,8 +305,8 @@ def _holds(execution: Any) -> sa.ColumnElement[bool]:
 def rescheduled(
     g: Grammar, found: Step, *, due: sa.ColumnElement[Any], reason: str, given: Columns | None = None
 ) -> Transition:
-    """Replace the entries that `found` selects and locks by entries that are `due` at the given time, which may depend
-    on the old ones.
+    """Replace the entries that `found` selects and locks with entries that are `due` at the given time, which may
+    depend on the old ones.
 
     Returns the old ones.
     """

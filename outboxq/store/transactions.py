@@ -36,12 +36,12 @@ T = TypeVar("T")
 log = logging.getLogger("outboxq.store")
 
 _IN_FULL = {Begin.SINGLE: Begin.WRITE, Begin.SINGLE_ASYNCHRONOUS: Begin.ASYNCHRONOUS, Begin.INSERT: Begin.WRITE}
-"""The kinds of transactions for further attempts. These are begun as full transactions, so that `done` and the work see
-the same state.
+"""The kinds of transaction that further attempts use instead. These are full transactions, so that `done` and the work
+see the same state.
 """
 
 _GROWING = tenacity.wait_random_exponential(multiplier=0.02, max=0.5)
-"""The wait between attempts, which is short enough that a database is used as soon as it is back."""
+"""The wait between attempts, which is short enough for a database to be used as soon as it is back."""
 _SOON = tenacity.wait_random(0, 0.01)
 _PATIENCE = 30.0
 """Seconds after which a transaction is not retried."""
@@ -90,7 +90,7 @@ class Transactions:
     ) -> None:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
-        Once `gone` is set, failed transactions are not tried again, because the owner of the store has no time left.
+        Once `gone` is set, failed transactions are not retried, because the owner of the store has no time left.
         `hurried` transactions retry much sooner to get SQLite's single lock, and so overtake others.
         """
         self.engine = engine
@@ -248,8 +248,8 @@ class Transactions:
             error.add_note(f"the enqueue was retried for {limit:g} s, the enqueue_timeout of Outbox(…)")
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
-        """Run one statement with these values and the parameters of every statement. `begin` is the kind of the
-        transaction if it is a separate one.
+        """Run one statement with these values and the parameters of every statement. `begin` is the kind of transaction
+        if a separate one is begun.
         """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
@@ -293,14 +293,14 @@ class Transactions:
                         target.ensure_readable()
                         self._is_readable = True
                     try:
-                        # The engine of an application may have begun a transaction by itself.
+                        # An application's engine may have begun a transaction on its own.
                         if getattr(connection.connection.dbapi_connection, "in_transaction", False):
                             target.execute("ROLLBACK", {})
                         target.begin(begin)
                         yield target
                     except BaseException as error:
                         self._roll_back(connection, error)
-                        # An error in a handler's transaction is the user's.
+                        # An error in a handler's transaction is the user's own.
                         if isinstance(error, Exception) and begin is not Begin.HANDLER:
                             explain_undefined(target, error, self.check_schema)
                             target.explain(error)
@@ -397,7 +397,9 @@ class Transactions:
         return {"now": clock() if clock else None, **values}
 
     def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
-        """Return the parameters that restrict a statement to these queues and topics, and have it read all dead entries."""
+        """Return the parameters that restrict a statement to these queues and topics, and that make it read all dead
+        entries.
+        """
         names, patterns = queue_names(queues), queue_names(topics, "topics")
         packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in patterns or ()])
         packed |= target.dialect.pack("floors", FLOORS, ())
@@ -408,9 +410,9 @@ class Transactions:
         return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])
 
     def wake(self, target: Target, queues: Iterable[str]) -> None:
-        """Notify sleeping workers after the commit that tasks became claimable without an insert.
+        """Have sleeping workers notified, after the commit, that tasks became claimable without an insert.
 
-        Call it after the change. This does nothing for a database that cannot notify, because workers watch the file.
+        Call this after the change. It does nothing for a database that cannot notify, because workers watch the file.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

@@ -65,7 +65,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         self._target: object = None
         self._origin: Origin | None = None
         self._is_open = self._was_named = False
-        """`_was_named`: a task has been enqueued, or could have been, with ``using(batch)``."""
+        """`_was_named`: True once a task has been or could have been enqueued with ``using(batch)``."""
 
     def __repr__(self) -> str:
         return f"<OpenBatch {self._batch.id}>"
@@ -228,7 +228,7 @@ class StandIn:
 
     store: Store
     making: Callable[[AbstractContextManager[object]], AbstractContextManager[object]]
-    """Wraps the creation of a batch or a chain."""
+    """A function that wraps the creation of a batch or a chain."""
 
 
 class BatchedTasks(AwaitedResults):
@@ -280,7 +280,7 @@ class BatchedTasks(AwaitedResults):
             on_failed: The effect of a dead letter on the batch. "continue": it counts as ended. "wait": the batch waits
             until the dead letter is redriven and completes, or is discarded. "cancel": the other tasks in the batch are
             cancelled, and `then` still follows.
-            name: A name for people to read. None if it does not have one.
+            name: A name for people to read. None means no name.
 
         Raises InvalidTarget if there is no transaction to write in, and InvalidArgument if an option is out of range.
         """
@@ -339,10 +339,10 @@ class BatchedTasks(AwaitedResults):
         value in `ctx.previous`. A task that is cancelled, expires or is discarded ends the chain.
 
         Args:
-            calls: The calls, in their order.
+            calls: The calls, in order.
             on_failed: The effect of a dead letter on the chain. "wait": the chain waits, and continues when the dead letter
             has been redriven and completes. "cancel": the chain ends.
-            name: A name for people to read. None if it does not have one.
+            name: A name for people to read. None means no name.
 
         Raises InvalidCall for anything that is not a call, and InvalidArgument if there are no calls.
         """
@@ -355,7 +355,7 @@ class BatchedTasks(AwaitedResults):
             raise InvalidArgument("a chain needs at least one call: outbox.chain(a.call(1), b.call())")
         if len(calls) > LONGEST_CHAIN:
             raise InvalidArgument(
-                f"a chain has at most {LONGEST_CHAIN} calls, and this one has {len(calls)}; let its last task enqueue the next chain"
+                f"a chain can have at most {LONGEST_CHAIN} calls, but this one has {len(calls)}; let its last task enqueue the next chain"
             )
         return Chain(
             outbox=self, calls=tuple(_ours(self, call, "chain()") for call in calls), on_failed=policy, name=name

@@ -1,4 +1,4 @@
-"""outboxq's own tasks: one prunes, the other changes many tasks at once."""
+"""outboxq's own tasks: one deletes old tasks, the other changes many tasks at once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from .schedules import RETENTION, schedule_for
 from .task import ContextTask, Task
 
 BULK: Final = "outboxq.bulk"
-"""The name of the task."""
+"""The name of the task that changes many tasks."""
 BULK_QUEUE: Final = "outboxq"
-"""Its queue."""
+"""The queue of that task."""
 _LEASE = timedelta(seconds=60)
 
 
@@ -45,8 +45,8 @@ class BulkAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """An action, and the filters that select the dead letters that it changes, with CANCEL the waiting or running tasks,
-    or with RUN_NOW the tasks that are not due yet. A filter set to None is ignored.
+    """An action, and the filters that select what it changes: waiting or running tasks for CANCEL, tasks that are not
+    due yet for RUN_NOW, and otherwise dead letters. A filter set to None is ignored.
     """
 
     action: BulkAction
@@ -58,12 +58,12 @@ class Selection:
     """
     queue: str | None = None
     task: str | None = None
-    """Name of the task."""
+    """The name of the task."""
     key: str | None = None
-    """Partition key."""
+    """The partition key."""
     topic: str | None = None
     exception: str | None = None
-    """Class of the exception, for dead letters."""
+    """The class of the exception, for dead letters."""
     group: str | None = None
     """The id of a group of dead letters."""
     since: datetime | None = None
@@ -71,11 +71,11 @@ class Selection:
     until: datetime | None = None
     """The time before which the task failed or was enqueued."""
     status: TaskStatus | None = None
-    """Status of the tasks to cancel: READY or RUNNING."""
+    """The status of the tasks to cancel: READY or RUNNING."""
     waiting: Waiting | None = None
-    """State of the tasks to run now: DELAYED or RETRYING."""
+    """The state of the tasks to run now: DELAYED or RETRYING."""
     limit: int | None = None
-    """Maximum number of tasks to change, oldest first."""
+    """The maximum number of tasks to change, oldest first."""
 
     @property
     def filters(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Selection:
         return store.dead_letters.parts(snapshot=self.snapshot, limit=self.limit, **self._of_dead_letters())
 
     def oldest(self, store: Store, *, limit: int) -> list[TaskExecution | DeadLetter]:
-        """Return the oldest matching tasks. A limit reaches waiting tasks before running ones, so they come first then."""
+        """Return the oldest matching tasks. If the selection has a limit, waiting tasks come before running ones."""
         limit = limit if self.limit is None else min(limit, self.limit)
         if self.action is BulkAction.RUN_NOW:
             return self._oldest_later(store, limit)
@@ -192,8 +192,8 @@ _READ: Mapping[str, Callable[[str], Any]] = {
 
 
 def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int) -> int:
-    """Redrive, discard, cancel or run now the matching tasks, and return how many tasks this run has changed. `counted` is the
-    number of tasks in the question.
+    """Redrive, discard, cancel or immediately run the matching tasks, and return how many tasks this run has changed.
+    `counted` is the number of tasks that the person was asked about.
 
     The changes are committed in batches of 500, each together with the number of changes in the record of the action,
     whose id is the id of this task. If the worker stops, the next run makes the remaining changes.
@@ -260,9 +260,7 @@ def prune_task(outbox: OutboxRef) -> Task[..., Any]:
 
 
 def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> NewSchedule:
-    """Return the schedule that deletes tasks that ended longer than `retention` ago. Raises
-    InvalidArgument.
-    """
+    """Return the schedule that deletes tasks that ended more than `retention` ago. Raises InvalidArgument."""
     age = duration(retention, "retention")
     if not is_span(age, timedelta(seconds=1)):
         raise InvalidArgument(

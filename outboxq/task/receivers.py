@@ -27,7 +27,7 @@ from .registry import Receiver, TaskRegistry
 from .task import ContextTask, Task, subscriptions_of
 
 UNREADABLE = "outboxq.unreadable_message"
-"""The name of the task that keeps a message which could not become a task."""
+"""The name of the task that keeps a message that could not become a task."""
 
 
 class Declares(Protocol):
@@ -81,8 +81,8 @@ class Receivers:
             the message can be delivered again.
             options: The options of `task`, except `subscribe`.
 
-        Raises ConfigurationError for a function that cannot take a payload, and for a source from which nothing can be
-        received, and raises what `task` raises.
+        Raises the same exceptions as `task`, and ConfigurationError for a function that cannot take a payload or a
+        source from which nothing can be received.
         """
         if not isinstance(source, WebhookSource) and not callable(getattr(source, "connect", None)):
             raise ConfigurationError(
@@ -114,20 +114,21 @@ class Receivers:
         source: WebhookSource | None = None,
         using: object = None,
     ) -> int:
-        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that arrived before.
+        """Verify a webhook and enqueue its tasks. Returns the number of new tasks: 0 for a webhook that had arrived
+        before.
 
         The tasks are committed when it returns; then answer with status 204. A webhook that cannot be read is kept as
         a dead letter, and counts as a task. The functions in `outboxq.contrib` do this in a framework.
 
         Args:
             headers: The headers of the request, with names in any case.
-            body: The body of the request, byte by byte as it arrived.
+            body: The body of the request, byte for byte as it arrived.
             source: The sender. None: the only `WebhookSource` of this outbox.
             using: A transaction, as for a task; commit it before you answer. None: a transaction of its own.
 
-        Raises WebhookInvalid for a request to refuse with its `status`, before anything is written, and
-        ConfigurationError for a source without a receiver. After any other error, the sender must send it again, so
-        answer with a status from 500 to 599.
+        Raises WebhookInvalid for a request that must be refused with the error's `status`, before anything is written,
+        and ConfigurationError for a source without a receiver. After any other error, the sender must send the webhook
+        again, so answer with a status from 500 to 599.
         """
         known, receivers = _webhooks_of(self.tasks, source)
         message = known.verify(headers, body)
@@ -146,7 +147,7 @@ class Reader:
         return tuple(sorted(one.task.name for one in self._receivers))
 
     def read(self, message: Message) -> list[Arrival]:
-        """Return the tasks of the message; the task that keeps it, if it cannot be read."""
+        """Return the tasks of the message or, if it cannot be read, the task that keeps it."""
         try:
             return self.arrivals(message)
         except MessageUnreadable as error:
@@ -162,13 +163,13 @@ class Reader:
         if not found:
             raise MessageUnreadable(f"no receiver of this source takes the topic {event.type!r}")
         try:
-            dump_payload(json.loads(event.data), name=f"event {event.type!r}")  # its depth and its size
+            dump_payload(json.loads(event.data), name=f"event {event.type!r}")  # checks its depth and its size
             return [_arrival(one, event) for one in found]
         except (PayloadError, InvalidArgument, RecursionError) as error:
             raise MessageUnreadable(str(error)) from None
 
     def _kept(self, message: Message, reason: str) -> Arrival:
-        """Return the task that fails with the reason. The message may have no id, so its text identifies it too."""
+        """Return the task that fails with the reason. The message may lack an id, so its text also identifies it."""
         source = _storable(str(self._source))
         fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}
         fields["headers"] = {_storable(name): _storable(value) for name, value in message.headers.items()}
@@ -201,7 +202,7 @@ def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:
     own = {"ce_id": event.id, "ce_source": event.source, "ce_type": event.type}
     try:
         bound = receiver.task.using(partition_key=event.partition_key, headers={**event.headers, **own})
-    except InvalidArgument:  # the others are too large, or have names that are reserved
+    except InvalidArgument:  # the others are too large or have reserved names
         bound = receiver.task.using(partition_key=event.partition_key, headers=own)
     args = f"{{{json.dumps(receiver.topics[0].parameter)}:{event.data}}}"
     return Arrival(
@@ -230,7 +231,7 @@ def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
         again = Message(**{**message, "body": message["body"].encode()})
         for known, receivers in tasks.receivers:
             if str(known) == source:
-                with suppress(MessageUnreadable):  # its reason may differ, because the text is not the bytes
+                with suppress(MessageUnreadable):  # its reason may differ, because the text differs from the bytes
                     outbox.store.inbox.receive(Reader(known, receivers).arrivals(again))
                     return
         raise MessageUnreadable(reason)

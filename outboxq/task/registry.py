@@ -69,16 +69,16 @@ class BrokerRelay:
     options: TaskOptions
     """The options of its dead letters."""
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """Held by the thread that uses the transport."""
+    """The lock that is held by the thread that uses the transport."""
 
     def connection(self) -> BrokerConnection:
-        """Return a connection of its own for a shard, if the transport can be cloned; otherwise the one that all share."""
+        """Return a separate connection for a shard if the transport can be cloned, otherwise the shared one."""
         if (clone := getattr(self.transport, "clone", None)) is None:
             return BrokerConnection(transport=self.transport, lock=self.lock, is_own=False)
         return BrokerConnection(transport=clone(), lock=threading.Lock(), is_own=True)
 
     def publish_again(self, event: CloudEvent) -> None:
-        """Publish one event whose dead letter was redriven. Raises EventRefused, or PublishFailed without an answer."""
+        """Publish one event whose dead letter was redriven. Raises EventRefused or PublishFailed."""
         seconds = self.timeout.total_seconds()
         if not self.lock.acquire(timeout=seconds):
             raise PublishFailed(f"the connection of relay {self.declared.name!r} was in use for {seconds:g} s")
@@ -97,7 +97,7 @@ class TaskRegistry:
 
     def __init__(self) -> None:
         self.version = ""
-        """The version of the code that declares the tasks; "": it does not have one."""
+        """The version of the code that declares the tasks; "" if the code does not have one."""
         self.built_in: dict[str, Task[..., Any]] = {}
         """outboxq's own tasks, by name. Every worker knows them."""
         self.relays: dict[str, BrokerRelay] = {}
@@ -109,7 +109,7 @@ class TaskRegistry:
     def add(self, task: Task[..., Any]) -> None:
         """Add a task. Raises ConfigurationError if its name is already taken.
 
-        A module that is executed again, after an import failed half-way or because of a reload, replaces its own tasks.
+        A module that is executed again, after an import failed halfway or because of a reload, replaces its own tasks.
         """
         if task.name in self.built_in:
             raise ConfigurationError(

@@ -31,15 +31,15 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The attempts of an event by default: they take about a day, because an endpoint may be down for a night."""
+"""The default attempts of an event: they take about a day, because an endpoint may be down for a night."""
 _AGAIN = RetryPolicy(
     max_attempts=20,
     wait=tenacity.wait_random_exponential(multiplier=1, max=60),
     retry=tenacity.retry_if_not_exception_type(EventRefused),
 )
-"""The attempts of an event that the broker refused once, and that was redriven."""
+"""The attempts of an event that the broker refused and that was then redriven."""
 PUBLISH_TIMEOUT = timedelta(seconds=10)
-"""The time within which a broker has to confirm a batch, by default."""
+"""The default time within which a broker has to confirm a batch."""
 _LONGEST = timedelta(minutes=1)
 _SOON = timedelta(seconds=1)
 """The snooze of an event whose queue has been paused: the shortest one, because the pause holds the event back."""
@@ -49,7 +49,7 @@ class Endpoint(Protocol):
     """A receiver of events in another program, such as a `Webhook`. Your own class may be one."""
 
     def send(self, event: CloudEvent) -> object:
-        """Send the event, and return if the receiver has it. Any exception is a failed attempt."""
+        """Send the event, and return if the receiver has it. Any exception counts as a failed attempt."""
 
 
 class Relays(AwaitedResults):
@@ -80,10 +80,10 @@ class Relays(AwaitedResults):
         sent. Each event is delivered at least once, and those of one partition key in order. Returns the task, which is
         called `relay.NAME`.
 
-        If `to` has a method `send(event)`, as a `Webhook` has, each event is a task of its own. If `to` has a method
-        `publish(events, deadline)`, it is a `Transport` to a message broker. The events are then rows of their own, which
-        a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which is
-        published again when it is redriven.
+        If `to` has a method `send(event)`, as a `Webhook` does, each event is a task of its own. If `to` has a method
+        `publish(events, deadline)`, it is a `Transport` to a message broker. The events are then rows of their own,
+        which a worker publishes in batches. Only an event that the broker refuses becomes a task: a dead letter, which
+        is published again when it is redriven.
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
@@ -92,12 +92,13 @@ class Relays(AwaitedResults):
             queue: For `send`: the queue of its tasks, which can be limited and paused. None: a queue with the name of the
                 task.
             retry: For `send`: when an event is sent again after a failure. None: 20 attempts in about a day.
-            on_dead_letter: For `send`: what happens to a partition key whose event was given up. None or "release": its next
-                event is sent. "hold": the key waits until the dead letter is redriven or discarded.
+            on_dead_letter: For `send`: what happens to a partition key when one of its events becomes a dead letter.
+                None or "release": its next event is sent. "hold": the key waits until the dead letter is redriven or
+                discarded.
             shards: For a broker: the number of parts, 1 to 64, that are published at the same time, by one worker or by
                 several, each through its own connection to the broker. The events of a partition key are all in one part.
-            on_refused: For a broker: what happens to a partition key whose event was refused. "hold": its later events
-                wait until the dead letter is redriven or discarded. "skip": they are published.
+            on_refused: For a broker: what happens to a partition key when one of its events is refused. "hold": its
+                later events wait until the dead letter is redriven or discarded. "skip": they are published.
             timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
 
         Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not belong to
@@ -138,13 +139,13 @@ class Relays(AwaitedResults):
         endpoint: Endpoint = to  # type: ignore[assignment]
 
         def send(ctx: TaskContext, payload: object) -> None:
-            del payload  # the stored text is sent, so that its numbers are not parsed and printed again
+            del payload  # the stored text is sent, so that its numbers are not parsed and serialized again
             source = self.source
             assert source is not None
             try:
                 endpoint.send(event_of(ctx, source))
             except EndpointGone as error:
-                if ctx.queue != task_name:  # other tasks use this queue too, so this event fails alone
+                if ctx.queue != task_name:  # other tasks use this queue too, so only this event fails
                     raise
                 self.store.queues.pause(ctx.queue, reason=str(error), create=True)
                 log.warning("%s; the queue %r is paused", error, ctx.queue)
@@ -171,11 +172,11 @@ class Relays(AwaitedResults):
         options = TaskOptions(queue=task_of(name), on_dead_letter=declared.on_refused.of_dead_letters)
         relay = BrokerRelay(declared=declared, transport=to, source=self.source, timeout=limit, options=options)
         for other in self.tasks.relays.values():
-            if other.transport is to:  # it answers one thread at a time
+            if other.transport is to:  # it serves one thread at a time
                 relay.lock = other.lock
 
         def publish_again(ctx: TaskContext, emitted_at: datetime, payload: object) -> None:
-            del payload  # the stored text is published, so that its numbers are not parsed and printed again
+            del payload  # the stored text is published, so that its numbers are not parsed and serialized again
             relay.publish_again(refused_event_of(ctx, relay.source, emitted_at))
 
         task: Task[..., Any] = ContextTask(

@@ -41,7 +41,7 @@ class AwaitedResults(ABC):
     @property
     @abstractmethod
     def hooks(self) -> HookCalls | None:
-        """The hooks; None without hooks."""
+        """The hooks; None if there are none."""
 
     def result(self, task_id: UUID | str, timeout: timedelta | float | None = None) -> Any:
         """Wait until the task has ended, and return what its function returned, read according to the return
@@ -55,10 +55,10 @@ class AwaitedResults(ABC):
         (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends at
         once.
 
-        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, expired or was discarded, and
-        the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises TaskNotFound
-        for a task that does not exist or has been pruned, PayloadError for a result that does not fit the annotation,
-        and NotPermitted if the database role is not permitted to read results.
+        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled or discarded or that expired,
+        and the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises
+        TaskNotFound for a task that does not exist or has been pruned, PayloadError for a result that does not fit the
+        annotation, and NotPermitted if the database role is not permitted to read results.
 
         Unless the timeout is 0, raises WaitRefused inside a handler, in a thread that is running an event loop, and in
         any thread of a worker process except the main thread.
@@ -66,7 +66,7 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`. None if its transaction has
+        """Return the result of a task that was enqueued at `origin`, which is None if the task's transaction has
         already been committed.
         """
         task_id = identifier(task_id)
@@ -243,7 +243,7 @@ def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
     """Return the reason why the batch has not enqueued the awaited task yet, as a clause.
 
     With `explains`, the reason includes why the batch's first task is not running. Because callers may poll, the reason
-    for a large batch only gives the number of tasks.
+    for a large batch gives only the number of tasks.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

@@ -138,7 +138,7 @@ class OutboxSchedules(Answering):
         these ticks.
 
         A tick never gets a second task, however often this method is called. With `dry_run`, the ticks are returned,
-        but tasks are not enqueued. Raises ScheduleNotFound, and InvalidArgument if `end` is in the future or there are
+        but no tasks are enqueued. Raises ScheduleNotFound, and InvalidArgument if `end` is in the future or there are
         more than 10,000 ticks.
         """
         open_target = self._reading(using) if dry_run else self._writing(using, "backfill", name)
@@ -271,9 +271,9 @@ class PeriodicTasks(AwaitedResults):
         and `outboxq upgrade APP` does the same.
 
         Args:
-            rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional
-                first field is the second. Also ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly``.
-                None if `every` is given.
+            rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field
+                is the second. Names such as ``@hourly``, ``@daily``, ``@weekly``, ``@monthly`` and ``@yearly`` are also
+                accepted. None if `every` is given.
             every: The elapsed time from one tick to the next, in whole seconds, regardless of clock changes. The first
             tick comes this long after the schedule is stored, or at `starts_at`.
             name: The name of the schedule. None means the task's name.

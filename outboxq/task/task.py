@@ -78,7 +78,7 @@ class Task(Answering, Generic[P, R]):
     _inner = frozenset({"call_as_json", "parameters", "returned", "takes_context"})
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuse `@outboxq.Task`, which people write for `@outbox.task`. A copy is made without arguments."""
+        """Refuse `@outboxq.Task`, which people write instead of `@outbox.task`. Copying a task passes no arguments."""
         if (args or kwargs) and "outbox" not in kwargs:
             cure = "create an outbox = Outbox(…), and decorate with @outbox.task"
             raise InvalidCall(f"outboxq.Task is the class of tasks and not a decorator; {cure}")
@@ -294,7 +294,7 @@ class TaskCall(Generic[R_co]):
             raise InvalidCall(f"| does not join task calls; write {CURES['a task call']['then']}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
-        """Return a new task for this call, with the headers that hooks add. None: it gets a new id."""
+        """Return a new task for this call, with the headers that hooks add. If `task_id` is None, it gets a new id."""
         task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task
@@ -360,7 +360,7 @@ class BoundTask(Answering, Generic[P, R]):
         keys = [None] * len(given) if idempotency_keys is None else idempotency_keys
         if isinstance(keys, str) or len(keys) != len(given):
             raise InvalidArgument(
-                f"idempotency_keys must have a key or None for each call; pass a list of {len(given)}"
+                f"idempotency_keys must have a key or None for each call; pass a list of length {len(given)}"
             )
         dump, (pipeline, *ids) = self._task.parameters.dump, uuid7s(1 + len(given))
         options = {"pipeline_execution_id": pipeline, **self._options}
@@ -401,7 +401,7 @@ class BoundTask(Answering, Generic[P, R]):
         return task
 
     def _refuse_short_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Raise InvalidCall for a call that lacks arguments, which other libraries take from the tasks before it."""
+        """Raise InvalidCall for a call without arguments that other libraries would take from the previous tasks."""
         try:
             self._task.parameters.check_call(args, kwargs)
         except InvalidCall as error:
@@ -523,7 +523,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 
 def takes_context(function: Callable[..., object]) -> bool:
-    """Return whether the first parameter is annotated TaskContext."""
+    """Return whether the first parameter is annotated with TaskContext."""
     parameters = list(inspect.signature(function).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:
         return False
@@ -582,7 +582,7 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
 
 def call_of(call: Sequence[Any] | Mapping[str, Any]) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
     """Return the positional and keyword arguments of a call written as a tuple or as a mapping."""
-    if type(call) is tuple:  # most calls; the other questions take longer than all other checks of a task
+    if type(call) is tuple:  # most calls are tuples; the tests below take longer than all other checks of a task
         return call, {}
     if isinstance(call, Mapping):
         return (), call

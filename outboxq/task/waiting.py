@@ -86,13 +86,13 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the batch's `with` block may still close it: its transaction, which sees its own rows, is
-        open.
+        """Return whether the batch's `with` block may still close it, because its transaction, which sees its own rows,
+        is open.
         """
         return self.transaction is not None and self.transaction.is_open
 
     def take_nothing(self, *, everything: bool) -> None:
-        """Note that a poll has told nothing new. With `everything`, it would have found the task."""
+        """Note that a poll has found nothing new. With `everything`, it would have found the task if there was one."""
         if everything:
             self.miss()
         else:
@@ -225,7 +225,7 @@ class Poller:
         For a task that is not enqueued yet, the batch that it follows is polled. There is one statement for all tasks,
         and one for all batches.
         """
-        waits = [wait for wait in waits if not wait.done.is_set()]  # the caller reads what was found first
+        waits = [wait for wait in waits if not wait.done.is_set()]  # a caller whose wait is over keeps its result
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
         ahead = [wait for wait in waits if wait.is_ahead and not wait.done.is_set()]
         has_ended |= self._at_batches(ahead, everything=everything)
@@ -433,7 +433,7 @@ class ResultWaiter:
                 looked = time.monotonic()
             self.polls = poller.count
             backoff.spend(time.thread_time() - began)
-            self._never.wait(backoff.rest)  # whatever arrives
+            self._never.wait(backoff.rest)  # even if a caller arrives
             self._arrived.wait(max(0.0, looked + backoff.pause - time.monotonic()))
 
     def _stays(self) -> bool:
@@ -459,7 +459,7 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _others(self, seen: Collection[Wait]) -> list[Wait]:
-        """Return the callers that are not in `seen` (those were just polled) and have not been added since."""
+        """Return the callers that are not new and not in `seen`, for which a poll was just made."""
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new and wait not in seen]
 

@@ -1,4 +1,5 @@
-"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock to move.
+"""Helpers for an application's tests: assertions on enqueued tasks, runs inside the test's transaction, and a clock
+that tests can move.
 
 With pytest, use the fixture `harness` (see `outboxq_app` and `outboxq_using`); with unittest and Django, `OutboxTests`; elsewhere,
 `Harness`.

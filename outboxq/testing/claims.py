@@ -1,4 +1,4 @@
-"""Claims the tasks that a harness runs, one at a time."""
+"""Claim the tasks that a harness runs, one at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .clock import Clock
 
 @dataclass(eq=False, kw_only=True)
 class Claimer:
-    """The worker that a harness stands for."""
+    """The worker that a harness stands in for."""
 
     store: Store
     clock: Clock
@@ -35,33 +35,33 @@ class Series:
     """Tasks that run one after the other, each claimed in the transaction that ends the one before.
 
     A tick thus takes one transaction instead of three (to claim it, to end it, and to look for the next), which saves
-    half of its time: `python -m benchmarks.ticks`.
+    half of the time: `python -m benchmarks.ticks`.
     """
 
     claimer: Claimer
     queues: Sequence[str] | None
     planted: datetime
-    """The time to which ticks are planted. The series ends there."""
+    """The time up to which ticks are planted. The series ends there."""
     may_go_on: Callable[[], bool]
-    """Returns whether the harness has nothing else to do before the next claim."""
+    """A function that returns whether the harness has nothing else to do before the next claim."""
     claim: Claim | None = None
     """The next claim. None if the series has ended, or must be interrupted."""
     moment: datetime = field(init=False)
     """The time of the next claim."""
 
     def begin(self) -> None:
-        """Claim the first task without asking first whether one is due."""
+        """Claim the first task without checking whether one is due."""
         self.claimer.cursor.may_be_more = True
         self.claim, self.moment = self.claimer.claim(self.queues), self.claimer.clock()
 
     def take(self) -> Claim:
-        """Return the next claim, which is then no longer the next."""
+        """Remove and return the next claim."""
         assert self.claim is not None
         claim, self.claim = self.claim, None
         return claim
 
     def finish(self, outcome: Outcome) -> frozenset[UUID]:
-        """End the claim as `Store.finish` does. If nothing has to come between, claim the next task as well."""
+        """End the claim as `Store.finish` does. If nothing has to happen in between, claim the next task as well."""
         store = self.claimer.store
         if not (_ends_alone(outcome) and self.may_go_on()):
             return store.finish([outcome])
@@ -93,5 +93,5 @@ class Series:
 
 
 def _ends_alone(outcome: Outcome) -> bool:
-    """Return whether nothing follows from the end at its commit, where a batch is counted, or after it."""
+    """Return whether nothing else has to happen when or after the outcome is committed, such as counting a batch."""
     return outcome.event_type is EventType.COMPLETED and not is_batch(outcome.claim.pipeline_execution_id)

@@ -142,7 +142,7 @@ class Expected:
             )
 
     def hint(self, found: Sequence[Enqueued]) -> str:
-        """Return a remark with the most similar task if no declared or enqueued task has the expected name, or ""."""
+        """Return "" or, if no declared or enqueued task has the expected name, a remark with the most similar task."""
         known = self._known(found)
         if self.name is None or self.name in known:
             return ""
@@ -176,7 +176,7 @@ class Expected:
         except TypeError as misfit:
             known = ", ".join(self._signature.parameters) or "none"
             raise InvalidCall(
-                f"{self.name}: {misfit}; its parameters are: {known}; a task is also described by {', '.join(_COLUMNS)}, "
+                f"{self.name}: {misfit}; its parameters are: {known}; you can also describe a task by {', '.join(_COLUMNS)}, "
                 "delay, at"
             ) from None
 

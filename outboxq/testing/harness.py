@@ -37,7 +37,7 @@ from .transaction import DjangoTransaction, ObservingStore, TestTransaction, Tra
 _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants the ticks of schedules at once."""
 _KEPT = 10_000
-"""The number of the newest tasks that a harness reads."""
+"""The number of newest tasks that a harness reads."""
 
 __unittest = True  # tracebacks end at the line of the test
 
@@ -69,8 +69,8 @@ class Harness(Answering):
 
     `using` is the test's open transaction in any form that `Task.using()` accepts: a SQLAlchemy Session or Connection,
     a psycopg or sqlite3 connection, a Django connection or alias. Every outbox transaction then becomes a savepoint in
-    the test's transaction, and is undone when that is rolled back. Without `using`, a Django outbox uses Django's
-    connection, and any other outbox commits to its own database, as in production.
+    the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django outbox uses
+    Django's connection, and any other outbox commits to its own database, as in production.
 
     A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
     """
@@ -151,8 +151,8 @@ class Harness(Answering):
     def assert_enqueued(
         self, task: Task[..., Any] | str, /, *args: Any, times: int | None = None, **described: Any
     ) -> list[Enqueued]:
-        """Assert that at least one enqueued task matches the description, or exactly `times` tasks do. Return these
-        tasks.
+        """Assert that at least one enqueued task matches the description, or that exactly `times` tasks do. Return
+        these tasks.
 
         `enqueued()` explains how to describe a task. The AssertionError lists the enqueued tasks, the closest matches
         first.
@@ -284,7 +284,7 @@ class Harness(Answering):
 
         Such a step returns the given value, converted to JSON and back, and is not stored. If the name is that of a
         sleep, the sleep ends at once. If a task with steps completes in the block, but no step has one of the names, the
-        block ends with an AssertionError: the name may be mistyped, so that the function of the step was called.
+        block ends with an AssertionError: the name may be mistyped, in which case the step's function was called.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
@@ -340,7 +340,7 @@ class Harness(Answering):
     def _run_claim(
         self, claim: Claim, ran: list[TaskRun], finish: Callable[[Outcome], frozenset[UUID]] | None = None
     ) -> None:
-        is_tick = TICK_HEADER in (claim.headers or "")  # ticks end with the span of time
+        is_tick = TICK_HEADER in (claim.headers or "")  # the span of time limits the number of ticks
         self._since_tick = 0 if is_tick else self._since_tick + 1
         if self._since_tick > self.max_runs:
             self.store.release(claim)
@@ -405,8 +405,9 @@ class Harness(Answering):
             self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
-        """Plant the ticks of the next hour, at most to `until`, and those of schedules that a handler has changed in the
-        meantime. Returns the time to which ticks are planted, whether a task is due now, and when the next one is.
+        """Plant the ticks of the next hour, at most up to `until`, and those of schedules that a handler has changed in
+        the meantime. Returns the time up to which ticks are planted, whether a task is due now, and when the next one
+        is.
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)
@@ -451,7 +452,7 @@ class Harness(Answering):
         return self.app.subscriptions != self._subscribed or self.app.tasks.schedules != self._declared
 
     def _begin_schedules(self) -> None:
-        """If the test has set the clock to a time before the schedules in the code were stored, make them begin now."""
+        """Make the schedules in the code begin now if the test has set the clock to a time before they were stored."""
         now = self.clock()
         early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
         if any(one.name in early and one.starts_at is None for one in self._declared):

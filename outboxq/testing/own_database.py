@@ -1,4 +1,4 @@
-"""The check that a harness which commits does not commit to the database of a developer."""
+"""The check that a harness that commits does not commit to a developer's database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs a claim in the test's thread, with the same code as a worker."""
+"""Run a claim in the test's thread, with the same code as a worker."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class InlineRunner:
         self._runner = TaskRunner(store, self._leases, self, store.begin, handlers.attempt)
 
     def run(self, claim: Claim, *, finish: Callable[[Outcome], frozenset[UUID]] | None = None) -> TaskRun:
-        """Run the claim and record its outcome, by `finish` if it is given. Raises KeyboardInterrupt if the handler did.
+        """Run the claim and record its outcome, using `finish` if given. Raises KeyboardInterrupt if the handler did.
 
         `finish` returns the ids of lost claims, as the store's method does.
         """
@@ -258,7 +258,7 @@ class _TestRows:
     now: Callable[[], datetime]
     given: Mapping[str, Any]
     in_memory: bool = False
-    """True if the task has no row, so that none of its steps are stored."""
+    """True if the task has no row, so none of its steps are stored."""
 
     def of_claim(self, claim: Claim) -> list[Step]:
         return [] if self.in_memory else self.stored.of_claim(claim)
@@ -313,7 +313,7 @@ class GivenSteps:
 
     def ensure_used(self, names: Collection[str]) -> None:
         """Raise AssertionError if a task with steps has completed, but no step had one of these names: it may be
-        mistyped, so that the function of the step was called.
+        mistyped, in which case the step's function was called.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

@@ -135,8 +135,8 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def series(self) -> Iterator[None]:
-        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has one that SQLAlchemy does
-        not know, which takes half of the time.
+        """Open one savepoint through SQLAlchemy for all handlers of the block. Each handler then has one that
+        SQLAlchemy does not know about, which takes half the time.
         """
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
@@ -153,7 +153,7 @@ class SqlalchemyTransaction(TestTransaction):
 
     @contextmanager
     def _savepoint(self) -> Iterator[Target]:
-        """Open a savepoint inside one of SQLAlchemy, so that a handler's Session on this connection also uses a savepoint."""
+        """Open a savepoint inside one of SQLAlchemy's, so that a handler's Session on this connection uses one too."""
         target = self.target()
         assert isinstance(target, SqlalchemyTarget)
         if self._around is not None:
@@ -251,7 +251,7 @@ class ObservingStore(Store):
     clock: Clock
     before_emit: Callable[[], object] = staticmethod(lambda: None)
     written: Callable[[object], object] = staticmethod(lambda _: None)
-    """Called with its `using` after each enqueue."""
+    """A function that is called after each enqueue, with its `using`."""
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
         handles = super().enqueue_many([self._due(task) for task in tasks], using=using)
@@ -292,7 +292,7 @@ class TransactionBoundStore(ObservingStore):
 
     @property
     def bound_engine(self) -> Engine:
-        """Raises ConfigurationError."""
+        """Raise ConfigurationError."""
         raise ConfigurationError(
             "during a test this outbox has no engine: it uses the test's own transaction, which a worker cannot see; run "
             "tasks with drain(), or leave out the Harness's using= and let the test commit"

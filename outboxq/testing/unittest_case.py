@@ -21,7 +21,8 @@ __unittest = True  # tracebacks end at the line of the test
 class OutboxTests(_Case):
     """A mixin to list before a TestCase. It provides a Harness as `self.harness`.
 
-    A class that lists it after a TestCase, whose `setUp` does not call the mixin's, is refused with ConfigurationError.
+    A class that lists it after a TestCase is refused with ConfigurationError, because the TestCase's `setUp` would not
+    call the mixin's.
 
     In a Django TestCase, every transaction is part of the test's transaction. In a TransactionTestCase, the harness
     commits as the application would.
@@ -33,7 +34,7 @@ class OutboxTests(_Case):
     outboxq_flask: Any = None
     """The Flask application, if there is one."""
     outboxq_test_database: str = ""
-    """The name of a database that the tests may commit to, if it does not contain the word `test`."""
+    """The name of a database that the tests may commit to, if that name does not contain the word `test`."""
 
     def __init_subclass__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init_subclass__(*args, **kwargs)
@@ -51,8 +52,8 @@ class OutboxTests(_Case):
     def outboxq_using(self) -> object:
         """Return the test's open transaction, in any form that `Task.using()` accepts.
 
-        None means Django's transaction. Without Django, the outbox then commits to its own database, which must be one for
-        tests.
+        None means Django's transaction. Without Django, the outbox then commits to its own database, which must be a
+        test database.
         """
         return None
 

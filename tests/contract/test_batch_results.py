@@ -797,7 +797,7 @@ def test_a_chain_has_calls_and_no_batch(app: App) -> None:
             InvalidCall, match="then= takes task calls, .*; let the task that follows create the next batch or"
         ):
             outbox.batch(using=outbox, then=one)
-    with pytest.raises(InvalidArgument, match=f"a chain has at most {LONGEST_CHAIN} calls, and this one has"):
+    with pytest.raises(InvalidArgument, match=f"a chain can have at most {LONGEST_CHAIN} calls, but this one has"):
         outbox.chain(*[app.fetch.call(1)] * (LONGEST_CHAIN + 1))
 
 

@@ -137,7 +137,7 @@ def test_a_command_takes_its_application_as_its_last_argument_and_as_an_option(c
 def test_a_command_that_takes_ids_takes_its_application_as_an_option(command, shop, file):
     shop(file)
     assert outboxq(*command, "-A", "shop:outbox").output == outboxq(*command, "--url", file).output
-    assert "'shop:outbox' is not the id of a task" in outboxq(*command, "shop:outbox").stderr
+    assert "'shop:outbox' is not a task id" in outboxq(*command, "shop:outbox").stderr
 
 
 def test_the_schema_is_the_applications_own(cluster, tmp_path, shop):

@@ -259,7 +259,7 @@ def test_the_alias_of_a_django_database_without_django_settings(hello, monkeypat
             raise ImproperlyConfigured("Requested setting DATABASES, but settings are not configured.")
 
     monkeypatch.setattr(django.db, "connections", Unconfigured())
-    sentence = "'default' would be a Django database alias, but this process has no Django settings; pass a Session or a connection"
+    sentence = "'default' looks like a Django database alias, but this process has no Django settings; pass a Session or a connection"
     refused(InvalidTarget, sentence, lambda: hello.using("default").enqueue(7))
 
 

@@ -64,7 +64,7 @@ def test_a_live_worker_keeps_its_task(database, running, sign):
     database.clock.advance(89)
     before = helpers.everything(database)
     with pytest.raises(
-        InvalidTransition, match=r"stays with worker host:7, which was seen 1 min 29 s ago.*for 1 min 30 s"
+        InvalidTransition, match=r"stays with worker host:7, which was last seen 1 min 29 s ago.*after 1 min 30 s"
     ):
         database.frozen.recover_lost(running.id)
     assert helpers.everything(database) == before
@@ -163,7 +163,9 @@ def test_a_worker_that_shows_a_sign_of_life_keeps_all_its_tasks(database, held, 
         helpers.claimed(database, lease=HOUR)
     database.clock.advance(89)
     assert len(database.frozen.lost_tasks(database.worker)) < 4
-    with pytest.raises(InvalidTransition, match=r"worker host:7 keeps its tasks, because it was seen 1 min 29 s ago"):
+    with pytest.raises(
+        InvalidTransition, match=r"worker host:7 keeps its tasks, because it was last seen 1 min 29 s ago"
+    ):
         database.frozen.recover_all_lost(database.worker)
     with pytest.raises(InvalidTransition, match=r"for 1 min 30 s, which is in 1\.0 s unless it reports again"):
         database.frozen.ensure_lost(database.worker)
@@ -192,7 +194,7 @@ def test_a_dry_run_says_why_nothing_can_be_recovered_yet(database):
     database.claim(1, store)
     said = outboxq(database, "workers", "recover", "host:7", "--dry-run", exit_code=1).stderr
     assert re.search(
-        r"^outboxq: worker host:7 keeps its tasks, because it was seen .* ago: .*, which is in 1 min", said
+        r"^outboxq: worker host:7 keeps its tasks, because it was last seen .* ago; .*, that is, in 1 min", said
     )
     nobody = outboxq(database, "workers", "recover", uuid4(), "--dry-run", exit_code=3).stderr
     assert "there is no worker" in nobody

@@ -72,7 +72,7 @@ def test_an_id_may_be_given_as_its_text(database, name):
     found, again = call(database.store, same), call(database.store, str(other))
     assert found == known.get(name, found)
     assert again == {"tasks": [1, 0, []]}.get(name, other if name in known else found)
-    with pytest.raises(InvalidArgument, match="^an id is a UUID or its text, not 'banana'"):
+    with pytest.raises(InvalidArgument, match="^an id must be a UUID or its text, not 'banana'"):
         call(database.store, "banana")
 
 
@@ -131,7 +131,7 @@ def test_of_several_that_begin_so_five_are_named_and_none_is_taken(database):
     with pytest.raises(AmbiguousTask) as two:
         database.store.find("01a2f3b4")
     assert str(two.value) == (
-        f"2 task ids begin with 01a2f3b4; write more digits: {TASK} (tests.work, Ready), {ALIKE[0]} (tests.work, Ready)"
+        f"2 task ids begin with 01a2f3b4; enter more digits: {TASK} (tests.work, Ready), {ALIKE[0]} (tests.work, Ready)"
     )
     assert two.value.task_ids == (TASK, ALIKE[0])
     again = pickle.loads(pickle.dumps(two.value))

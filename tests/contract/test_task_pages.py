@@ -223,7 +223,7 @@ def test_ready_tasks_are_due_delayed_or_retrying(database, queue, batch):
 
 def test_only_ready_tasks_are_due_delayed_or_retrying(database):
     for status in (None, TaskStatus.RUNNING):
-        with pytest.raises(InvalidArgument, match="only Ready tasks are retrying"):
+        with pytest.raises(InvalidArgument, match="only Ready tasks can be retrying"):
             database.frozen.task_page(status=status, waiting=Waiting.RETRYING)
 
 

@@ -35,11 +35,11 @@ KINDS = {
 OF_THE_LIBRARY = "every `Outbox()` that is given no database"
 """Who else reads OUTBOXQ_DATABASE_URL, beside the commands."""
 THEIR_PLACE = (
-    "Errors of the database pass through as SQLAlchemy raises them. "
-    "Import exceptions with a star from `outboxq.errors`, and the others from `outboxq`."
+    "Database errors pass through as SQLAlchemy raises them. "
+    "Import exceptions that are marked with `*` from `outboxq.errors`, and the others from `outboxq`."
 )
 MORE_CODES = {
-    "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription of this name",
+    "EXIT_NOT_FOUND": "there is no task with this id, or no queue, schedule or subscription with this name",
     "EXIT_LOCKED": "another session keeps a table, a row or the SQLite file locked; the message says which",
 }
 OF_THE_PROGRAM = {
@@ -49,7 +49,7 @@ OF_THE_PROGRAM = {
     143: "SIGTERM",
 }
 """Of commands that look or change; the others are those of the worker."""
-ONE = "the command refused, `verify` found something wrong, or `check` a problem"
+ONE = "the command refused, `verify` found something wrong, or `check` found a problem"
 
 
 def page() -> str:
@@ -88,7 +88,7 @@ def type_words(annotation: str) -> str:
         kinds.remove("float")
         kinds.insert(1, "seconds")
     if "object" in kinds:
-        return "what has a transaction"
+        return "an owner of a transaction"
     return ", ".join(KINDS.get(kind, f"`{kind}`") for kind in kinds)
 
 
@@ -101,7 +101,7 @@ def default_words(default: object) -> str:
 
 
 def task_options() -> str:
-    introduction = "`@outbox.task(…)` takes these options. They hold for each task that is enqueued, unless [the call](#using) sets another value."
+    introduction = "`@outbox.task(…)` takes these options. They apply to each task that is enqueued, unless [the call](#using) sets another value."
     return options(Outbox.task, "@outbox.task", introduction)
 
 
@@ -125,7 +125,7 @@ def context() -> str:
     lines = [
         "## TaskContext",
         "",
-        "A handler whose first parameter is annotated `TaskContext` gets one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
+        "A handler whose first parameter is annotated with `TaskContext` gets one: `def send_receipt(ctx: TaskContext, order_id: int)`.",
         "",
         "| | type | |",
         "|---|---|---|",
@@ -258,7 +258,10 @@ def environment() -> str:
     lines.append(
         "| `OUTBOXQ_WEB_TOKEN` | the token of `outboxq web` | The token for logging in. `--token-file` takes precedence. |"
     )
-    lines += ["", "`NO_COLOR` switches colours off, and `TERM=dumb` the line that a worker keeps on a terminal."]
+    lines += [
+        "",
+        "`NO_COLOR` switches colours off, and `TERM=dumb` switches off the line that a worker keeps at the bottom of a terminal.",
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -286,8 +289,8 @@ def exit_codes() -> str:
 HEAD = """
     # Reference
 
-    Each option, attribute, exception, variable and exit code in a sentence. `python -m tests.docs.reference` writes this page from
-    the code. [The guides](README.md) explain how to use them.
+    This page briefly describes each option, attribute, exception, variable and exit code. `python -m tests.docs.reference` writes it
+    from the code. [The guides](README.md) explain how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
     task_options, using_options, schedule_options, context, raised, exceptions, environment, exit_codes,

@@ -411,7 +411,7 @@ def test_a_batch_has_a_key_for_each_call(monkeypatch):
     assert [new.idempotency_key for new in written] == ["a", None, "c"]
     assert len({new.pipeline_execution_id for new in written}) == 1
     for keys in (["a"], "ab", []):
-        with pytest.raises(InvalidArgument, match="a key or None for each call; pass a list of 2"):
+        with pytest.raises(InvalidArgument, match="a key or None for each call; pass a list of length 2"):
             task.using(object()).enqueue_many([(1,), (2,)], idempotency_keys=keys)
     with pytest.raises(InvalidArgument, match="idempotency_keys="):
         task.using(object(), idempotency_key="a").enqueue_many([(1,)])

@@ -131,7 +131,7 @@ def test_the_command_says_it_in_one_line(without):
 def test_a_psycopg_that_is_too_old_is_refused(monkeypatch, found):
     monkeypatch.setattr(drivers, "version", lambda _: found)
     with pytest.raises(
-        ConfigurationError, match=rf"psycopg 3\.2\.5 or later, and {found} is installed.*outboxq\[postg"
+        ConfigurationError, match=rf"psycopg 3\.2\.5 or later, but {found} is installed.*outboxq\[postg"
     ):
         ensure_psycopg()
 

@@ -51,10 +51,10 @@ Exit codes:
    0  the worker stopped cleanly: all of its tasks have ended
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an option, APP, or the configuration of the outbox
-   4  the tables or the file are missing, or of an incompatible release
+   4  the tables or the file are missing, or the tables are from an incompatible release
   66  the SQLite file was replaced, but its old log was left: delete the log
   69  the database cannot be reached, or its file is damaged
-  75  a handler with timeout_action="kill" did not stop; restart it
+  75  a handler with timeout_action="kill" did not stop; restart the worker
   77  the database role lacks a privilege
 """
 

@@ -42,16 +42,16 @@ from .integration import present_transaction
 from .models import DeadLetter, OutboxEntry, TaskExecution, TaskLease, TaskSchedule
 
 NEWEST = 10_000
-"""Number of the newest rows that the pages of a list show."""
+"""The number of newest rows that the pages of a list show."""
 AT_ONCE = 1_000
-"""Maximum number of rows that one request changes."""
+"""The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""Number of the newest rows from which a filter takes the names that it offers."""
+"""The number of newest rows from which a filter takes the names that it offers."""
 _CHOICES = 100
 _REFUSALS = 10
-"""Maximum number of refusals that are shown individually."""
+"""The maximum number of refusals that are shown individually."""
 _ERROR = 2_000
-"""Maximum number of characters of an error that are read for the list of dead letters."""
+"""The maximum number of characters of an error that are read for the list of dead letters."""
 
 _SOURCES: Mapping[str, Any] = {
     TaskStatus.READY: OutboxEntry,
@@ -140,7 +140,7 @@ StatusFilter = _filter("status", "status", [(status.value, status.value) for sta
 
 
 class ReasonedAction(ActionForm):
-    """The form above a list: the action, and the reason for the records."""
+    """The form above a list: the action, and the reason to record."""
 
     reason = forms.CharField(
         required=False, label="Reason:", widget=forms.TextInput({"maxlength": LONGEST_REASON, "size": 30})
@@ -154,7 +154,7 @@ class OutboxAdmin(admin.ModelAdmin):
     """
 
     alias = "default"
-    """Alias of the outbox's database in DATABASES."""
+    """The alias of the outbox's database in DATABASES."""
     noun: ClassVar[str]
     verbs: ClassVar[tuple[Verb, ...]]
     dashboard_page: ClassVar[str]
@@ -301,8 +301,8 @@ class TaskExecutionAdmin(NewestAdmin):
     show_arguments = True
     """False hides arguments and results."""
     hidden: re.Pattern[str] | None = HIDDEN
-    """Pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values are
-    shown.
+    """The pattern for the names whose values are shown as asterisks, at any depth of the arguments. None if all values
+    are shown.
 
     Exception messages are shown unchanged, unless there is a `redact`.
     """

@@ -19,7 +19,7 @@ from django.utils.module_loading import autodiscover_modules
 from ...cli.serving.starting import leave_on_signals, starts_worker
 
 OLDEST = (5, 2)
-"""Oldest supported Django release. outboxq's models need composite primary keys, which it introduced."""
+"""The oldest supported Django release. outboxq's models need composite primary keys, which that release introduced."""
 
 
 class OutboxqConfig(AppConfig):

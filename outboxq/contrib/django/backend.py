@@ -53,7 +53,7 @@ class OutboxqBackend(BaseTaskBackend):
 
     @property
     def database(self) -> str:
-        """Alias of the database in DATABASES."""
+        """The alias of the database in DATABASES."""
         return self.defaults.database
 
     @property

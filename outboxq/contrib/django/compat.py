@@ -15,7 +15,7 @@ _HOMES = [name for name in ("django.tasks", "django_tasks") if find_spec(name) i
 if not _HOMES:
     raise ImproperlyConfigured("django.tasks needs Django 6.0; install the backport: pip install django-tasks")
 PACKAGE = _HOMES[0]
-"""Name of the package and of its logger."""
+"""The name of the package and of its logger."""
 
 _base, _exceptions = import_module(f"{PACKAGE}.base"), import_module(f"{PACKAGE}.exceptions")
 BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend
@@ -32,4 +32,4 @@ task_backends: Any = import_module(PACKAGE).task_backends
 signals: Any = import_module(f"{PACKAGE}.signals")
 _utilities = "django.utils.json" if PACKAGE == "django.tasks" else "django_tasks.utils"
 normalize_json: Any = import_module(_utilities).normalize_json
-"""Function that converts mappings, sequences, bytes and scalars to JSON types. Raises TypeError for anything else."""
+"""A function that converts mappings, sequences, bytes and scalars to JSON types. Raises TypeError for anything else."""

@@ -34,7 +34,7 @@ _NOT_PERMITTED: Final = (
 )
 _VIEWER: Final = "outboxq.viewer"
 _NAME: Final = "outboxq_dashboard_{}"
-"""Name of the dashboard's URLs, which includes the alias of the database."""
+"""The name of the dashboard's URLs, which includes the alias of the database."""
 
 
 def dashboard_urls(
@@ -47,15 +47,15 @@ def dashboard_urls(
 ) -> list[URLPattern]:
     """Return an outbox's dashboard for ``path("outboxq/", include(dashboard_urls()))``.
 
-    Users need the permission to view task executions. For each change, they also need its own permission: to retry,
-    cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers. Visitors who are not logged in are
-    redirected to the login page that the settings name.
+    Users need the permission to view task executions. For each kind of change, they also need a permission of its own:
+    to retry, cancel, discard or enqueue task executions, or to change queue settings, schedules, relays or workers.
+    Visitors who are not logged in are redirected to the login page that the settings name.
 
     Args:
-        using: Alias of the outbox's database.
-        allow_actions: True: users can make the changes that they have the permissions for.
-        show_arguments: True: users see arguments, results and headers of tasks; values of secret names stay hidden. A
-            function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
+        using: The alias of the outbox's database.
+        allow_actions: True: users can make the changes for which they have permission.
+        show_arguments: True: users see arguments, results and headers of tasks; the values of secret names stay hidden.
+            A function: only the users for whom it returns True see them, for example ``lambda user: user.is_staff``.
         redact: A function that returns a text with its sensitive parts removed; see `outboxq.web.application`.
         title: A name in the header and the title of each page. Default: the alias, unless that is "default".
     """
@@ -65,7 +65,7 @@ def dashboard_urls(
         Permission,
         Viewer,
         application,
-    )  # the admin imports this module where the extra `web` may be missing
+    )  # the admin imports this module even if the extra `web` is missing
 
     def authorize(environ: Mapping[str, Any]) -> Viewer:
         viewer: Viewer | None = environ[_VIEWER]
@@ -130,13 +130,13 @@ def page_of(page: str, using: str = DEFAULT_DB_ALIAS) -> str | None:
 
 
 def _answer(dashboard: Dashboard, request: HttpRequest, page: str, viewer: Viewer | None) -> HttpResponse:
-    """Return the dashboard's response to a Django request, under WSGI or ASGI. None: the user may not see it."""
+    """Return the dashboard's response to a Django request, under WSGI or ASGI. A `viewer` of None is refused."""
     body = request.body
     root = request.path[: len(request.path) - len(page)].rstrip("/")
     environ: dict[str, Any] = {
         **request.META,
         "REQUEST_METHOD": request.method,
-        "HTTP_HOST": request.get_host(),  # checked against the settings, also behind a proxy
+        "HTTP_HOST": request.get_host(),  # checked against the settings, even behind a proxy
         "SCRIPT_NAME": _bytes_as_text(root),
         "PATH_INFO": _bytes_as_text(request.path[len(root) :]),
         "CONTENT_LENGTH": str(len(body)),

@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {
     "ENQUEUE_TIMEOUT": 5,
     "SOURCE": None,
 }
-"""Keys of OUTBOXQ in the settings, with their defaults.
+"""The keys of OUTBOXQ in the settings, with their defaults.
 
 SCHEMA is the PostgreSQL schema of outboxq's tables. HOOKS are import paths of hooks or of their classes. VERSION,
 RETENTION, ENQUEUE_TIMEOUT and SOURCE are the `version`, the `retention`, the `enqueue_timeout` and the `source` of each
@@ -70,7 +70,7 @@ class DjangoOutbox(Outbox):
         )
 
     def bind(self, database: str | URL | Engine) -> None:  # noqa: ARG002
-        """Raise ConfigurationError, because the database is chosen by DATABASES in the settings."""
+        """Raise ConfigurationError, because DATABASES in the settings determines the database."""
         raise ConfigurationError(f"this outbox is in Django's database {self.alias!r}; change DATABASES to move it")
 
     @cached_property
@@ -85,7 +85,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def is_bound(self) -> bool:
-        """If True, the settings name the database."""
+        """True, because the settings name the database."""
         return True
 
     @property

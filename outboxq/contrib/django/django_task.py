@@ -48,7 +48,7 @@ _Defaults: Any = _none_of("_Defaults", _DECLARED)
 class OutboxqTask(_WithOptions):
     """A `django.tasks` task with the options of `outboxq.Outbox.task` and `outboxq.Task.using`.
 
-    If an option is None, the value in the backend's OPTIONS applies, otherwise outboxq's default.
+    If an option is None, the value in the backend's OPTIONS applies or, if there is none, outboxq's default.
     """
 
     # Django's own options, which have defaults from 6.1 on.
@@ -107,7 +107,7 @@ class Options(_Defaults):
     """
 
     database: str = "default"
-    """Alias of the database in DATABASES."""
+    """The alias of the database in DATABASES."""
     modules: Sequence[str] = ()
     """Packages and modules outside the installed apps that declare tasks."""
 

@@ -67,7 +67,7 @@ class DjangoIntegration(Integration):
         connection_created.connect(_guard, dispatch_uid="outboxq.contrib.django.integration")
         try:
             if any(connection.in_atomic_block for connection in connections.all(initialized_only=True)):
-                yield  # in a test, in which Django would close the connections and reset the queries
+                yield  # in a test: closing the connections and resetting the queries would disturb it
                 return
             _refresh_connections()
             try:

@@ -1,4 +1,4 @@
-"""Read-only models of outboxq's tables for queries, for the admin, and for the flush that Django does after a test.
+"""Read-only models of outboxq's tables for queries, for the admin, and for the flush that Django performs after a test.
 
 Only the outbox writes to the tables, because every change to a task affects several rows.
 """

@@ -73,7 +73,7 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
     """Yield a SQLAlchemy connection for DDL that uses Django's connection. It cannot end Django's transaction."""
-    dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, so that Django uses psycopg2
+    dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, in which case Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(
         creator=lambda: _Borrowed(django.connection),
@@ -148,7 +148,7 @@ def _begins() -> Iterator[CheckMessage]:
 
 
 def _places() -> Iterator[CheckMessage]:
-    """Check the databases of the outboxes that have tasks. Declaring a task on an outbox registers it here."""
+    """Check the databases of the outboxes that have tasks. Declaring a task on an outbox registers the outbox."""
     ours = apps.get_app_config("outboxq")
     written = {router.db_for_write(model) for model in apps.get_models() if model._meta.app_config is not ours}  # noqa: SLF001 - Django's public name for it
     for alias in outboxes.made():

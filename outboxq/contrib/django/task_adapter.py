@@ -47,8 +47,8 @@ class TaskAdapter(Task[..., Any]):
             name=declared.module_path,
             outbox=outbox,
             **declared_options(declared, backend.defaults),
-            # Django only requires JSON, so a third party's task may be annotated loosely. Its annotations do not apply to
-            # the stored parameters, which are `args` and `kwargs`, anyway.
+            # Django only requires JSON, so a third party's task may be annotated loosely. Its annotations do not apply
+            # to the stored parameters, `args` and `kwargs`, anyway.
             check_types=False,
         )
         self.__doc__ = declared.func.__doc__
@@ -205,7 +205,7 @@ class Call:
     args: list[Any]
     kwargs: dict[str, Any]
     backend: str | None = None
-    """Alias of the backend; None means the backend of the declared task."""
+    """The alias of the backend; None means the backend of the declared task."""
     run_after: datetime | None = None
 
     @classmethod

@@ -23,7 +23,7 @@ Plan = OneStatement | Script
 """A compiled transition."""
 
 _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
-"""The maximum duration of a statement in this thread that may read whole tables; 0 means no limit."""
+"""The maximum duration, in this thread, of a statement that may read whole tables; 0 means no limit."""
 
 
 @contextmanager
@@ -53,11 +53,11 @@ class Begin(StrEnum):
     ASYNCHRONOUS = "asynchronous"
     """A transaction whose writes a server crash may undo."""
     SINGLE = "single"
-    """One statement that writes, as a transaction by itself, on a connection that has our settings."""
+    """One statement that writes, as a transaction of its own, on a connection that has our settings."""
     SINGLE_ASYNCHRONOUS = "single asynchronous"
     """One statement whose writes a server crash may undo."""
     INSERT = "insert"
-    """One statement that only writes new rows and does not need our settings, as a transaction by itself."""
+    """One statement that only writes new rows and does not need our settings, as a transaction of its own."""
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
@@ -65,7 +65,7 @@ class Begin(StrEnum):
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
-    """Maps each function that builds a statement to the statement of one dialect. Each is compiled at its first use."""
+    """Maps each function that builds a statement to the statement of one dialect. Each is compiled on first use."""
 
     def __init__(self, compile_: Callable[[Builder], Prepared | Plan]) -> None:
         super().__init__()
@@ -126,7 +126,7 @@ class Dialect(ABC):
         """Run a statement on a driver's connection, and return its rows in the driver's own types. Raises
         `driver_error`.
 
-        `info` is SQLAlchemy's record of the connection, where there is one.
+        `info` is SQLAlchemy's record of the connection, if there is one.
         """
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -177,7 +177,7 @@ class Dialect(ABC):
     def is_transient(self, error: BaseException) -> bool:
         """Return True if the same transaction may succeed when it runs again from its start."""
 
-    def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - where there are none
+    def is_of_standby(self, error: BaseException, raw: Any) -> bool:  # noqa: ARG002 - some databases have no standbys
         """Return whether the error says that the server behind a driver's connection is a standby, which does not
         accept writes.
         """
@@ -264,17 +264,17 @@ class Dialect(ABC):
 
     @abstractmethod
     def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
-        """Send such a message on a driver's connection, to which `execute` belongs."""
+        """Send such a message over a driver's connection, to which `execute` belongs."""
 
     @abstractmethod
     def abandon(self, raw: Any) -> None:
-        """Roll back a transaction that another thread is not ending, if it prevents all other transactions from
+        """Roll back a transaction that another thread has left open, if it prevents all other transactions from
         writing. From then on, the connection refuses writes, and the thread has to close it.
         """
 
     @abstractmethod
     def is_open(self, raw: Any) -> bool:
-        """Return whether a transaction is open on a driver's connection, or would be for the next statement."""
+        """Return whether a transaction is open on a driver's connection, or would be opened for the next statement."""
 
     @abstractmethod
     def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
@@ -286,7 +286,9 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one. May be called once, before the transaction ends."""
+        """Return whether the open transaction is the marked one. This may be called only once, before the transaction
+        ends.
+        """
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Configure an engine's connections for outboxq."""
@@ -322,7 +324,7 @@ class Dialect(ABC):
 
     def count_batches_at_once(self) -> str | None:
         """Return the statement that makes the open transaction count finished batch tasks at once instead of at its
-        commit; None if it does this anyway.
+        commit; None if the database does this anyway.
         """
         return None
 
@@ -333,8 +335,8 @@ class Dialect(ABC):
         return None
 
     def count_rows(self, table: str) -> str | None:  # noqa: ARG002
-        """Return the message that tells the planner how many rows our table has now; None: its planner does not use
-        that.
+        """Return the message that tells the planner how many rows our table has now; None if the database's planner
+        does not use that.
         """
         return None
 
@@ -346,7 +348,9 @@ class Dialect(ABC):
         """Make a caller's engine begin real transactions."""
 
     def warm(self, *builders: Builder) -> None:
-        """Compile these statements now, in the forms that most batches need, so that no call has to wait for it later."""
+        """Compile these statements now, in the forms that most batches need, so that no call has to wait for that
+        later.
+        """
         for builder in builders:
             if not isinstance(compiled := self.compiled[builder], Prepared):
                 compiled.compile()
@@ -365,7 +369,7 @@ class Dialect(ABC):
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and every error that it was raised from, or while it was handled, each once."""
+    """Yield the error, and every error from which it was raised, or during whose handling it was raised, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

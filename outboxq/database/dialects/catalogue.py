@@ -26,7 +26,7 @@ OF_BATCHES = {
     tables.task_batch_changes.name: "task_batch_changes_count",
     tables.task_batches.name: "task_batches_advance",
 }
-"""The triggers that count the ends of batches, by their tables."""
+"""The triggers that count the finished tasks of batches, by their tables."""
 OF_RELAYS = {tables.relay_messages.name: "relay_messages_notify"}
 """The trigger that wakes the senders of relays (PostgreSQL), by its table."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
@@ -34,7 +34,7 @@ FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 _NAMED = tuple(
     one.name for one in (tables.task_outbox, tables.task_batches, tables.task_batch_changes, tables.relay_shards)
 )
-"""The tables. Each function names one of them with its schema."""
+"""The tables that our functions name: each function names one of them with its schema."""
 
 _COUNTER = text_literal(tables.task_outbox.name)
 """The name under which SQLite counts positions."""
@@ -250,10 +250,10 @@ def snapshots(most: Any) -> sa.Select[Any]:
     """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
-    A session holds them by its snapshot, and also by the id of a transaction that has written. A role that is not
-    permitted to see the other sessions' transactions does not find them. The age, in seconds, is NULL for a slot and
-    for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because no other
-    vacuum waits for it.
+    A session holds them through its snapshot, and also through the id of a transaction that has written rows. A role
+    that is not permitted to see the other sessions' transactions does not find them. The age, in seconds, is NULL for a
+    slot and for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because
+    no other vacuum waits for it.
     """
     session, here = pg_stat_activity.c, sa.func.current_database(type_=sa.Text)
     of_standby = session.backend_type == text_literal("walsender")
@@ -300,7 +300,7 @@ def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
 
 
 def writing_transactions(_: Any) -> sa.Select[Any]:
-    """Select the transactions of the server that have written, oldest first: those of sessions and prepared ones.
+    """Select the transactions of the server that have written rows, oldest first: those of sessions and prepared ones.
 
     A role that is not permitted to see the transactions of other roles finds only its own.
     """
@@ -332,7 +332,7 @@ def vacuumed(table: Any) -> sa.ColumnElement[Any]:
 
 
 def autovacuums(options: Any) -> sa.ColumnElement[bool]:
-    """Return whether the server vacuums a table with these options by itself."""
+    """Return whether the server automatically vacuums a table with these options."""
     on = text_literal("on")
     server = [
         sa.func.current_setting(text_literal(name), type_=sa.Text) == on for name in ("autovacuum", "track_counts")

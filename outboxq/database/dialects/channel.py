@@ -107,7 +107,9 @@ def wake(g: Grammar) -> sa.Select[Any]:
 
 
 def call(g: Grammar) -> sa.Select[Any]:
-    """Call two of the workers that sleep on each of these queues, and name one that looks later, as the trigger does."""
+    """Call two of the workers that sleep on each of these queues, and name one that checks later, as the trigger
+    does.
+    """
     queues, sleeper = given_queues(g), sleeping_workers.c
     turn = sa.func.hashint8extended(sleeper.session, sa.func.txid_current(), type_=sa.BigInteger).label("turn")
     in_turn = (

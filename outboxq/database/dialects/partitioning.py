@@ -1,4 +1,4 @@
-"""Create, fill and drop the partitions of PostgreSQL's history.
+"""Create, fill and drop the partitions of the history on PostgreSQL.
 
 `task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
 partitions holds the tasks of one period with all their events. Rows from before the division are in the partition
@@ -108,14 +108,12 @@ class Partitioning:
         return self._dialect.prepare(build(self._dialect.grammar, tasks, events))
 
     def alone_in_making(self, execute: Execute, schema: str) -> None:
-        """Let only one transaction add partitions at a time. The tables stay in use."""
+        """Let only one transaction add partitions at a time. The tables remain usable."""
         one, other = (_Name(schema, table.name) for table in PARTITIONED)
         self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
 
     def alone(self, execute: Execute, schema: str) -> None:
-        """Lock both tables against all other use until the transaction ends, both at once: see
-        `time_partitions.patience`.
-        """
+        """Lock both tables at once against all other use until the transaction ends; see `time_partitions.patience`."""
         parents = [_Name(schema, table.name) for table in PARTITIONED]
         self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
 
@@ -130,7 +128,7 @@ class Partitioning:
 
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
-        `default`, which does not normally have any of today's tasks. If it has one, because the partitions had run out,
+        `default`, which does not normally contain any of today's tasks. If it does, because the partitions had run out,
         all other transactions wait: an insert that has just chosen `default` would be refused.
         """
         schema = layout.schema

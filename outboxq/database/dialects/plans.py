@@ -35,7 +35,7 @@ Encoder = Callable[[Any], Any]
 
 
 class Prepared:
-    """An SQL text, which converts values into its parameters and its rows into values."""
+    """The text of an SQL statement. It converts values into parameters, and the driver's rows into values."""
 
     def __init__(self, statement: Statement, dialect: SqlalchemyDialect, schema: str | None) -> None:
         placed = {"schema_translate_map": {None: schema}, "render_schema_translate": True} if schema else {}
@@ -121,7 +121,9 @@ def encoded(values: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> dict[
 
 
 def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells], Any]:
-    """Return a function that takes these columns from a row of `columns`: a tuple, or the value of a single column."""
+    """Return a function that takes these columns from a row of `columns`, and returns a tuple, or the value of a single
+    column.
+    """
     positions = {name: position for position, name in enumerate(columns)}
     return itemgetter(*(positions[name] for name in names))
 
@@ -148,7 +150,7 @@ def _uuid(stored: object) -> UUID | UnreadableId:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alike:
-    """A batch whose rows differ in a few columns. It is not taken apart into rows, nor compared row by row."""
+    """A batch whose rows differ in a few columns. It is neither taken apart into rows nor compared row by row."""
 
     cells: Mapping[str, Any]
     """Each column of the batch: the value of all rows or, for `several`, the values in the order of the rows."""
@@ -156,7 +158,7 @@ class Alike:
     """The columns in which rows may differ. None of them is a constant column of the transition."""
 
     def different(self, column: str) -> set[Any]:
-        """Return the different values of a column."""
+        """Return the distinct values of a column."""
         cell = self.cells[column]
         return set(cell) if column in self.several else {cell}
 
@@ -201,7 +203,7 @@ class _Plan:
 class OneStatement(_Plan):
     """A transition as one statement on PostgreSQL: each step is a data-modifying CTE, which reads the steps before it.
 
-    `OneStatement.run` chooses a variant of the statement by the batch, compiles it at its first use, and runs it:
+    `OneStatement.run` chooses a variant of the statement according to the batch, compiles it on first use, and runs it:
 
     1. Columns that hold one value in the whole batch are sent as one value each, the others as arrays. Every column of a batch of
        one is such a column, so the planner sees constants.
@@ -228,7 +230,7 @@ class OneStatement(_Plan):
 
     @property
     def sql_of_one(self) -> str | None:
-        """The text for a batch of one, which differs in `given` only; None for a transition without a batch."""
+        """The text for a batch of one, which differs only in `given`; None for a transition without a batch."""
         return self._variant(self._every_column).sql if self._every_column else None
 
     def sql_for(self, rows: Batch) -> str:
@@ -236,9 +238,7 @@ class OneStatement(_Plan):
         return self._variant(*self._kind(rows)).sql
 
     def compile(self) -> None:
-        """Compile the variants that most batches need, which lack the unneeded steps, now instead of at their first
-        use.
-        """
+        """Compile the variants that most batches need, without the unneeded steps, now instead of on first use."""
         for constant in {self._every_column, self._transition.constant_columns}:
             self._variant(constant, frozenset(name for name, *_ in self._conditions))
 
@@ -377,7 +377,7 @@ class Script(_Plan):
         return _sql({name: step.constant for name, step in self._steps.items()})
 
     def compile(self) -> None:
-        """Compile every form now instead of at its first use."""
+        """Compile every form now instead of on first use."""
         for step in self._steps.values():
             _ = step.single, step.constant
 
@@ -465,11 +465,11 @@ class _Form:
     def __init__(self, prepared: Prepared, read: Mapping[str, Columns], columns: Mapping[str, Columns]) -> None:
         self.prepared = prepared
         self._single: list[tuple[str, str, Callable[[Cells], Any]]] = []
-        """Each parameter that is a column of a relation's first row: its name, the relation, and what takes it from the
-        row.
+        """Each parameter that is a column of a relation's first row: its name, the relation, and the function that
+        takes it from the row.
         """
         self._packed: dict[str, Callable[[Cells], Any]] = {}
-        """Each relation that is sent as an array, and what takes the array's columns from a row."""
+        """Each relation that is sent as an array, and the function that takes the array's columns from a row."""
         for name, keys in read.items():
             single = [key for key in keys if f"{name}_{key}" in prepared.names]
             self._single += [(f"{name}_{key}", name, cells_of(columns[name], [key])) for key in single]

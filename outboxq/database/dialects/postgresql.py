@@ -46,7 +46,7 @@ class PostgresDialect(PsycopgDriver, Dialect):
         return f"SET LOCAL {postgresql_session.PLAN_ONCE}"
 
     def count_rows(self, table: str) -> str | None:
-        return f"ANALYZE {self._placed(table)}"  # a role that does not own the table is warned, and goes on
+        return f"ANALYZE {self._placed(table)}"  # a role that does not own the table only gets a warning
 
     def _placed(self, name: str) -> str:
         return name if self.schema is None else f"{self.compiler.identifier_preparer.quote(self.schema)}.{name}"

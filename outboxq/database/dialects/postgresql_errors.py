@@ -62,7 +62,8 @@ def is_cut_off(error: BaseException) -> bool:
 def is_starting(error: BaseException) -> bool:
     """Return True if no connection could be made because the server is starting, or does not listen yet.
 
-    A failed connection has no SQLSTATE, so the text decides. In another language, the server does not count as starting.
+    A failed connection has no SQLSTATE, so the text decides. If the server's messages are in another language, the
+    server does not count as starting.
     """
     return isinstance(error, DBAPIError) and any(words in str(error.orig) for words in _STARTING)
 
@@ -156,7 +157,7 @@ def hide_rows(error: BaseException) -> None:
     """Reduce an error's text to its first line if a value or a row is at fault, because DETAIL and CONTEXT show them in
     full.
 
-    The error may be the driver's, or another library's around it.
+    The error may be the driver's, or another library's that wraps it.
     """
     around = (error, error.__cause__, getattr(error, "orig", None))
     if any(isinstance(one, psycopg.Error) and (one.sqlstate or "").startswith(_OF_VALUES) for one in around):

@@ -59,7 +59,7 @@ Without a timeout, the statement of a killed client would keep running, keep its
 Windows cannot check, and refuses the setting.
 """
 _LOCK_TIMEOUT: Final = "lock_timeout = '2s'"
-# psycopg reads times in ISO format only, and our patterns have backslashes that are not escapes.
+# psycopg reads times only in ISO format, and our patterns have backslashes that are not escapes.
 _READABLE: Final = (_NO_IDLE_TIMEOUT, "datestyle = 'ISO'", "standard_conforming_strings = on")
 PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
 # * READ COMMITTED and short timeouts, whatever the defaults of the engine or the role are.
@@ -67,9 +67,8 @@ PLAN_ONCE: Final = "plan_cache_mode = force_generic_plan"
 # * Plans are index lookups, even if they were made and cached while a table was empty, as the tables of an idle queue
 #   are.
 # * Such a plan may be kept: planning takes longer than a claim of one task (1.6 ms compared with 0.9 ms) and does not
-# find a
-#   better plan.
-# * Recursive CTEs are estimated a hundred times too expensive, so JIT would compile each claim first (95 ms for 5).
+#   find a better plan.
+# * The cost of recursive CTEs is overestimated a hundredfold, so JIT would compile each claim first (95 ms for 5).
 _SETTINGS: Final = (
     _LOCK_TIMEOUT,
     "statement_timeout = '60s'",
@@ -130,7 +129,7 @@ _OWN: Final = _message(
     "intervalstyle = 'postgres'",
     "bytea_output = 'hex'",
 )
-# A read does without the one setting that writes need and reads do not. An empty one is 2 commands in 1 message instead of 11.
+# A read resets the one setting that only writes need. So it begins with 2 commands in one message instead of 11.
 _OWN_READ: Final = _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", "enable_nestloop TO DEFAULT")
 """The first statement of a READ transaction on a connection that has our settings."""
 _COMMITS: Final[Mapping[Begin, str]] = {
@@ -284,12 +283,12 @@ def _apply_settings(raw: psycopg.Connection[Any], record: Any) -> None:
 
 
 def _is_direct(raw: psycopg.Connection[Any], record: Any) -> bool:
-    """Return True if there is no pooler in between. Behind a pooler, no more statements are prepared.
+    """Return True if there is no pooler in between. Behind a pooler, statements are no longer prepared.
 
     A pooler has to issue its own cancel keys to its clients, because it could not otherwise tell which statement a
     cancel request belongs to. So the process id in the key differs from that of the process that answers. A statement
-    prepared in one server session would be missing in the next session that the pooler lends us, or be another client's
-    of the same name.
+    prepared in one server session would be missing in the next session that the pooler lends us, or that session might
+    have another client's statement of the same name.
     """
     direct = record.info.get(_DIRECT)
     if direct is None:

@@ -16,7 +16,8 @@ from ..engine_events import listen
 from .base import Begin
 from .sqlite_file import NO_TEXT
 
-# A deferred transaction that begins to write fails at once if another has written meanwhile, whatever the busy timeout is.
+# A deferred transaction that begins to write fails at once if another has written in the meantime, whatever the busy
+# timeout is.
 BEGIN: Final[Mapping[Begin, str]] = {
     **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
     **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),

@@ -42,7 +42,7 @@ class OpenFile:
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to it. This takes one lookup in the directory, which needs a
+        """Return True if the file's name still refers to it. This takes one lookup in the directory, which lasts a
         microsecond or two.
 
         Raises FileUnusable if the name no longer refers to a file.
@@ -75,8 +75,8 @@ class OpenFile:
 def replaced(path: str) -> FileUnusable:
     """Return the error for a file that was placed next to another file's log."""
     return FileUnusable(
-        f"the SQLite file {path} was replaced while it was open, and the old file's log is still next to the new file, which it "
-        f"destroys when the new file is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
+        f"the SQLite file {path} was replaced while it was open, and the old file's log is still next to the new file and "
+        f"will destroy it when it is opened; stop every process that uses it, delete {path}-wal and {path}-shm, put the copy in "
         "place again, and start",
         may_start_again=False,
     )
@@ -198,13 +198,15 @@ class Log:
     """The log next to a file (`-wal`)."""
 
     size: int
-    """Bytes. A checkpoint that no reader blocks lets SQLite begin the log again, and then shorten it to `LOG_KEPT`."""
+    """Size in bytes. A checkpoint that no reader blocks lets SQLite restart the log, and then shorten it to
+    `LOG_KEPT`.
+    """
     readers: tuple[int, ...] = ()
-    """The other processes that are reading at the moment, as far as the operating system tells."""
+    """The other processes that are reading at the moment, as far as the operating system lists them."""
 
 
 LOG_KEPT = 64 * 2**20
-"""Bytes to which SQLite shortens a log that it begins again (journal_size_limit)."""
+"""The size, in bytes, to which SQLite shortens a log that it restarts (journal_size_limit)."""
 
 
 def log_of(url: URL) -> Log | None:

@@ -115,8 +115,8 @@ class SqliteGrammar(Grammar):
                 sa.func.json_extract(batch.c.value, sa.literal_column(f"'$[{position}]'"), type_=kind).label(key)
                 for position, (key, kind) in enumerate(several.items())
             ]
-        # If it is materialized, it gets an automatic index. As a view of json_each(), it would parse the whole batch
-        # again for each lookup.
+        # A materialized relation gets an automatic index. A view of json_each() would parse the whole batch again for
+        # each lookup.
         return sa.select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
 
     def row(self, name: str, columns: Columns) -> sa.FromClause:

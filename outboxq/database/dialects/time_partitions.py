@@ -92,8 +92,8 @@ def scanning(_: Grammar) -> sa.Select[Any]:
 
 
 def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
-    """Count the tasks of a partition that may be dropped and the Failed ones among them, and list the tasks to keep,
-    and the last event.
+    """Select, for a partition, the number of tasks that may be dropped, the Failed ones among them, the tasks to keep,
+    and the number of the last event.
     """
     done, task = history.done(g, executions.c), executions.c
     columns: list[sa.ColumnElement[Any]] = [
@@ -109,9 +109,9 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
-    changes are possible in the partition. A dead letter can leave Failed, and a task can be new, because its producer's
-    clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded in an event
-    whose number was drawn after `keep` ran. Therefore, few rows are read.
+    changes are possible in the partition. A dead letter can leave the status Failed, and a task can be new, because its
+    producer's clock is wrong. Such a task has an outbox entry or a lease, or has been claimed since, which is recorded
+    in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
     """
     new = [
         sa.select(table.c.task_execution_id).where(

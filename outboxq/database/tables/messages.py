@@ -14,7 +14,7 @@ class InboxMessagesColumns(TypedColumns):
     """A row for each message that a consumer has accepted. The primary key prevents a second acceptance."""
 
     consumer = Column(Text, primary_key=True)
-    source = Column(Text, primary_key=True)  # the program that chose the id; empty: the ids of one program are received
+    source = Column(Text, primary_key=True)  # the program that chose the id; empty: all ids come from one program
     message_id = Column(Text, primary_key=True)
     expires_at = Column(BoundedInstant, nullable=False)  # a prune deletes the row from this time on
 
@@ -37,7 +37,7 @@ class RelaysColumns(TypedColumns):
     paused_at = Column(BoundedInstant)
     pause_reason = Column(Text)
     failing_since = Column(BoundedInstant)  # the first of the failures since events were last confirmed; NULL: none
-    failures = Column(Integer, nullable=False)  # the number of pauses since then, which makes them longer
+    failures = Column(Integer, nullable=False)  # the number of pauses since then; later ones are longer
     next_try_at = Column(BoundedInstant)  # no event is published before this time
     last_error = Column(Text)  # the reason for the last failure, kept after events are confirmed again
     created_at = Column(BoundedInstant, nullable=False)
@@ -72,7 +72,7 @@ class RelayMessagesColumns(TypedColumns):
 
     id = Column(BigId, Identity(), primary_key=True)
     relay = Column(Text, nullable=False)
-    slot = Column(SmallInteger, nullable=False)  # of the partition key; a shard sends the slots that have its remainder
+    slot = Column(SmallInteger, nullable=False)  # of the partition key; shard S of N sends the slots with slot % N = S
     event_id = Column(Uuid, nullable=False)
     topic = Column(Text, nullable=False)
     partition_key = Column(Text)

@@ -14,17 +14,17 @@ from .tasks import metadata
 class TaskMetricsColumns(TypedColumns):
     """A row for each queue and task, with the counts of one worker process in a span of time.
 
-    Old rows are summed into rows for longer spans, finally an hour. In addition to these columns, it has one for each
-    bucket of the two
-    histograms: `wait_0` and so on for the seconds from due to start, `run_0` and so on for the seconds of the handler.
+    Old rows are summed into rows for longer spans, up to an hour. In addition to these columns, the table has one for
+    each bucket of the two histograms: `wait_0` and so on for the seconds from due time to start, `run_0` and so on for
+    the seconds that the handler ran.
     """
 
     id = Column(Uuid, primary_key=True)  # created by the worker, so that a row that is sent again is not written twice
     at = Column(BoundedInstant, nullable=False)  # the start of the span
-    seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3 600
+    seconds = Column(Integer, nullable=False)  # the length of the span: 10, 60, 300, 900 or 3,600
     queue = Column(Text, nullable=False)
     task_name = Column(Text, nullable=False)
-    worker_id = Column(Uuid)  # NULL: summed up over workers
+    worker_id = Column(Uuid)  # NULL: summed over all workers
     completed = Column(Integer, nullable=False)
     retried = Column(Integer, nullable=False)
     failed = Column(Integer, nullable=False)
@@ -76,9 +76,9 @@ maintenance_jobs = typed_table("maintenance_jobs", metadata, MaintenanceJobsColu
 
 
 class OperatorActionsColumns(TypedColumns):
-    """A row for each change that a person made, written in the transaction of the change."""
+    """A row for each change that a person made, written in the same transaction as the change."""
 
-    id = Column(Uuid, primary_key=True)  # created by the front end, so that a transaction that is run again adds no row
+    id = Column(Uuid, primary_key=True)  # created by the front end, so that a repeated transaction adds only one row
     at = Column(BoundedInstant, nullable=False)
     operator = Column(Text)  # the person; NULL: unknown
     interface = Column(Text, nullable=False)  # 'command line', 'dashboard', 'admin' or 'program'

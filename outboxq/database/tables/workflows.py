@@ -58,7 +58,7 @@ class TaskBatchChangesColumns(TypedColumns):
     cancelled = Column(Integer, nullable=False)
     closes = Column(Boolean, nullable=False)
     changed_at = Column(BoundedInstant, nullable=False)
-    # The migration for PostgreSQL sets a default that fills it, and an index. NULL on SQLite.
+    # The migration for PostgreSQL sets a default that fills it. NULL on SQLite.
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
@@ -82,7 +82,7 @@ class TaskStepsColumns(TypedColumns):
     number = Column(Integer, nullable=False)  # the order in which the task completed them, from 1
     lease_token = Column(Number, nullable=False)  # of the claim that wrote it
     result = Column(Text)  # as JSON; NULL: the function returned None, or it is a sleep
-    due_at = Column(BoundedInstant)  # the end of a sleep; NULL: it is no sleep
+    due_at = Column(BoundedInstant)  # the end of a sleep; NULL: it is not a sleep
     created_at = Column(BoundedInstant, nullable=False)
 
 
@@ -108,7 +108,7 @@ class TaskSchedulesColumns(OptionColumns):
     starts_at = Column(BoundedInstant, nullable=False)  # ticks begin at this time, and `every` counts from it
     ends_at = Column(BoundedInstant)  # all ticks are before this time
     declared_by = Column(Text)  # the version of the code that declares it; NULL: it was stored at run time
-    declaration = Column(Text)  # a digest of what the code declares, to see a change of it; NULL: stored at run time
+    declaration = Column(Text)  # a digest of what the code declares, to detect changes; NULL: stored at run time
     planted_until = Column(BoundedInstant, nullable=False)  # ticks up to here are planted or skipped
     paused_at = Column(BoundedInstant)
     pause_reason = Column(Text)

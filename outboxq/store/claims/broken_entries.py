@@ -76,7 +76,9 @@ def usable(store: Transactions, claims: list[Claim], using: object) -> list[Clai
     except Exception as error:
         if using is not None:
             raise
-        what = "tasks with unusable values could not be marked as failed; they will be recovered when leases expire"
+        what = (
+            "tasks with unusable values could not be marked as failed; they will be recovered when their leases expire"
+        )
         say(log, logging.ERROR, what, error)
     bad = {claim.id for claim, _ in broken}
     return [claim for claim in claims if claim.id not in bad]
@@ -87,7 +89,7 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
 
     Entries are tried in claims that are rolled back, with half as many entries each time. An error that may have
     another cause (a CHECK, a trigger or a listener of another owner) counts only if the claim of another entry
-    succeeds. Otherwise every task would fail for a fault that an administrator has to repair.
+    succeeds. Otherwise, every task would fail because of a fault that an administrator has to repair.
     """
     if time.monotonic() < search.again_at:
         return 0
@@ -159,7 +161,7 @@ def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) 
 
 
 def _claims_any(store: Transactions, entries: Sequence[int], worker_id: UUID) -> bool:
-    """Claim the entries and roll back; returns whether a task could be claimed."""
+    """Claim the entries, and roll the claim back; returns whether a task could be claimed."""
     taken: list[Row] = []
     with suppress(_Tried), store.transaction(Begin.WRITE) as target:
         values = store.values(target, worker_id=worker_id)
@@ -181,7 +183,7 @@ def _end_entry(store: Transactions, broken: Broken) -> None:
         ended = store.run(end)
     except Exception as refused:
         if not perhaps_the_row(store, refused):
-            raise  # the database does not accept writes now, so the entry is kept
+            raise  # the database is not accepting writes now, so the entry is kept
         log.exception("deleting outbox entry %d, which cannot be claimed; its task cannot be marked as failed", entry)
         store.run(lambda target: target.run(forget_entry, {"entry_id": entry}))
     else:

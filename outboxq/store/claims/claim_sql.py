@@ -1,7 +1,7 @@
-"""Claim due tasks without a partition key: find the (queue, priority) pairs, take their entries, start the tasks.
+"""Claim due tasks without a partition key: find the (queue, priority) pairs, take their entries, and start the tasks.
 
-Each dialect has its own statement that picks and deletes entries. The steps after that DELETE are shared, and read its
-RETURNING.
+Each dialect has its own statement that picks and deletes entries. The steps after that DELETE are shared, and read the
+rows that it returns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .. import task_rows
 lease_seconds = sa.bindparam("lease_seconds", None, type_=sa.Double)
 """The worker's own lease; None for the task's lease."""
 says_begin = sa.bindparam("says_begin", False, type_=sa.Boolean)
-"""True if the worker records with `begin` that a suspect task's handler begins."""
+"""True if the worker records with `begin` that a suspect task's handler is about to begin."""
 
 _OF_THE_LEASE = {"lease_token", "lease_seconds", "worker_id"}
 _CLAIM_COLUMNS = [one.name for one in fields(Claim) if one.name in task_executions.c and one.name not in _OF_THE_LEASE]
@@ -81,8 +81,9 @@ def from_limited(g: Grammar) -> Transition:
 def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition:
     """Claim the entries that `take` deletes and returns (`taken()`). Each Ready execution starts, or expires if it is late.
 
-    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, runs or was
-    pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else changes.
+    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, is
+    running or was pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else
+    changes.
     """
     return Transition(
         given=given or {},

@@ -1,4 +1,4 @@
-"""Answer a worker that finds no task: whether a claim could take one, and when the next one becomes due.
+"""Tell a worker that finds no task whether a claim could take one, and when the next one becomes due.
 
 A wrong "yes" costs a claim that does not find anything. A "no" must be right.
 """
@@ -57,9 +57,10 @@ def look_ahead(
     recent: bool = False,
     using: object = None,
 ) -> Look:
-    """Return whether a task of these queues is due, and when the next one is.
+    """Return whether a task of these queues is due, and when the next one becomes due.
 
-    With `recent`, the answer covers only tasks that became claimable lately. It reads few rows, however many keys are blocked.
+    With `recent`, the answer covers only tasks that became claimable recently. The query reads few rows, however many
+    keys are blocked.
     """
 
     def work(target: Target) -> Look:
@@ -108,9 +109,8 @@ def statements(build: Callable[..., sa.Select[Any]]) -> Statements:
 
 
 def asked_queues(g: Grammar, *, given: bool, beyond_floors: bool = True) -> tuple[sa.FromClause, sa.FromClause]:
-    """Return the given queues, or all: the queues of tasks without a key, and the queues of tasks with one.
-
-    `beyond_floors` False: the statement has no floors as its parameters.
+    """Return the given queues, or all queues, as two relations: the queues of tasks without a key, and those of tasks
+    with a key. If `beyond_floors` is False, the statement takes no floors as parameters.
     """
     if given:
         queues = given_queues(g)
@@ -133,12 +133,13 @@ def outlook(g: Grammar, *, given: bool, by_key: bool) -> tuple[sa.ColumnElement[
 
 
 def _any_due(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
-    """Select whether a claim may find a task as `due`, and whether some queue limits its keys as `by_key`."""
+    """Select as `due` whether a claim may find a task, and as `by_key` whether any queue limits its keys."""
     return _answer(outlook(g, given=given, by_key=by_key)[0])
 
 
 def _any_recent(g: Grammar, *, given: bool) -> sa.Select[Any]:
-    """Select whether a claim may find a task that became claimable lately. It reads few rows, however many keys are blocked.
+    """Select whether a claim may find a task that became claimable recently. The query reads few rows, however many
+    keys are blocked.
 
     A false answer does not mean that a claim would not find a task.
     """
@@ -213,6 +214,6 @@ def _answer(due: sa.ColumnElement[bool]) -> sa.Select[Any]:
 def _plain_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     found = pairs_beyond(g, queues, lambda queue: queue_order.stopped(g, queue))
     entry = task_outbox.alias("entry_due")
-    # Not EXISTS, which could be planned as a join that reads every entry.
+    # This is not an EXISTS, which could be planned as a join that reads every entry.
     first = due(g, found, entry.c.id, entry=entry).limit(1).correlate(found).scalar_subquery()
     return sa.select(found.c.queue).where(first.is_not(None)).exists()

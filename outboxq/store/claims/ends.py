@@ -59,8 +59,8 @@ class Beat:
     """A lease that the worker still held at a heartbeat."""
 
     lease_expires_at: datetime | None
-    """When the lease now expires; None if another transaction has locked the lease, so that it was neither extended nor
-    lost.
+    """The time at which the lease now expires; None if the lease was neither extended nor lost, because another
+    transaction had locked it.
     """
     cancel_requested: bool
 
@@ -132,8 +132,8 @@ def finish_unlocked(
     """End the claims whose lease and task no other session has locked, as `finish` does.
 
     Returns the ids of the lost claims and of the locked claims, which have not ended. For any other locked row, such as
-    a batch's row, the call waits a moment. Then it raises an error that `is_locked_out` recognizes, and no claim has
-    ended.
+    a batch's row, the call waits briefly. If the row is still locked then, the call raises an error that
+    `is_locked_out` recognizes, and no claim has ended.
     """
     if not outcomes:
         return frozenset(), frozenset()
@@ -159,7 +159,7 @@ def finish_unlocked(
 def begin(store: Transactions, claim: Claim) -> bool:
     """Record that the claim's handler is about to begin; returns whether the worker still holds the claim.
 
-    This is for claims made with `says_begin`. A server crash may undo it.
+    This is for claims made with `says_begin`. A server crash may undo the record.
     """
     return bool(store.run_one(mark_begun, begin=Begin.SINGLE_ASYNCHRONOUS, **_fence_of(claim)))
 
@@ -171,9 +171,9 @@ def heartbeat(
     progress: Mapping[UUID, Progress] = NO_PROGRESS,
     using: object = None,
 ) -> dict[UUID, Beat]:
-    """Extend the leases of these claims of one worker by their full length from now. Lost claims are missing from the
-    result. The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. The call also
-    writes `progress`, which is keyed by task id. A task without new progress keeps its last report.
+    """Extend the leases of these claims of one worker to their full length, counted from now. Lost claims are missing
+    from the result. The call never waits for a row that another session has locked: see `Beat.lease_expires_at`. The
+    call also writes `progress`, which is keyed by task id. A task without new progress keeps its last report.
     """
     if not claims:
         return {}
@@ -281,10 +281,10 @@ _WRITTEN = {kind: (kind.value, STATUS_AFTER[kind].value) for kind in ENDS_CLAIM}
 
 
 def interruptions(store: Transactions, claim: Claim, *, using: object = None) -> int:
-    """Return how many times in a row before this claim the task was released because its transaction was interrupted.
+    """Return how many times in a row the task was released before this claim because its transaction was interrupted.
 
-    The count is reset when the handler ends the task, or when a person runs it again. An unreadable release counts as
-    0.
+    The count is reset when the handler ends the task, or when a person runs it again. If the count in the last release
+    is unreadable, this returns 0.
     """
     if claim.lease_token <= 1:  # the first claim
         return 0
@@ -299,7 +299,7 @@ _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _lease_token = sa.bindparam("lease_token", type_=sa.BigInteger, required=True)
 HELD: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
 PROGRESS: Columns = {"progress": sa.Double(), "progress_note": sa.Text()}
-"""The columns of the heartbeat's batch with what handlers have reported; NULL if there is no new report."""
+"""The columns of the heartbeat's batch that contain what handlers have reported; NULL if there is no new report."""
 END: Columns = {
     **HELD,
     "event_type": sa.Text(),
@@ -418,17 +418,17 @@ def extend_leases(g: Grammar) -> Transition:
 
 
 def last_end(g: Grammar) -> sa.Select[Any]:
-    """Select the newest event of a task that is an interruption or ends a series of them: an end by the handler or an
-    operation.
+    """Select a task's newest event that is an interruption or that ends a series of interruptions: an end by the
+    handler, or an operation.
 
     An interruption is the release of a transactional task whose transaction was ended by an error from outside. The
-    query ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. It has one
-    part for each index.
+    query ignores recoveries, releases of claims that never began, and releases whose data is invalid JSON. The query
+    has one part for each index.
     """
     event = execution_events.c
     mine = sa.select(event.sequence_num, event.event_type, event.event_data).where(event.task_execution_id == _task_id)
     says = event.event_type.in_([sql_literal(kind) for kind in sorted(_BY_HANDLER)])
-    # Conditions in this order, so that only valid JSON is parsed.
+    # The conditions are in this order so that only valid JSON is parsed.
     interrupted = (
         sa.case((g.is_json(event.event_data, an_object=True), g.text_in(event.event_data, "reason"))) == INTERRUPTED
     )
@@ -444,7 +444,7 @@ def last_end(g: Grammar) -> sa.Select[Any]:
 
 
 def unlocked(g: Grammar, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Lock the tasks of these ids in the order of the ids. Skips tasks that another transaction has locked."""
+    """Lock the tasks with these ids, in id order. Skips tasks that another transaction has locked."""
     execution = task_executions.c
     return (
         sa.select(execution.id)
@@ -467,7 +467,7 @@ def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnE
 
 
 def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the leases of these ids that the worker still holds."""
+    """Select the leases of the tasks with these ids that the worker still holds."""
     lease, given = task_leases.c, r["given"].c
     return (
         sa.select(lease.task_execution_id.label("id"))
@@ -479,18 +479,17 @@ def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[An
 
 
 def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Lock the leases of these ids that the worker still holds, in the order of the ids. Skips locked ones."""
+    """Lock the leases of the tasks with these ids that the worker still holds, in id order. Skips locked leases."""
     there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
     return there.with_for_update(of=task_leases, skip_locked=True)
 
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:
-    """Delete the leases of these ids that the worker still holds, through the index and therefore in the order of the
-    ids. They are not locked first, because a lock and a deletion are two records in the database's log.
+    """Delete the leases of the tasks with these ids that the worker still holds, through the index and therefore in id
+    order. They are not locked first, because a lock and a deletion are two records in the database's log.
     """
     lease, given = task_leases.c, r["given"].c
-    # Because of IS TRUE, this is tested for each lease found. A join could be executed in an order other than that of
-    # the ids.
+    # Because of IS TRUE, this is tested for each lease found. A join might not be executed in id order.
     held = sa.tuple_(lease.task_execution_id, lease.lease_token).in_(sa.select(given.id, given.lease_token))
     return (
         sa.delete(task_leases)
@@ -503,7 +502,7 @@ def _ended(g: Grammar, r: Relations) -> Statement:
     """End the tasks of deleted leases. A task with a cancel request is Cancelled instead of returning to the outbox.
 
     The count of recoveries is reset to 0, because the worker survived the task. A task that is released unfinished
-    keeps its count, because that proves nothing.
+    keeps its count, because its release proves nothing.
     """
     execution, given = task_executions.c, r["given"].c
     goes_on = execution.cancel_requested_at.is_(None)
@@ -546,7 +545,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ended,
         joined(r["ended"], r["given"]),
         event_type=sa.case((ended.status != given.status, sql_literal(EventType.CANCELLED)), else_=given.event_type),
-        # Completed is the most frequent end, and its event does not need data.
+        # Completion is the most frequent end, and its event does not need data.
         data=sa.case((given.status == SqlStatus.COMPLETED, given.data), else_=recorded),
         worker_id=worker_id,
         lease_token=given.lease_token,

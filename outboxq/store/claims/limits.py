@@ -24,7 +24,7 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bucket:
-    """A rate limit as a token bucket that holds `starts` and refills in `seconds`."""
+    """A rate limit as a token bucket that holds `starts` tokens and refills in `seconds`."""
 
     starts: int
     seconds: float
@@ -89,7 +89,7 @@ class _Place:
     """Number of tasks that it may start."""
     full_at: datetime | None
     entries: list[tuple[int, datetime]] = field(default_factory=list)
-    """The ids and due times of the entries that may start, in order. Of a partition key, only the head is claimed."""
+    """The ids and due times of the entries that may start, in order. Only the head of a partition key is claimed."""
 
 
 class KeyLimitClaims:
@@ -97,7 +97,7 @@ class KeyLimitClaims:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key that was served last, by queue. The next claim begins after it."""
+        """The last key served in each queue. The next claim begins after it."""
 
     def claim(
         self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool
@@ -139,7 +139,7 @@ class _Claim:
     fair: bool
     found: list[Row] = field(default_factory=list)
     expired: bool = False
-    """True if a due task had expired, so that another search may find more."""
+    """True if a due task had expired, in which case another search may find more."""
 
     def __post_init__(self) -> None:
         rate = self.key_limits.key_rate
@@ -156,8 +156,8 @@ class _Claim:
             self._take(places)
         if is_all or not self._wanted:
             return
-        # The entries that have been due longest may all belong to keys that may not start a task. Behind them, the
-        # search goes from key to key.
+        # The entries that have been due longest may all belong to keys that are not allowed to start a task. Beyond
+        # them, the search goes from key to key.
         for budget in (min(max(2 * self.limit, _LEAST), _MOST), _MOST):
             if self._rotate(budget) or self.found:
                 break
@@ -177,8 +177,8 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Among the entries that have been due longest, return the keys that may start a task, and whether these are
-        all due entries.
+        """Return the keys that may start a task among the entries that have been due longest, and whether there are no
+        other due entries.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
@@ -190,7 +190,7 @@ class _Claim:
         return list(places.values()), rows[0]["looked_at"] < budget
 
     def _rotate(self, budget: int) -> bool:
-        """Claim from the keys behind the cursor, then from the first key up to the cursor.
+        """Claim from the keys after the cursor, then from the first key up to the cursor.
 
         Returns True if it has read all keys.
         """
@@ -233,7 +233,9 @@ class _Claim:
         return _Place(key=row["partition_key"], is_concurrency=row["is_concurrency"], free=free, full_at=full_at)
 
     def _take(self, places: Sequence[_Place]) -> None:
-        """Claim the wanted number of tasks of these keys: one of each key, then a second of each, or the longest due tasks first."""
+        """Claim the wanted number of tasks with these keys: one for each key, then a second for each, and so on; or
+        those that have been due longest first.
+        """
         picks = list(_in_turns(places)) if self.fair else _by_age(places)
         picks = picks[: self._wanted]
         if not picks:
@@ -258,7 +260,8 @@ class _Claim:
     def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:
         if (rate := self.key_limits.key_rate) is None:
             return
-        # Counted from the recorded start, which is a little later than the search, so that the recorded starts keep the rate.
+        # The count begins at the recorded start, which is a little later than the search, so that the recorded starts
+        # keep to the rate.
         starts: dict[str, list[datetime]] = {}
         for row in found:
             starts.setdefault(row["partition_key"], []).append(row["started_at"])
@@ -273,7 +276,7 @@ class _Claim:
 
 
 def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
-    """Yield the entries to start: one of each key, in the order of the keys, then a second of each, and so on."""
+    """Yield the entries to start: one for each key, in key order, then a second for each, and so on."""
     left = [(place, _startable(place)) for place in places]
     turn = 0
     while left := [(place, entries) for place, entries in left if turn < len(entries)]:

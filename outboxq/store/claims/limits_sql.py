@@ -84,7 +84,7 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     state = _states(g, queues, keys).subquery("state")
     counted = sa.select(sa.func.count().label("looked_at")).select_from(due).subquery("counted")
     same = sa.and_(state.c.queue == due.c.queue, state.c.partition_key == due.c.partition_key)
-    # The topic once more: a key may have entries of several.
+    # The topic is checked once more, because a key may have entries with several topics.
     open_ones = (
         sa.select(due.c.id, due.c.priority, due.c.available_at, *state.c)
         .join_from(due, state, same)
@@ -113,7 +113,7 @@ def oldest(g: Grammar) -> sa.Select[Any]:
 def hop(g: Grammar) -> sa.Select[Any]:
     """Select, among :budget keys of :queue after :after up to :upto, the keys that may start a task, and the last key.
 
-    `free` does not mean yet that a concurrency key has a due entry.
+    `free` does not yet mean that a concurrency key has a due entry.
     """
     queues = _one_queue(g)
     ranges = sa.select(
@@ -129,7 +129,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
 
 
 def entries(g: Grammar) -> Transition:
-    """Select up to :limit due entries of each of these keys, in the order of their priority and position."""
+    """Select up to :limit due entries of each of these keys, in the order of priority and position."""
 
     def found(r: Relations) -> Statement:
         rows, entry = g.each(r["given"], "candidate", _near(g, r["given"]), limit)
@@ -173,7 +173,9 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: one of these `open_queues` may start a task, or might do so behind `HORIZON` keys that may not."""
+    """Return a condition: one of these `open_queues` may start a task, or might do so beyond `HORIZON` keys that are
+    not allowed to start one.
+    """
     due = _due_entries(g, queues, _HORIZON)
     of_due = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
     running = _running(g, queues)
@@ -242,7 +244,7 @@ def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
 
 
 _STATE = ("partition_key", "is_concurrency", "running", "full_at")
-"""The columns of a key's state that a claim counts by."""
+"""The columns of a key's state that a claim uses for counting."""
 
 
 def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
@@ -324,8 +326,8 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: a key whose bucket is full again at `full_at` is not allowed to start a task now. NULL
-    without a rate.
+    """Return a condition: a key whose bucket is full again at `full_at` is not allowed to start a task now; NULL if
+    there is no rate limit.
 
     A bucket that would be full only after twice its time is ignored, because the clock has been set back since then.
     """
@@ -344,7 +346,7 @@ def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Selec
             .correlate(keys)
             .subquery("near_ones")
         )
-        # The order again, for the limit: the rows already come in this order.
+        # The order is repeated for the limit; the rows already come in this order.
         return (
             sa.select(*first.c)
             .where(first.c.available_at <= g.now, wanted(g, first.c.topic))

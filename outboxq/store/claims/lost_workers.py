@@ -1,8 +1,8 @@
 """Recover one task or all tasks from a worker that has not been seen lately, at a person's request, before the leases
 expire.
 
-Recovery itself does not use the registry of workers, so that a mistake in it never costs a live worker its task. A
-person may know that a worker is dead. The registry then protects against that person's mistakes.
+Recovery itself does not use the registry of workers, so that a mistake in the registry never costs a live worker its
+task. A person may know that a worker is dead. The registry then protects against that person's mistakes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .workers import LIVE_WITHIN, worker
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningTask:
-    """A running task with the last sign of life of its worker."""
+    """A running task, with its worker's last sign of life."""
 
     now: datetime
     """The database's time when this was read."""
@@ -78,9 +78,9 @@ def is_lost(seen_at: datetime, now: datetime) -> bool:
 def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> Recovered:
     """Recover a running task from a worker that has not been seen for 90 seconds, although its lease has not expired.
 
-    The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts as one after
-    an expired lease does, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition unless Running,
-    if the worker was seen lately, or if it extends the lease meanwhile.
+    The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts in the same way
+    as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition
+    if the task is not Running, if the worker was seen lately, or if it extends the lease in the meantime.
     """
     task_id = identifier(task_id)
 
@@ -91,9 +91,9 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
             raise InvalidTransition(f"task {task_id} is {status}, so there is no worker to recover it from")
         if not held.is_lost:
             raise InvalidTransition(
-                f"task {task_id} stays with {held.worker}, which was seen {span(held.silence)} ago: a task can be "
-                f"recovered once its worker has not been seen for {span(LIVE_WITHIN)}; `task cancel --force` takes it "
-                "from a live worker"
+                f"task {task_id} stays with {held.worker}, which was last seen {span(held.silence)} ago; a task can be "
+                f"recovered after {span(LIVE_WITHIN)} without a report from its worker; to take it from a live worker, "
+                "use `task cancel --force`"
             )
         if not (found := recover_in(store, target, [held.lease], reason=reason)):
             raise InvalidTransition(
@@ -113,13 +113,13 @@ class LostTask:
     task_name: str
     queue: str
     then: TaskStatus
-    """The status that a recovery gives it: READY, CANCELLED if it was asked to stop, or FAILED after too many."""
+    """The status that a recovery gives it: READY, CANCELLED if it was asked to stop, or FAILED after too many
+    recoveries.
+    """
 
 
 def lost_tasks(store: Transactions, worker_id: AnyId, *, limit: int = 1000, using: object = None) -> list[LostTask]:
-    """Return up to `limit` running tasks that `recover_all_lost` would recover from this worker now, in the order of
-    their ids.
-    """
+    """Return up to `limit` running tasks that `recover_all_lost` would recover from this worker now, in id order."""
     values = {"worker_id": identifier(worker_id), "after": _FIRST, "limit": positive(limit)}
 
     def work(target: Target) -> list[LostTask]:
@@ -137,8 +137,8 @@ def recover_all_lost(
     on_change: OnChange | None = None,
     using: object = None,
 ) -> Counter[TaskStatus]:
-    """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does with one;
-    returns how many tasks have which status now.
+    """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task;
+    returns the number of recovered tasks by their new status.
 
     Each batch of 500 tasks is a separate transaction (with `using`, all are part of the caller's), in which `on_change`
     is called with the number of tasks. Tasks that another session has locked are left out. Raises WorkerNotFound;
@@ -166,8 +166,8 @@ def recover_all_lost(
 
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:
-    """Raise InvalidTransition, which says when its tasks can be recovered, if the worker was seen in the last 90
-    seconds, and WorkerNotFound for an unknown worker.
+    """Raise InvalidTransition if the worker was seen in the last 90 seconds, and WorkerNotFound for an unknown worker.
+    The InvalidTransition says when the worker's tasks can be recovered.
     """
     worker_id = identifier(worker_id)
 
@@ -188,9 +188,9 @@ def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], n
     if signs and not is_lost(last := max(signs), now):
         name = worker_id if found is None else found.label
         raise InvalidTransition(
-            f"worker {name} keeps its tasks, because it was seen {span(now - last)} ago: they can be recovered once it "
-            f"has not been seen for {span(LIVE_WITHIN)}, which is in {span(last + LIVE_WITHIN - now)} unless it "
-            "reports again; `workers stop` stops a live worker"
+            f"worker {name} keeps its tasks, because it was last seen {span(now - last)} ago; they can be recovered "
+            f"after {span(LIVE_WITHIN)} without a report, that is, in {span(last + LIVE_WITHIN - now)} unless it "
+            "reports again; to stop a live worker, use `workers stop`"
         )
 
 
@@ -244,12 +244,12 @@ _lost_after = sa.bindparam("lost_after", -LIVE_WITHIN.total_seconds(), type_=sa.
 
 
 def running_task(g: Grammar) -> sa.Select[Any]:
-    """Select the lease of a running task with what its worker has said last."""
+    """Select the lease of a running task, and what its worker last reported."""
     return _running(g).where(task_leases.c.task_execution_id == _task_id)
 
 
 def running_of_worker(g: Grammar) -> sa.Select[Any]:
-    """Select up to :limit running tasks of a worker after the id :after, in the order of their ids."""
+    """Select up to :limit running tasks of a worker after the id :after, in id order."""
     execution, lease = task_executions.c, task_leases.c
     decides = (execution.task_name, execution.queue, execution.cancel_requested_at, execution.recovery_attempts)
     return (
@@ -262,8 +262,8 @@ def running_of_worker(g: Grammar) -> sa.Select[Any]:
 
 
 def first_of_queue(g: Grammar) -> sa.Select[Any]:
-    """Select the running task of a queue to deal with first: of a worker that was not seen lately, or else the one
-    that has run for the longest time.
+    """Select the running task of a queue to deal with first: one whose worker was not seen lately, or else the one that
+    has run for the longest time.
     """
     return _ordered(g).where(task_leases.c.queue == _queue)
 

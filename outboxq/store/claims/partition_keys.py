@@ -2,15 +2,15 @@
 
 A claim is two statements in one transaction:
 
-1. `acquire` scans the keys through the index, with one probe for each, from where the last claim ended. It acquires each key
-   whose head is due by inserting a row into `partition_claims`. The primary key of that table gives each key to one worker.
+1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. It
+   acquires each key whose head is due by inserting a row into `partition_claims`. The primary key of that table gives
+   each key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The worker that
    held the key before has ended its task by then, and an entry that it put back is visible. With one statement for both, two
    workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan reads a limited number of keys. Behind many keys that cannot be claimed, `acquire_due` finds the keys whose
-entries have been due the longest, and `acquire_recent` the keys that changed last. A later scan finds the keys that
-both miss.
+The scan reads a limited number of keys. Beyond these, `acquire_due` finds the keys whose entries have been due the
+longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both miss.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that this
 worker runs. So a delayed, retried or unwanted head blocks its own key and no other. The key's row
@@ -52,26 +52,28 @@ class KeyTurns:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The key at which the last claim of each queue ended. If two threads share it, only the order of turns suffers."""
+        """The key at which the last claim from each queue ended. If two threads share it, only the order of turns
+        suffers.
+        """
         self._served: dict[str, int] = {}
         """Rank of each queue in the order in which keys were last acquired, from `_wins`."""
         self._wins = itertools.count(1)
         self._walled: set[str] = set()
-        """Queues in which the last claim read many keys and could acquire none."""
+        """Queues in which the last claim read many keys but could not acquire any."""
 
     def claim(
         self, target: Target, values: dict[str, Any], queues: Sequence[str], limit: int, *, fair: bool
     ) -> list[Row]:
         """Claim the heads of up to `limit` keys.
 
-        With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the longest
-        come first. Behind many keys that cannot be acquired, the claim tries both orders, and the keys that changed
+        With `fair`, the queues take turns, and so do the keys of each. Otherwise the keys whose task has been due the
+        longest come first. If many keys cannot be acquired, the claim tries both orders, and also the keys that changed
         last.
         """
         if limit < 1:
             return []
-        # An idle worker behind many blocked keys was woken by the last event. Finding its key takes 3 ms, and reading the blocked
-        # keys again takes 60 ms.
+        # If the last claim found only blocked keys, the last event has woken this worker. Finding the key of that event
+        # takes 3 ms, but reading the blocked keys again takes 60 ms.
         woken, all_seen, found = self._walled.issuperset(queues), False, list[Row]()
         ways: list[Way] = [self._rotate, self._oldest] if fair else [self._oldest, self._rotate]
         order = [self._recent, *ways] if woken else [*ways, self._recent]
@@ -95,7 +97,7 @@ class KeyTurns:
     def _rotate(
         self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str], budget: int | None = None
     ) -> Won:
-        """Acquire keys behind the cursors, then from the first key up to the cursors.
+        """Acquire keys after the cursors, then from the first key up to the cursors.
 
         The queue that was served last comes last, so that queues take turns even in claims of one task.
         """
@@ -120,8 +122,8 @@ class KeyTurns:
     ) -> tuple[list[Row], set[str]]:
         """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        The cursor of a queue never passes a free key that was not acquired for lack of room. Keys are compared by the numbers
-        that the statement returns, because the database may order names otherwise than Python does.
+        The cursor of a queue never passes a free key that could not be acquired for lack of room. Keys are compared by
+        the numbers that the statement returns, because the database may order names differently from Python.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -144,8 +146,8 @@ class KeyTurns:
         return won, {queue for queue, n in passed.items() if n < budget and queue not in unasked}
 
     def _oldest(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire the keys whose entries have been due longest. A free key has a due entry, so few due entries may be
-        all.
+        """Acquire the keys whose entries have been due longest. A free key has a due entry. So if fewer entries than
+        the budget are due, no other key is free.
         """
         budget = min(max(2 * limit, _LEAST), _MOST)
         seen = target.run(acquire_due, values | {"limit": limit, "budget": budget}, _whole(queues))
@@ -155,16 +157,16 @@ class KeyTurns:
         return [row for row in seen if row["won"] is not None], all(entries[queue] < budget for queue in queues)
 
     def _recent(self, target: Target, limit: int, values: dict[str, Any], queues: Sequence[str]) -> Won:
-        """Acquire the keys that changed last, so that a worker finds the task that woke it behind any number of blocked
-        keys.
+        """Acquire the keys that changed last, so that a worker finds the task that woke it, however many keys are
+        blocked.
         """
         seen = target.run(acquire_recent, values | {"limit": limit, "budget": _MOST}, _whole(queues))
         return [row for row in seen if row["won"] is not None], False
 
 
 def take_heads(target: Target, won: Sequence[Row], values: dict[str, Any]) -> tuple[list[Row], bool]:
-    """Claim the heads of the acquired keys; also returns True if some had expired, so that another search may find
-    more.
+    """Claim the heads of the acquired keys; also returns True if some had expired, in which case another search may
+    find more.
     """
     if not won:
         return [], False
@@ -197,9 +199,9 @@ _RECENT = sa.literal_column("64", sa.Integer)
 
 
 def other_queues(g: Grammar) -> sa.Select[Any]:
-    """Select the first :most queues after :after that a plain claim does not serve in full, in their order."""
+    """Select, in order, the first :most queues after :after that a plain claim does not serve in full."""
     keyed, limited = every_queue(with_key=True, after=_after), queue_order.limited_queues(_after)
-    # A recursive query is read row by row, so each source is read up to its limit only.
+    # A recursive query is read row by row, so each source is read only up to its limit.
     first_keyed = _not_paused(keyed, _due_entry(g, keyed, 1).is_not(None)).limit(_most)
     first_limited = _not_paused(limited, queue_order.limited(limited.c.queue)).limit(_most)
     sources = (sa.select(first_keyed.subquery("first_keyed")), sa.select(first_limited.subquery("first_limited")))
@@ -239,17 +241,17 @@ def acquire(g: Grammar) -> Transition:
 
 
 def acquire_due(g: Grammar) -> Transition:
-    """Acquire up to :limit of the keys whose entries have been due the longest, behind any number of keys that are not due."""
+    """Acquire up to :limit of the keys whose entries have been due the longest, however many other keys are not due."""
     return _acquire(g, lambda ranges: _oldest_keys(g, ranges, _budget), "entries")
 
 
 def acquire_recent(g: Grammar) -> Transition:
-    """Acquire up to :limit of the keys in which something changed last, behind any number of keys that cannot be claimed."""
+    """Acquire up to :limit of the keys that changed last, however many other keys cannot be claimed."""
     return _acquire(g, lambda ranges: _recent_keys(g, ranges))
 
 
 def acquire_given(g: Grammar) -> Transition:
-    """Acquire up to :limit of the keys given, in their order."""
+    """Acquire up to :limit of the given keys, in the given order."""
     return _acquire(g, lambda keys: heads_of(g, keys, keys.c.ordinal), given=KEYS)
 
 
@@ -293,7 +295,8 @@ def keys(g: Grammar, ranges: sa.FromClause, budget: Any, *, name: str = "keys") 
 
 
 def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition: some key of these queues can be acquired, or might be beyond `_HORIZON` keys that cannot.
+    """Return a condition: a key of these queues can be acquired, or such a key might lie beyond `_HORIZON` keys that
+    cannot be acquired.
 
     A free key has a due entry. So the keys of a queue with few due entries need not be scanned.
     """
@@ -302,7 +305,9 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition, as `any_due` does, for the keys of `acquire_due` and `acquire_recent` alone. It reads few rows."""
+    """Return a condition, as `any_due` does, but only for the keys of `acquire_due` and `acquire_recent`. The query
+    reads few rows.
+    """
     return sa.or_(_any_oldest(g, queues), _any_free(g, _recent_keys(g, _open(g, queues, "recent_queues"))))
 
 
@@ -336,7 +341,7 @@ def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Tran
         # Only claimable keys take a turn. Otherwise a range that begins with other keys would wait for the other ranges.
         turn = sa.func.row_number().over(partition_by=hop.place, order_by=hop.n).label("turn")
         turns = sa.select(hop.queue, hop.partition_key, hop.id, hop.place, turn).where(hop.free).subquery("turns")
-        # The inner limit keeps the lock behind the sort, so that no more keys are locked than are acquired.
+        # The inner limit makes the database sort before it locks, so that no more keys are locked than are acquired.
         free = (
             sa.select(turns.c.queue, turns.c.partition_key, turns.c.id)
             .order_by(turns.c.turn, turns.c.place)
@@ -410,7 +415,7 @@ def _any_oldest(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _any_free(g: Grammar, keys: sa.FromClause, *others: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return a condition: one of these keys can be acquired, or one of `others` is true of it."""
+    """Return a condition: for one of these keys, the key can be acquired or one of `others` is true."""
     return sa.select(keys.c.n).where(sa.or_(is_free(g, keys), *others)).limit(1).exists()
 
 
@@ -499,7 +504,7 @@ def claim_of(key: Any) -> sa.ScalarSelect[str]:
 
 
 def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
-    """Return the due entry of this number among a queue's entries with a key; NULL if there are fewer."""
+    """Return the due entry with this number among a queue's entries with a key; NULL if there are fewer due entries."""
     entry = task_outbox.alias("keyed_due")
     found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:

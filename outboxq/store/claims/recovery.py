@@ -78,7 +78,7 @@ class LeaseLook:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutlastingLook:
-    """Leases that were written by a clock that was running fast, and the database's time when they were read."""
+    """Leases that were written while the clock was running fast, and the database's time when they were read."""
 
     now: datetime
     leases: Mapping[Lease, timedelta]
@@ -118,12 +118,13 @@ def recover(
     patience: timedelta | None = None,
     using: object = None,
 ) -> list[Recovered]:
-    """Recover up to `limit` tasks whose leases have expired: `task_reset`, or `task_abandoned` after `max_recoveries` in a row.
+    """Recover up to `limit` tasks whose leases have expired, and write `task_reset`, or `task_abandoned` after
+    `max_recoveries` recoveries in a row.
 
-    Every worker calls it. It skips rows that another session has locked, and tasks that would end while the row of
-    their batch is locked. It reads only leases, never the registry of workers. `leases` restricts it to these leases,
-    if they are unchanged. If the transaction could not begin within `patience`, it recovers nothing: other sessions had
-    to wait as well, and their heartbeats come first.
+    Every worker calls this function. It skips rows that another session has locked, and tasks that would end while the
+    row of their batch is locked. It reads only leases, never the registry of workers. `leases` restricts it to these
+    leases, if they are unchanged. If the transaction could not begin within `patience`, it recovers nothing: other
+    sessions had to wait as well, and their heartbeats come first.
     """
     positive(limit)
     if max_recoveries < 0:
@@ -154,8 +155,8 @@ def recover(
 
 
 def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, reason: str = "") -> list[Recovered]:
-    """Recover the tasks of these leases in this transaction, although they have not expired, if they are unchanged.
-    `reason` is kept in the events.
+    """Recover, in this transaction, the tasks of these leases, expired or not, if the leases are unchanged. `reason` is
+    kept in the events.
     """
     options = {**_counted_to(MAX_RECOVERIES), "reason": sanitize(reason) or None}
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
@@ -198,10 +199,10 @@ def _take_back(
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:
-    """Make entries due that were delayed by a clock that was running fast; returns their number.
+    """Make due the entries that were delayed because the clock was running fast; returns their number.
 
-    These are the entries written while it was ahead, and those that were due by `until`, the time before the database's
-    clock was set back. Each batch of 500 is a separate transaction.
+    These are the entries written while the clock was ahead, and those that were due by `until`, the time before the
+    database's clock was set back. Each batch of 500 is a separate transaction.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -222,7 +223,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
 
 
 SEEN: Columns = {**HELD, "worker_id": sa.Uuid(), "lease_expires_at": Instant}
-"""A lease as an earlier statement has read it."""
+"""A lease as an earlier statement read it."""
 READ_LEASE = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
@@ -248,7 +249,7 @@ def take_back(g: Grammar) -> Transition:
 
 
 def recover_seen(g: Grammar) -> Transition:
-    """Recover exactly these leases if they are unchanged. Skips locked ones.
+    """Recover exactly these leases if they are unchanged. Skips locked leases.
 
     The expiry is not checked again: the caller has watched these leases, and may know better than a clock that was set back.
     """
@@ -256,7 +257,7 @@ def recover_seen(g: Grammar) -> Transition:
 
 
 def any_expired(g: Grammar) -> sa.Select[Any]:
-    """Return one row if any lease has expired. Only reads."""
+    """Return one row if any lease has expired. Writes nothing."""
     return _expired(g).limit(1)
 
 
@@ -266,8 +267,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written by
-    a clock that was running fast.
+    """Select the leases that end later than any heartbeat can extend them now, with their lengths. They were written
+    while the clock was running fast.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
@@ -297,17 +298,17 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
 
 
 def any_written_ahead(g: Grammar) -> sa.Select[Any]:
-    """Select one of the entries that were written by a clock that was running fast. Only reads."""
+    """Select one of the entries that were written while the clock was running fast. Writes nothing."""
     return sa.select(task_outbox.c.id).where(_written_ahead(g)).limit(1)
 
 
 def select_due_again(g: Grammar) -> Transition:
-    """Replace up to :limit entries after :after whose due times were set by a clock that was running fast, or that was
-    set back, with due ones.
+    """Replace up to :limit entries after :after with due ones, if their due times come from a clock that was running
+    fast or was set back.
 
-    These are the entries that were due by :until, the time before the clock was set back, and the entries that a clock
-    that was ahead has written. The delay of a retry, a snooze or a release starts over. Returns the replaced entries.
-    Each task keeps its position in its key. Entries written since the clock was set back are not changed.
+    These are the entries that were due by :until, the time before the clock was set back, and the entries that were
+    written while the clock was ahead. The delay of a retry, a snooze or a release starts over. Returns the replaced
+    entries. Each task keeps its position in its key. Entries written since the clock was set back are not changed.
     """
     entry = task_outbox.c
 
@@ -331,11 +332,11 @@ def select_due_again(g: Grammar) -> Transition:
 
 
 def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that an entry was written by a clock that was running fast, and that the due time follows
+    """Return the condition that an entry was written by a clock that was running fast, and that its due time follows
     from that clock.
 
-    It does if the entry was due at once, or if an attempt wrote it. The due time of a task that was enqueued for later
-    may be a date from a user, so it is kept.
+    The due time follows from the clock if the entry was due at once, or if an attempt wrote it. The due time of a task
+    that was enqueued for later may be a date from a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(
@@ -379,7 +380,7 @@ def _expired(g: Grammar) -> sa.Select[Any]:
 
 
 def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
-    """Select the leases that were not extended, ended or claimed again since they were read, in the order of their ids."""
+    """Select the leases that were not extended, ended or claimed again since they were read, in id order."""
     lease, given = task_leases.c, r["given"].c
     return (
         sa.select(lease.task_execution_id.label("id"))
@@ -452,7 +453,8 @@ def _event(g: Grammar, r: Relations) -> Statement:
         ),
         data=g.json(
             recovery_attempts=recovered.recovery_attempts,
-            # Never later than now: after the clock was set back, an expired lease can seem to expire in the future.
+            # The time is never later than now: after the clock was set back, an expired lease can seem to expire in the
+            # future.
             lease_expires_at=sa.case((freed.lease_expires_at < g.now, freed.lease_expires_at), else_=g.now),
             available_at=sa.case((ready, g.now)),
             error=sa.case((failed, recovered.last_error)),

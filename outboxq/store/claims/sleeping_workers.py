@@ -1,7 +1,8 @@
 """Let a worker sleep without losing a wake-up, although producers notify only sleeping workers.
 
-NOTIFY takes a lock at commit that all notifying transactions share: with eight producers, unconditional notifications cost two
-thirds of their commits. So the trigger notifies only if a row of `sleeping_workers` asks for it. A worker that found no task
+At commit, NOTIFY takes a lock that all notifying transactions share: with eight producers, unconditional notifications
+would cost two thirds of the commits per second. So the trigger notifies only if a row of `sleeping_workers` asks for
+it. A worker that found no task
 
 1. commits its row (`announce`);
 2. draws an id in a transaction that begins after that (`horizon`);
@@ -13,14 +14,14 @@ producer whose trigger did not see the row had read the table before the row was
 an id before that. So its id is below the horizon, inside savepoints and prepared transactions too. While that
 transaction runs, the worker keeps looking. Once it has ended, the snapshot of step 3 shows its tasks. A producer that
 reads the table later sees the row, and notifies. (The id must be drawn: the latest completed id plus one,
-`pg_snapshot_xmax`, may belong to a producer that is still open.)
+`pg_snapshot_xmax`, may belong to a transaction of a producer that is still open.)
 
-Among many dead entries, a look may read only what is behind the worker's floors (`floors.py`). It proves no more than
-that, so the worker sleeps on it only until its next look from the front, for ten seconds at most.
+If there are many dead entries, a look may read only the entries after the worker's floors (`floors.py`). It proves
+nothing about the others, so the worker sleeps only until its next look from the front, for ten seconds at most.
 
 The row says when its worker wakes by itself. Tasks that become due later do not need a notification, and the row of a
-dead worker expires. It must be written only while LISTEN is in force, and again after each reconnect. If the server's clock is
-set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
+dead worker expires. The row must be written only while LISTEN is in force, and again after each reconnect. If the
+server's clock is set forward, the row expires early, and its worker finds new tasks when it wakes by itself.
 
 All sleepers hear each notification, but a task needs only one of them. So the notification is a call, which has a number and names
 the listening sessions of the workers that it calls, one for each task, and of a deputy. The trigger only reads, so enqueues never
@@ -28,31 +29,33 @@ wait for each other, and a rollback has nothing to undo. A session holds an advi
 that was killed is not called. If a transaction commits a due task, a worker takes it within a bounded time, unless
 every worker is busy:
 
-* A called worker claims. If its claim returns fewer tasks than it asked for, there is nothing left that it could take.
-  If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two other
-  sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or when all
-  workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its own call
-  came later.
-* The deputy looks 0.1 s after the call, and claims if a task is due. So a worker that is frozen or cut off delays a task by 0.1 s.
+* A called worker claims tasks. If its claim returns fewer tasks than it asked for, there is nothing left that it could
+  take. If the claim is full, or no handler is free, it looks. If a task is due, it ends its own requests and calls two
+  other sleepers, which do the same (`pass_on`). Each call removes one sleeper, so the calls end at an idle worker or
+  when all workers are awake. A worker that has no free handler calls others within 50 ms, or within one second if its
+  own call came later.
+* The deputy looks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays a
+  task by 0.1 s.
 * All other sleepers look one second after the call, one after the other within another second, unless the call has been
-  answered. So the task waits for at most two seconds while a single sleeper reacts, however many are frozen.
+  answered. So the task waits for at most two seconds as long as a single sleeper reacts, however many are frozen.
 
-The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it heard before the
-look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue. If a limit holds
-their tasks back, the answer also has the time at which the next one may start, and the workers then look. This does not
-lose a task. The server delivers notifications in the order of their commits, which is the same for all sessions, and
-only when the transaction is visible. So each task of a forgotten call was committed before the look, which began after
-its last call had been heard. The look did not find the task due, as if the other worker had looked itself. Calls that
-the answering worker did not hear before its look come after the last one, and are not forgotten. A look that began at
-the worker's floors does not answer for others, and neither does a worker that takes some topics only. A worker's own
-look answers all calls that it heard before.
+The first worker that looks answers for the others: if nothing is due, it sends the number of the last call that it
+heard before the look (`answer`). Each worker that hears the answer forgets that call and the earlier ones of its queue.
+If a limit holds their tasks back, the answer also contains the time at which the next one may start, and the workers
+look at that time. This never loses a task. The server delivers notifications in the order of their commits, which is
+the same for all sessions, and only when the transaction is visible. So each task of a forgotten call was committed
+before the look, which began after its last call had been heard. The look did not find the task due, and a look by the
+other worker would not have found it due either. Calls that the answering worker did not hear before its look come after
+the last one, and are not forgotten. A look that began at the worker's floors does not answer for others, and neither
+does a worker that takes only some topics. A worker's own look answers all calls that it heard before.
 
-A worker with topics may refuse a task. It is not called by name, and claims at each notification. A queue that is resumed, a
-freed key and a transaction that cannot see the sleepers call every worker, and so does the trigger if the tables were moved.
+A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification. A
+queue that is resumed, a freed key and a transaction that cannot see the sleepers call every worker, and so does the
+trigger if the tables have been moved.
 
-A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look one after
-the other, 10 ms apart, and claim if the task is still there. The order is that of their ids, and another worker is the first
-each time (`Place`).
+A delayed task is announced to every sleeper with its due time, without a statement. When it is due, the sleepers look
+one after the other, 10 ms apart, and claim the task if it is still there. They look in id order, beginning with another
+worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -92,12 +95,12 @@ class Seen(Look):
     now: float
     """The server's time as seconds since 1970."""
     complete: bool
-    """False: the look did not read the entries before the worker's floors."""
+    """False if the look did not read the entries before the worker's floors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """A sleeper's place among the workers that can take the same tasks, in the order of their ids."""
+    """A sleeper's place among the workers that can take the same tasks, in id order."""
 
     before: int = 0
     others: int = 0
@@ -105,13 +108,14 @@ class Place:
     def turn(self, occasion: int) -> int:
         """Return the number of workers that look before this one.
 
-        On another occasion, another worker is the first. Otherwise one that is frozen, or does not know the task, would always be
-        the first.
+        On each occasion, another worker is the first. Otherwise, a worker that is frozen or does not know the task
+        might always be the first.
         """
         return (self.before + occasion) % (self.others + 1)
 
     def share(self, occasion: int) -> float:
-        """Return the share of a given time for which this worker waits before it looks, in case an earlier look makes that needless.
+        """Return the share of a given time for which this worker waits before it looks, in case an earlier look makes
+        its own unnecessary.
 
         The first workers are far apart. So the answer of one of them reaches most of the others in time, even if it is late.
         """
@@ -140,7 +144,8 @@ class SleepingWorkers:
     ) -> Place:
         """Ask for notifications for `longest`. Returns the worker's place among those that sleep on the queue with the fewest.
 
-        `session` is the number that the worker's listening session has locked. None: the worker cannot be called by name.
+        `session` is the number that the worker's listening session has locked. If it is None, the worker cannot be
+        called by name.
         """
 
         def work(target: Target) -> list[Row]:
@@ -167,8 +172,8 @@ class SleepingWorkers:
     ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        A look that does not read behind the worker's `floors` is no proof that nothing is due there. Its `seconds` end when the
-        next look reads there, at most `floors._LONGEST` later.
+        A look that does not read the entries before the worker's `floors` does not prove that none of them is due. Its
+        `seconds` end when the next look reads them, at most `floors._LONGEST` later.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()
@@ -247,7 +252,8 @@ _horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
     """Ask for notifications of these queues until :longest_seconds have passed.
 
-    Returns for each queue the number of other workers of all topics that sleep on it, and how many of them have lower ids.
+    Returns for each queue the number of other workers that serve all topics and sleep on it, and how many of them have
+    lower ids.
     """
     mine = sleeping_workers.c
     queue = given_queues(g).c.queue if given else ALL

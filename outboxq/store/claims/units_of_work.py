@@ -25,8 +25,8 @@ class Unit:
     """One open transaction, for a handler to write in."""
 
     def __init__(self, target: SqlalchemyTarget, *, begun: bool) -> None:
-        """`begun`: the transaction was begun for this unit, which may mark it. Otherwise the unit is part of another
-        transaction.
+        """If `begun`, the transaction was begun for this unit, which may mark the transaction. Otherwise, the unit is
+        part of another transaction.
         """
         self.target = self.connection = target.connection
         self.database = target.database()
@@ -82,8 +82,8 @@ class Unit:
         raise ended()
 
     def was_interrupted(self, error: BaseException) -> bool:
-        """Return whether, according to `error`, an external error ended this transaction, so that the task did not
-        fail.
+        """Return whether, according to `error`, an external error ended this transaction, in which case the task did
+        not fail.
         """
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
@@ -117,7 +117,7 @@ class Unit:
 
 def ended() -> InvalidTarget:
     return InvalidTarget(
-        "the handler of this task ended the transaction with a COMMIT or ROLLBACK (on SQLite also with an OR ROLLBACK), so its "
+        "the handler of this task ended the transaction with a COMMIT or ROLLBACK (or, on SQLite, an OR ROLLBACK), so its "
         "writes are not committed together with its completion; let the worker end the transaction, and undo parts "
         "of it with ctx.connection.begin_nested()"
     )
@@ -127,8 +127,9 @@ def ended() -> InvalidTarget:
 def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
     """Open the transaction of a handler: READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite.
 
-    It is committed after the block, and rolled back after an error. The BEGIN is retried after temporary errors; the
-    block runs once. With `using`, the unit is a savepoint of this transaction, which must use SQLAlchemy.
+    The transaction is committed after the block, or rolled back after an error. The BEGIN is retried after temporary
+    errors; the block runs only once. With `using`, the unit is a savepoint of this transaction, which must use
+    SQLAlchemy.
     """
     with ExitStack() as stack:
         target: Any = None
@@ -153,7 +154,7 @@ class Abandonment:
     """Rolls back the transaction of one handler from another thread, at most once, and never after it has ended."""
 
     def __init__(self, dialect: Dialect, raw: Any) -> None:
-        """`raw`: the driver's connection."""
+        """`raw` is the driver's connection."""
         self._dialect, self._raw = dialect, raw
         self._lock = threading.Lock()
         self._is_over = self._was_abandoned = False

@@ -40,7 +40,7 @@ class UnknownRun:
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """Return the series of releases as unknown that ends with each claim, by task id.
+    """Return, by task id, the series of releases as unknown that ends with each claim.
 
     The releases may have been made by any worker. Every event other than a claim ends the series.
     """
@@ -71,7 +71,8 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make due the tasks that are waiting because a worker did not know their names, for a worker that knows them.
+    """Make due the tasks that are waiting because a worker did not know their names, so that a worker that knows them
+    can run them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry at which the next page begins;
     None after the last page. If no worker has come across a name that this worker knows, the outbox is not read.
@@ -106,10 +107,10 @@ def _make_due(store: Transactions, target: Target, entries: Sequence[int]) -> No
 
 
 def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> dict[UUID, tuple[int, datetime]]:
-    """Return how many times in a row, and since when, each task was released as unknown, up to its claim under this
+    """Return how many times in a row each task was released as unknown, and since when, up to its claim under this
     token.
 
-    A task whose claim under this token ended otherwise is left out.
+    A task whose claim under this token ended in another way is left out.
     """
     packed = target.dialect.pack("holding", HOLDING, holding)
     found = {}
@@ -126,14 +127,14 @@ _after = sa.bindparam("after", type_=BigId, required=True)
 
 
 def with_unknown_tasks(g: Grammar) -> sa.Select[Any]:
-    """Select the unknown tasks of the workers of the last day, including workers that have ended."""
+    """Select the unknown tasks that the workers of the last day have come across, including workers that have ended."""
     is_recent = workers.c.last_seen_at >= g.later(g.now, _a_day_ago)
     return sa.select(workers.c.unknown_tasks).where(workers.c.unknown_tasks.is_not(None), is_recent)
 
 
 def releases(g: Grammar) -> sa.Select[Any]:
-    """Select the events that ended the claims of :holding as releases of unknown tasks, if only claims have happened to
-    them since.
+    """Select the events that ended the claims of :holding as releases of unknown tasks, if nothing but claims has
+    happened to these tasks since.
     """
     given, event = g.rows("holding", HOLDING), execution_events.c
     return (
@@ -148,7 +149,9 @@ def releases(g: Grammar) -> sa.Select[Any]:
 
 
 def delayed(g: Grammar) -> sa.Select[Any]:
-    """Select a page of the delayed outbox entries after the id :after, and whether each waits since such a release."""
+    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since such a
+    release.
+    """
     entry = task_outbox.c
     page = (
         sa.select(entry.id, entry.task_execution_id, entry.queue, entry.topic)

@@ -1,7 +1,7 @@
 """Give an order to a single worker, and keep the stacks of its threads.
 
-A worker reads its orders in the answer to its own report (`workers.seen`). They are columns of its row, so they go with
-the row, and the next worker of the same process does not find them.
+A worker reads its orders in the answer to its own report (`workers.seen`). They are columns of its row, so they
+disappear with the row, and the next worker in the same process does not find them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .workers import is_registered, worker
 LONGEST_STACKS = 64_000
 """Maximum number of bytes of the stacks that are kept for a worker."""
 _FEWEST_DIGITS = 8
-"""Minimum length of the beginning of a worker's id that stands for the id."""
+"""Minimum number of digits from the beginning of a worker's id that can stand for the id."""
 _NAMED = 5
 """Maximum number of workers that a message lists."""
 
@@ -44,7 +44,7 @@ class WorkerStacks:
 
 
 class WorkerOrders:
-    """The orders to single workers."""
+    """The orders to individual workers."""
 
     def __init__(self, store: Transactions) -> None:
         self._store = store
@@ -93,10 +93,10 @@ class WorkerOrders:
 
     def find(self, name: str, *, using: object = None) -> UUID:
         """Return the id of the worker with this id or label. Among workers with the same label, those that have ended
-        do not count. Otherwise, `name` may be the process id of one worker, its host and process id (``web-1:4711``), also
-        without the domain, or the first eight or more hex digits of its id.
+        do not count. Otherwise, `name` may be the process id of one worker, its host and process id (``web-1:4711``),
+        with or without the domain, or the first eight or more hex digits of its id.
 
-        Raises WorkerNotFound, and InvalidArgument if several workers are meant.
+        Raises WorkerNotFound, and InvalidArgument if several workers match.
         """
         with suppress(ValueError):
             return UUID(name)
@@ -105,7 +105,9 @@ class WorkerOrders:
         if not found and len(name) >= _FEWEST_DIGITS:
             found = [one for one in workers if str(one["id"]).startswith(name.lower())]
         if not found:
-            raise WorkerNotFound(f"no worker that has not ended is called {name!r}; `workers list` prints their ids")
+            raise WorkerNotFound(
+                f"no registered worker is called {name!r}; `workers list` prints the ids of live workers"
+            )
         if len(found) > 1:
             listed = ", ".join(f"{one['id']} ({one['label']})" for one in found[:_NAMED])
             more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
@@ -136,7 +138,7 @@ _mine = partial(sa.and_, workers.c.id == worker_id, is_registered())
 
 
 def give(_: Grammar) -> sa.Update:
-    """Write the order of a worker, unless it already has this order, or was told to stop."""
+    """Write an order to a worker, unless it already has this order or was told to stop."""
     order = workers.c.asked_to
     is_new = sa.and_(order.is_distinct_from(_asked_to), order.is_distinct_from(WorkerOrder.STOP.value))
     return sa.update(workers).where(_mine(is_new)).values(asked_to=_asked_to).returning(workers.c.id)

@@ -1,4 +1,4 @@
-"""Keep the registry of live workers for people.
+"""Keep the registry of live workers, which people read.
 
 Recovery does not use this registry.
 """
@@ -32,7 +32,9 @@ from ..transactions import Transactions
 from .sleeping_workers import SleepingWorkers
 
 LOOKED_AT = 100_000
-"""Maximum number of events after a worker was last seen that are searched for the ends of its claims."""
+"""Maximum number of events, from the time at which a worker was last seen, that are searched for the ends of its
+claims.
+"""
 LIVE_WITHIN = timedelta(seconds=90)
 """Time after which a silent worker counts as dead. Workers report every five seconds."""
 KEPT = timedelta(days=7)
@@ -45,7 +47,7 @@ class LiveWorker:
 
     id: UUID
     label: str
-    """Host and process, for people."""
+    """Host and process, for people to read."""
     queues: frozenset[str] | None
     """Queues that the worker serves; None means all queues."""
     topics: tuple[str, ...] | None
@@ -67,7 +69,7 @@ class LiveWorker:
     release: str | None = None
     """Version of outboxq."""
     busy: int | None = None
-    """Number of threads that ran a handler at the last report."""
+    """Number of threads that were running a handler at the time of the last report."""
     isolation: str | None = None
     """The isolation of handlers: ``thread`` or ``process``."""
     receivers: tuple[ReceiverState, ...] = ()
@@ -75,13 +77,13 @@ class LiveWorker:
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
     asked_to: WorkerOrder | None = None
-    """The order of a person. None: to claim tasks."""
+    """A person's order to the worker; None means to claim tasks."""
     state: WorkerState | None = None
-    """The state that the worker has reached. None: it claims tasks."""
+    """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
-    """The error that keeps it from its work: ``cannot claim tasks: DiskFull …``; None if it can work, or cannot tell."""
+    """The error that keeps it from working: ``cannot claim tasks: DiskFull …``; None if it can work, or cannot tell."""
     failing_since: datetime | None = None
-    """The first of these failures in a row, by the worker's clock."""
+    """The time of the first of these failures in a row, by the worker's clock."""
     stacks_asked_at: datetime | None = None
     """Time at which a person asked for the stacks of its threads; None if the worker has answered."""
     stacks_at: datetime | None = None
@@ -116,7 +118,9 @@ class TakenTask:
     """
     at: datetime
     reason: str | None = None
-    """The reason and the name of the person who recovered it; None if another worker did, or if neither is known."""
+    """The reason and the name of the person who recovered it; None if another worker recovered it, or if neither is
+    known.
+    """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,11 +152,11 @@ class Workers(Answering):
         unknown_tasks: Iterable[tuple[str, str]] = (),
         using: object = None,
     ) -> None:
-        """Register a worker that begins, or that `seen` did not find. If `queues` or `topics` is None, the worker
+        """Register a worker that is starting, or that `seen` did not find. If `queues` or `topics` is None, the worker
         serves all of them.
 
-        `unknown_tasks` has the queue and name of each unknown task that the worker has recently come across. Without
-        `using`, the notification requests of killed workers are deleted too.
+        `unknown_tasks` contains the queue and name of each unknown task that the worker has recently come across.
+        Without `using`, the notification requests of killed workers are deleted too.
         """
         values = {
             "worker_id": identifier(worker_id),
@@ -172,7 +176,7 @@ class Workers(Answering):
     ) -> Orders | None:
         """Record that the worker is alive, and the unknown tasks that it has recently come across.
 
-        Returns its orders. None: the worker is not registered, so that it registers again.
+        Returns its orders; None if the worker is not registered, in which case it registers again.
         """
         values = {"worker_id": identifier(worker_id), "unknown_tasks_json": _written(unknown_tasks)}
         rows = self._tell(seen, values, using)
@@ -235,7 +239,7 @@ class Workers(Answering):
         return len(self._tell(forget, {}, using))
 
     def get(self, worker_id: UUID, *, using: object = None) -> LiveWorker | None:
-        """Return a worker, whether it is live or not; None if it was never registered, or is forgotten."""
+        """Return a worker, whether it is live or not; None if it was never registered, or has been forgotten."""
         identifier(worker_id)
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
@@ -261,7 +265,7 @@ class Workers(Answering):
     def presence(
         self, within: timedelta | float = LIVE_WITHIN, *, with_ended: bool = False, using: object = None
     ) -> Presence:
-        """Return the workers that were seen within this time, oldest first, and the time of the database. `with_ended`
+        """Return the workers that were seen within this time, oldest first, and the database's time. `with_ended`
         includes workers that stopped normally.
         """
         span = duration(within, "live_within")
@@ -276,8 +280,8 @@ class Workers(Answering):
         """Return up to `limit` tasks that other workers or people recovered from this one, according to the events of
         its claims.
 
-        The search reads 100,000 events, from when the worker was last seen, which takes about 20 ms. No tasks are
-        returned for a worker without a row. The row is deleted a week after the worker was last seen.
+        The search reads up to 100,000 events, from the time at which the worker was last seen. This takes about 20 ms.
+        No tasks are returned for a worker without a row. The row is deleted a week after the worker was last seen.
         """
         read = partial(tasks_taken_back, worker_id=identifier(worker_id), limit=positive(limit))
         return self._store.run(read, using=using, begin=Begin.SNAPSHOT)
@@ -309,7 +313,7 @@ def live_workers(
     try:
         since = now - within
     except OverflowError:
-        raise InvalidArgument(f"live_within={within!r} reaches back beyond the first year") from None
+        raise InvalidArgument(f"live_within={within!r} reaches back before the year 1") from None
     rows = target.run(recent if with_ended else live, {"live_since": since})
     return [_worker(row) for row in rows]
 
@@ -350,7 +354,7 @@ def takes(topics: Iterable[str] | None, topic: str | None) -> bool:
 
 
 def read_names(text: str | None) -> Iterator[tuple[str, str]]:
-    """Queue and name of each unknown task, as they were written."""
+    """Yield the queue and name of each unknown task, as they were written."""
     return ((queue, name) for queue, name in json.loads(text or "[]"))
 
 
@@ -361,7 +365,7 @@ def _written(unknown_tasks: Iterable[tuple[str, str]]) -> str | None:
 
 
 def _names(names: Iterable[str] | None, what: str) -> str | None:
-    """Return the names as JSON. Raises InvalidArgument for a string, which would be a list of characters."""
+    """Return the names as JSON. Raises InvalidArgument for a string, which would be read as a list of characters."""
     if names is None:
         return None
     listed = [names] if isinstance(names, str) else sorted(names, key=str)
@@ -372,7 +376,7 @@ def _names(names: Iterable[str] | None, what: str) -> str | None:
 
 _JSON = ("queues", "topics", "task_names", "unknown_tasks", "receivers")
 _described = [column for column in workers.c if column is not workers.c.stacks]
-"""The columns of a LiveWorker. The stacks may be long, and are read for one worker only."""
+"""The columns of a LiveWorker. The stacks may be long, and are read only for one worker."""
 _REGISTERED = ("label", "queues", "topics", "concurrency", "task_names", "unknown_tasks")
 _DESCRIBED = (
     "host",
@@ -408,7 +412,7 @@ def register(g: Grammar) -> sa.Insert:
 
 
 def seen(g: Grammar) -> sa.Update:
-    """Record that a registered worker is alive, and which unknown tasks it has met. Otherwise return no row."""
+    """Record that a registered worker is alive, and which unknown tasks it has come across. Otherwise return no row."""
     report = {"last_seen_at": g.now, "unknown_tasks": _given["unknown_tasks"]}
     touched = sa.update(workers).where(workers.c.id == worker_id, is_registered()).values(report)
     return touched.returning(workers.c.asked_to, workers.c.stacks_asked_at)
@@ -436,9 +440,9 @@ def taken_back(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
     were written.
 
-    The query reads :most events from the number :first on by the primary key. No index contains the worker, because it
-    would slow down every event. Others recover the tasks of a dead worker soon after it was last seen, when its leases
-    have expired.
+    The query reads up to :most events, from the number :first on, by the primary key. No index contains the worker,
+    because such an index would slow down every event. Others recover the tasks of a dead worker soon after it was last
+    seen, when its leases have expired.
     """
     names = ("sequence_num", "task_execution_id", "event_type", "worker_id", "created_at", "event_data")
     columns = (_event[name] for name in names)

@@ -62,7 +62,7 @@ class Reason(StrEnum):
     RELAY_FAILING = "relay_failing", "its broker is unavailable"
     """The broker of the relay has confirmed no event since a failure."""
     RELAY_REFUSED = "relay_refused", "refused"
-    """The broker refused the event, which is a dead letter."""
+    """The broker refused the event, which is now a dead letter."""
     RELAY_KEY_HELD = "relay_key_held", "a refused event holds its key"
     RELAY_BEHIND = "relay_behind", "behind an open transaction"
     """An open transaction may still write an event that comes before it."""
@@ -108,7 +108,9 @@ class Explanation:
 
     @property
     def hindrance(self) -> str:
-        """The sentence after a colon, to end another one with; "" if nothing prevents the task from starting."""
+        """The sentence, preceded by a colon, to be appended to another one; "" if nothing prevents the task from
+        starting.
+        """
         return "" if self.reason is Reason.DUE else f": {self.sentence}"
 
 

@@ -43,7 +43,8 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
     """Return why the relays have not published this event; None if it is not the id of an event.
 
     With several relays, the sentence names each of them, and the reason is the one to deal with first. Published events
-    leave no row in `relay_messages`. The whole table is read, because it has no index of events, which only this needs.
+    leave no row in `relay_messages`. The whole table is read, because it has no index of events, which only this
+    function would need.
     """
     values = store.values(target, event_id=event_id)
     messages, tasks = target.run(messages_of_event, values), target.run(tasks_of_event, values)
@@ -59,7 +60,7 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
             found.append(Explanation(Reason.RELAY_PUBLISHED, f"the relay {one['name']!r} has published it"))
     if found:
         return _merged(found)
-    sentence = f"it is an event, and no relay to a broker takes its topic {topic!r}; tasks that it has: {len(tasks)}"
+    sentence = f"it is an event, and no relay to a broker takes its topic {topic!r}; number of its tasks: {len(tasks)}"
     return Explanation(Reason.RELAY_MISSING, sentence, of_other(tasks[0]["id"]))
 
 

@@ -81,8 +81,8 @@ class InboxMessages:
         """Enqueue the task of each message that its consumer does not have yet, and record that it has the message, in
         one transaction. Returns the number of these tasks, which are enqueued in the order of the messages.
 
-        Messages are accepted in the order of their keys, so that two calls never wait for each other in a circle. A
-        message that occurs twice is accepted once, at its first place.
+        Messages are accepted in the order of their keys, so that two calls never deadlock. A message that
+        occurs twice is accepted once, at its first position.
         """
         first = {one.key: one for one in reversed(arrivals)}
 
@@ -139,8 +139,8 @@ def accept(g: Grammar) -> Transition:
 
 
 def accept_many(g: Grammar) -> Transition:
-    """Write the messages that their consumers do not have, and return their keys, which needs the privilege to read
-    them.
+    """Write the messages that their consumers do not have, and return their keys. Returning the keys requires the
+    privilege to read them.
     """
 
     def accepted(r: Relations) -> Statement:

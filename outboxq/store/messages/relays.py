@@ -1,22 +1,22 @@
 """Keep relays to brokers: their declarations, the leases of their shards, and the messages that they have to publish.
 
-**Order.** A message gets its id when it is emitted, and a sender publishes the messages of its shard in the order of their
-ids. On PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to a
-number below which no transaction is open, which it finds as readers of the log do (`store/tasks/event_log.py`): a mark is
-the highest id seen and the id that the next transaction will get, and it has passed when all transactions with smaller ids
-have ended. Ids are drawn one by one, after their transactions have their own ids (`Grammar.identified`). So the messages up
-to a mark that has passed are all visible, or their transactions were rolled back. A sender never remembers up to which id
-it has published, because published messages are deleted.
+**Order.** A message gets its id when it is emitted, and a sender publishes the messages in its shard in id order. On
+PostgreSQL, a message with a lower id may be committed after one with a higher id. So a sender reads only up to a number
+below which no transaction is open, which it finds as readers of the log do (`store/tasks/event_log.py`): a mark is the
+highest id seen and the id that the next transaction will get, and it has passed when all transactions with smaller ids
+have ended. Ids are drawn one by one, after their transactions have their own ids (`Grammar.identified`). So the
+messages up to a mark that has passed are all visible, or their transactions were rolled back. A sender never remembers
+up to which id it has published, because published messages are deleted.
 
-**One sender.** A shard has one lease. The messages of a partition key are always in one slot, and a shard sends the slots
-whose number leaves its own number as the remainder when divided by the number of shards. If the number of shards changes,
-the leases are taken away, and no worker gets one until the last of the old ones would have expired. A worker settles only
-under its lease. One that was frozen can still repeat messages that its successor publishes too, but not settle them.
+**One sender.** A shard has one lease. The messages of a partition key are always in one slot, and shard S of N sends
+the slots whose number modulo N is S. If the number of shards changes, the leases are taken away, and no worker gets one
+until the last of the old ones would have expired. A worker settles only under its lease. A worker that was frozen can
+still publish messages that its successor publishes too, but cannot settle them.
 
-**Wake-ups.** A sender without work announces that it sleeps, and the trigger notifies it of messages. A transaction whose
-trigger ran before the announcement was committed does not notify. It had its id by then. So the sender makes a mark after
-the announcement, and sleeps only if a look finds nothing after that mark has passed, nor any message above it. On SQLite,
-senders watch the file.
+**Wake-ups.** A sender without work announces that it sleeps, and the trigger notifies it of messages. A transaction
+whose trigger ran before the announcement was committed does not notify the sender, but it had its id by then. So the
+sender makes a mark after the announcement, and sleeps only if it finds no message once that mark has passed, not even
+one above the mark. On SQLite, senders watch the file.
 """
 
 from __future__ import annotations
@@ -68,24 +68,24 @@ class RelayLook:
     """The messages that a sender found in its shard, and the state of the relay."""
 
     is_mine: bool = True
-    """False: the lease is lost, or the relay was removed."""
+    """False if the lease is lost, or if the relay was removed."""
     cursor: TailCursor = field(default_factory=TailCursor)
-    """The position up to which the messages are complete, for the next look."""
+    """The position up to which the messages are complete, for the next read."""
     messages: Sequence[Row] = ()
-    """The next messages, in the order of their ids. There are none while the relay is paused."""
+    """The next messages, in id order. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
     shards: int = 1
     """The number of shards of the relay."""
     failures: int = 0
     try_in: float | None = None
-    """Seconds until the next attempt after a failure; None: there is nothing to wait for."""
+    """Seconds until the next attempt after a failure; None if there is nothing to wait for."""
     is_paused: bool = False
     head: int = 0
     """The highest id of the relay's messages."""
 
     @property
     def is_complete(self) -> bool:
-        """True if there is no message that could not be read yet."""
+        """True if the relay's messages are known to be complete up to the highest id."""
         return self.cursor.settled >= self.head
 
 
@@ -222,7 +222,7 @@ class Relays(Answering):
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
     def wake(self, relay: str, worker_id: UUID) -> None:
-        """End that request, because the worker has so many messages to publish that it need not be notified."""
+        """End that request, because a worker that always finds messages to publish need not be notified."""
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
@@ -282,7 +282,7 @@ class Relays(Answering):
                     target.run(sql.work_again, values)
             return True
 
-        # A server crash may undo it. The broker then gets the messages again, as after every fault.
+        # A server crash may undo it. The broker then gets the messages again, as after any other fault.
         return self._store.run(work, begin=Begin.ASYNCHRONOUS)
 
     def _change(self, builder: Any, name: str, using: object, on_change: OnChange | None, **values: Any) -> None:

@@ -180,8 +180,7 @@ def look(g: Grammar) -> sa.Select[Any]:
 
 
 def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
-    """Select up to :limit messages of a shard with ids up to :settled, in the order of their ids, while this worker has
-    its lease.
+    """Select up to :limit messages of a shard with ids up to :settled, in id order, while this worker has its lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The key is held by a Failed
     task or, when that has been redriven, by the running task; in between, the task has an outbox entry.
@@ -266,7 +265,7 @@ def bury(g: Grammar) -> Transition:
 def back_off(g: Grammar) -> sa.Update:
     """Publish nothing of :relay for :pause_seconds because of :error. With :restarts, count the failures from one again.
 
-    If another sender of the relay has begun a pause meanwhile, it stays as it is.
+    A pause that another sender of the relay has begun in the meantime is not changed.
     """
     is_over = sa.or_(_r.next_try_at.is_(None), _r.next_try_at <= g.now)
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
@@ -308,7 +307,7 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
         .correlate(relays)
         .subquery("refused")
     )
-    # A relay's queue contains its refused events only, and only redriven ones are waiting or running.
+    # A relay's queue contains only its refused events, of which only redriven ones are waiting or running.
     waiting, running = (
         sa.select(one).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
     )

@@ -1,5 +1,5 @@
 """Find what keeps the database from reusing the space of dead rows: old snapshots, and tables that are not vacuumed. On
-SQLite, a reader has the same effect on the log next to the file.
+SQLite, a reader likewise keeps the log next to the file from being shortened.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SnapshotKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeldSnapshot:
-    """A snapshot, or the id of a transaction that has written, that keeps newer dead rows from being vacuumed."""
+    """A snapshot, or the id of a writing transaction, that keeps newer dead rows from being vacuumed."""
 
     kind: SnapshotKind
     name: str
@@ -63,7 +63,7 @@ class HeldSnapshot:
     """Number of transactions that have begun since."""
 
     def __str__(self) -> str:
-        """Return a description with its name, its age and its statement."""
+        """Return a description with the name, the state and the statement."""
         match self.kind:
             case SnapshotKind.PREPARED:
                 return f"the prepared transaction {self.name!r}"
@@ -131,7 +131,7 @@ class DeadRows:
 
     @classmethod
     def read(cls, store: Transactions, target: Target) -> DeadRows:
-        """Read this in two statements on PostgreSQL, and without one on SQLite."""
+        """Read the causes and the numbers: on PostgreSQL with two statements, on SQLite without any."""
         if not target.dialect.measures_tables:
             return cls(log=target.dialect.log_of(store.bound_engine.url))
         return cls(snapshots=held_snapshots_in(target), tables=[HotTable(**row) for row in target.run(hot_tables)])
@@ -164,7 +164,7 @@ def held_snapshots(_: Grammar) -> sa.Select[Any]:
 
 
 def hot_tables(g: Grammar) -> sa.Select[Any]:
-    """Select the numbers of rows of the tables whose rows live only briefly, and whether they are vacuumed."""
+    """Select the row counts of the tables whose rows live only briefly, and whether and when they are vacuumed."""
     oids = [g.oid(name) for name in HOT]
     return (
         sa.select(

@@ -1,5 +1,5 @@
-"""The rule about live workers that an error keeps from their work, such as a full disk: its place, as far as the server
-tells it, and how to make room.
+"""The rule about live workers that an error, such as a full disk, keeps from their work. For a full disk, the
+problem names its location, as far as the server reveals it, and says how to make room.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _NAMED = 3
 def failing_workers(
     workers: Sequence[LiveWorker], queues: Sequence[Statistics], now: datetime, disks: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield a problem for each error. It holds up the tasks that are due in the queues of the workers that have it.
-    `disks` has a sentence for each error that is due to a full disk.
+    """Yield a problem for each error. An error holds up the tasks that are due in the queues of the workers that have
+    it. `disks` has a sentence for each error that is due to a full disk.
     """
     found: dict[str, list[LiveWorker]] = {}
     for one in workers:
@@ -53,14 +53,14 @@ def failing_workers(
 
 
 _FULL = ("(53100)", "database or disk is full")
-"""The parts of a worker's failure that tell of a full disk: the SQLSTATE of PostgreSQL, and the message of SQLite."""
+"""The parts of a worker's failure that indicate a full disk: the SQLSTATE of PostgreSQL, and the message of SQLite."""
 _IN_TABLESPACE = re.compile(r'"pg_tblspc/(\d{1,10})/')
 _CURE = "delete other files there, or enlarge it; `outboxq prune` needs free space too, so it cannot be the first step"
 
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Return a sentence about the disk and its cure for each of these failures that is due to a full disk. This takes a
-    statement for each of them on PostgreSQL.
+    """Return a sentence about the disk and its cure for each of these failures that is due to a full disk. On
+    PostgreSQL, this takes a statement for each of them.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
 

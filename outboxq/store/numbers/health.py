@@ -36,7 +36,9 @@ _TRANSACTIONS = 1_000_000
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The time after which the last automatic vacuum counts as long ago. PostgreSQL looks for work once a minute."""
+"""The time after which the last automatic vacuum is considered to be long ago. PostgreSQL looks for work once a
+minute.
+"""
 _LOG_LIMIT = 2 * LOG_KEPT
 _NAMED = 3
 """Maximum number of queues, schedules, batches or keys that a sentence names."""
@@ -79,8 +81,8 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_unserved(one: Statistics) -> bool:
-    """Return whether tasks wait in a queue without workers. A task that was given back because no worker knew its name
-    is delayed, and would wait unnoticed.
+    """Return whether tasks wait in a queue without workers. A task that was released because no worker knew its name is
+    delayed, and would wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 
@@ -207,7 +209,9 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_over(facts: Facts, storm: Row) -> bool:
-    """Return whether no attempt has failed lately and no task of the queue is delayed, so that none waits for a retry."""
+    """Return whether no attempt has failed lately and no task in the queue is delayed, which means that none is waiting
+    for a retry.
+    """
     waits = any(one.delayed or (one.paused and one.due) for one in facts.queues if one.queue == storm["name"])
     return not waits and facts.age(storm["at"]) > _OVER_AFTER
 
@@ -259,7 +263,8 @@ def _due(facts: Facts, one: Statistics) -> str:
 def _look(facts: Facts, queue: str) -> tuple[Cure, ...]:
     look = Cure("see which tasks are waiting", ("task", "list", "--status", "due", "-q", queue))
     cause = facts.causes.get(queue)
-    # While a worker is lost, its tasks may be what the limit counts, and more would run than it allows.
+    # While a worker is lost, its tasks may be the ones that use up the limit. If the limit were raised, too many tasks
+    # would run.
     return (look,) if facts.lost or cause is None or cause.reason not in _LIMITS else (look, *cause.cures)
 
 
@@ -283,7 +288,7 @@ def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     else:
         named = _listed(f"{one.queue!r} (for {_paused_for(facts, one)})" for one in found)
         sentence = f"{len(found)} queues are paused: {named}"
-    # Somebody wanted the pause, so its tasks do not count.
+    # Someone paused the queues on purpose, so their tasks do not count.
     yield _of_queues(Rule.QUEUE_PAUSED, found, sentence, *_resumes(found), tasks=0)
 
 
@@ -369,7 +374,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each relay whose oldest event waits for too long, because each has its own broker."""
+    """Yield a problem for each relay whose oldest event has waited too long, because each has its own broker."""
     if limits.relay_late is None:
         return
     for one in facts.relays:
@@ -416,7 +421,7 @@ def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         number, first = sum(row["number"] for row in rows), rows[0]
         ends = "ends the chain" if first["detail"] == BatchKind.CHAIN else "lets the batch continue without it"
         sentence = (
-            f"{_batch(rows)} has waited for {span_of(facts.age(first['at']))} for nothing but dead letters{_others(rows)}: "
+            f"{_batch(rows)} has been held up only by dead letters for {span_of(facts.age(first['at']))}{_others(rows)}: "
             f"{_number(number, 'dead letter')} in all; redrive or discard them; discarding {ends}"
         )
         show = Cure("see its dead letters", ("batch", "show", str(first["task_id"])))
@@ -440,7 +445,7 @@ def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **
 
 def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield the old snapshots, or else the tables that are not vacuumed. An old snapshot is a cause of dead rows, so
-    that its sentence names them.
+    its sentence names them.
     """
     found = facts.dead_rows
     if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
@@ -484,7 +489,9 @@ def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
 
 
 def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
-    """Yield one problem for all tables. Vacuum is behind if the last one was long ago; a new table has had none yet."""
+    """Yield one problem for all tables. Vacuum is behind if its last run was long ago; a new table has not been
+    vacuumed yet.
+    """
     begin = min((row["at"] for row in facts.rows("first_event")), default=facts.now)
     full = [one for one in facts.dead_rows.tables if one.dead_rows > limit and one.dead_rows > one.rows]
     full = [one for one in full if not one.autovacuum or facts.age(one.last_vacuumed_at or begin) > _LONG_AGO]
@@ -526,7 +533,7 @@ def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
 
 
 def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    """Yield a problem for each source whose receivers fail, because each has its own broker."""
+    """Yield a problem for each source whose receivers are failing, because each has its own broker."""
     if limits.receiver_failing is None:
         return
     for one in sources_of(state for worker in facts.seen.workers for state in worker.receivers):
@@ -566,7 +573,7 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues by the number of due tasks and by how long they have been due, then by name."""
+    """Return the queues, sorted by the number of due tasks times how long they have been due, then by name."""
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 
 
@@ -589,7 +596,7 @@ def _places_of(queues: Sequence[str]) -> str:
 
 
 def _listed(words: Iterable[str]) -> str:
-    """Return the first words, and the number of those left out."""
+    """Return a list of the first words, with the number of those left out."""
     several = list(words)
     more = len(several) - _NAMED
     return ", ".join(several[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -75,7 +75,7 @@ def count(
     bound), in two statements.
 
     With `retries`, this looks up which delayed tasks are waiting for a retry; otherwise they count as delayed.
-    `builder` builds a statement that selects further kinds of rows, and takes `values`.
+    `builder` builds a statement that takes `values` and selects further kinds of rows.
     """
     bound = most or BOUND
     waiting_most, looked_up = BOUND_BY_TASK if by_task else bound, LOOKED_UP if retries else 0
@@ -144,7 +144,7 @@ def present_by_task(g: Grammar) -> sa.Select[Any]:
 def counts(g: Grammar, *, by_task: bool = False) -> list[sa.Select[Any]]:
     """Return the parts of `present`."""
     dead_letter, lease, execution = dead_letters.c, task_leases.c, task_executions.c
-    # A worker's role may only read the queue.
+    # A worker's role may read only the queue.
     names = (dead_letter.queue, dead_letter.task_name) if by_task else (dead_letter.queue,)
     listed = sa.select(*names).limit(_most).subquery("listed")
     running = signal("running", name=lease.queue, number=sa.func.count()).group_by(lease.queue)

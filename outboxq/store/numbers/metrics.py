@@ -43,11 +43,12 @@ LEVELS = (
 )
 """Ages at which shorter spans are rolled up, with the lengths of the resulting spans.
 
-The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5. For 20 tasks, it reads 4,800
-rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
+The chart of a day has steps of 15 minutes, and the chart of six hours has steps of 5 minutes. For 20 tasks, the chart
+of a day reads 4,800 rows. With one-minute spans only, it would read 28,800 rows and take six times as long: `python -m
 benchmarks.dashboard`.
 
-With ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python -m benchmarks.status`.
+If the first roll-up came after ten minutes instead of two, `stats()` would read twice as many rows for an hour: `python
+-m benchmarks.status`.
 """
 KEPT = timedelta(days=90)
 

@@ -110,8 +110,8 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, most urgent first; empty if all is well. Problems are sorted by the number of tasks
-    that they hold up, multiplied by the time. This reads the same data as `overview`.
+    """Return the broken rules, most urgent first; empty if all is well. Problems are sorted by the number of tasks that
+    they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
     InvalidArgument for limits below 0.
@@ -120,8 +120,8 @@ def health(
 
 
 def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
-    """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, they are
-    kept forever.
+    """Return whether a schedule deletes old tasks, or a program has done so within the last 32 days. By default, tasks
+    are kept forever.
     """
 
     def work(target: Target) -> bool:
@@ -134,7 +134,7 @@ def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stuck:
-    """The numbers of what waits for a person."""
+    """The numbers of keys and batches that wait for a person."""
 
     held_keys: Mapping[str, int]
     """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
@@ -267,7 +267,7 @@ def _lost(target: Target, row: Row) -> Lost:
 
 
 def _storms(target: Target, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with the exception of most of the newest retries of the same task, or None."""
+    """Return the rows, each with the exception that caused most of the newest retries of its task, or None."""
     most: dict[tuple[str, str], Row] = {}
     for row in target.run(newest_retries) if rows else ():
         key = (row["queue"], row["task_name"])
@@ -292,7 +292,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 HELD = 100
 """Maximum number of selected keys that have waiting tasks."""
 _HELD_LOOKED_AT = 1_000
-"""Maximum number of held keys, with or without waiting tasks, that are searched for them."""
+"""Maximum number of held keys, with or without waiting tasks, that are searched for such keys."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker is a problem."""
 _LOST = 3
@@ -313,7 +313,7 @@ _most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(
     sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
-"""Seconds from now, negative."""
+"""Negative numbers of seconds from now."""
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
 _storm, _storm_share = parameters(sa.BigInteger, "storm", "storm_share")
@@ -323,7 +323,8 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
     schedules that are overdue or were planted by a clock that was running fast, batches that are unclosed or wait for
-    dead letters, silent workers, late relays to brokers, tasks with many retries, and what shows whether old tasks are deleted.
+    dead letters, silent workers, late relays to brokers, tasks with many retries, and rows that show whether old tasks
+    are deleted.
     """
     schedules = sa.select(_schedule.name, _schedule.planted_until).where(_schedule.paused_at.is_(None)).limit(_most)
     late = schedules.where(_schedule.planted_until < g.later(g.now, _overdue_before)).subquery("late")
@@ -366,7 +367,7 @@ def stuck_signs(g: Grammar) -> sa.Select[Any]:
 
 
 def retention(g: Grammar) -> sa.Select[Any]:
-    """Select the time, and what shows whether old tasks are deleted."""
+    """Select the time, and the rows that show whether old tasks are deleted."""
     return signals_of(signal("now", at=g.now), *_deletions())
 
 
@@ -389,7 +390,7 @@ def _first_event() -> sa.Select[Any]:
 
 
 def _lost_workers(g: Grammar) -> sa.Select[Any]:
-    """Select the last workers that have fallen silent, with the numbers of leases that they still hold."""
+    """Select the workers that fell silent most recently, each with the number of leases that it still holds."""
     worker, lease = tables.workers.c, tables.task_leases.c
     silent = (
         sa.select(worker.id, worker.label, worker.last_seen_at)
@@ -419,7 +420,7 @@ def _retried_often(g: Grammar) -> sa.Select[Any]:
     of the last one.
     """
     metric = tables.task_metrics.c
-    total = sa.func.sum  # of one column at a time, because two forged counts in one row could overflow
+    total = sa.func.sum  # sums one column at a time, because two forged counts in one row could overflow
     again = total(metric.retried) + total(metric.timed_out) - total(metric.timed_out_last)
     ended = total(metric.completed) + total(metric.retried) + total(metric.failed) + total(metric.timed_out)
     last = sa.func.max(sa.case((sa.or_(metric.retried > _zero, metric.timed_out > _zero), metric.at)))
@@ -465,7 +466,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys that have waiting tasks, with the time since when a dead letter holds them."""
+    """Select up to HELD keys that have waiting tasks, with the time since which a dead letter has held them."""
     found = _held_keys()
     failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
     at = failed_at.correlate(found).scalar_subquery()

@@ -151,7 +151,7 @@ class Problem:
     cures: tuple[Cure, ...] = ()
     """Commands that can help; empty if there are none."""
     tasks: int = 0
-    """Number of tasks that it holds up or has ended; 0 if it is about the database."""
+    """Number of tasks that the problem holds up or has ended; 0 if it is about the database."""
     age: timedelta = timedelta(0)
     """The time for which the first of these tasks has been held up."""
     parts: tuple[Part, ...] = ()
@@ -202,11 +202,13 @@ class Facts:
     wanted: frozenset[str] | None = None
     """The names of these queues; None means all queues."""
     seen: Present
-    """It includes the rows that `overview.signals` selects."""
+    """The current numbers, with the rows that `overview.signals` selects."""
     dead_rows: DeadRows = field(default_factory=DeadRows)
     lost: Sequence[Lost] = ()
     storms: Sequence[Row] = ()
-    """The rows of `overview.signals` about retries, each with the exception of most of the retries, or None."""
+    """The rows of `overview.signals` about retries, each with the exception that caused most of the retries, or
+    None.
+    """
     groups: Sequence[DeadLetterGroup] = ()
     """The largest groups of the recent dead letters."""
     disks: Mapping[str, str] = field(default_factory=dict)

@@ -146,7 +146,7 @@ class Queues(Answering):
         on_change: OnChange | None = None,
         using: object = None,
     ) -> QueueSettings:
-        """Let keys take turns (the default), or take the key whose task has been due the longest next.
+        """Let keys take turns (the default), or take next the key whose task has been due the longest.
 
         `create` works as in `pause`. Raises QueueNotFound.
         """
@@ -274,8 +274,8 @@ class Queues(Answering):
         """Change the settings; returns the row, and whether a setting differs from before. If the rate per key changes,
         all buckets are full again.
         """
-        # The row is locked before it is compared, so that no other change comes between, and no claim uses a start of
-        # the old rate in the meantime.
+        # The row is locked before it is compared, so that no other change comes in between, and no claim uses a start
+        # of the old rate in the meantime.
         old = self._write(target, queue, {})
         row = self._write(target, queue, settings)
         different = {name for name in row if name != "updated_at" and old[name] != row[name]}

@@ -66,5 +66,5 @@ def _steps(since: datetime, until: datetime, step: timedelta | float) -> Steps:
     if aware(since, "since") >= aware(until, "until"):
         raise InvalidArgument(f"since must be before until, but {since} is not before {until}")
     if (until - since) / length > _MOST:
-        raise InvalidArgument(f"a series has at most {_MOST} points; use a longer step than {length}")
+        raise InvalidArgument(f"a series can have at most {_MOST} points; use a longer step than {length}")
     return Steps(since=since, until=until, step=length)

@@ -73,7 +73,7 @@ class System:
     tables: list[TableSize]
     """Maps the name of each of outboxq's tables to its size; empty on SQLite."""
     snapshots: list[HeldSnapshot]
-    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role is not permitted to see it,
+    """Snapshots that keep dead rows from being vacuumed, oldest first; empty if the role is not permitted to see them,
     and on SQLite.
     """
     partitions: list[PartitionSize]
@@ -93,7 +93,7 @@ def table_sizes(store: Transactions) -> list[TableSize]:
 
 
 def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None:
-    """Return an error that names the sessions holding the lock that a statement waited for too long; None for any other
+    """Return an error that names the sessions holding the lock that a statement waited too long for; None for any other
     `error`.
 
     It uses another connection to ask the database who currently holds locks.
@@ -115,7 +115,7 @@ def why_locked(store: Transactions, error: BaseException) -> TablesLocked | None
 
 
 def tables_are_locked(store: Transactions) -> bool:
-    """Return whether another session has locked one of our tables exclusively, without waiting for a lock."""
+    """Return, without waiting for a lock, whether another session has locked one of our tables exclusively."""
     return table_locks.are_locked(_holders(store))
 
 
@@ -191,9 +191,9 @@ def sizes(g: Grammar) -> sa.Select[Any]:
 
 def end_session(store: Transactions, session: str, *, using: object = None) -> None:
     """End a session that holds a snapshot or a transaction in this database. `session` is `HeldSnapshot.session`, which
-    contains the start of the session: the server may have given the number of its process to another one.
+    contains the start of the session: the server may have reused the number of its process for another session.
 
-    Raises InvalidArgument for another text and on SQLite, InvalidTransition if the session holds nothing, and
+    Raises InvalidArgument for any other text and on SQLite, InvalidTransition if the session holds nothing, and
     NotPermitted.
     """
     pid, began_at = _parts_of(session)
@@ -210,7 +210,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
                 raise
             raise NotPermitted(
                 f"this role is not permitted to end process {pid}: it needs the privileges of the session's role, or GRANT "
-                f"pg_signal_backend; the session of a superuser can be ended by a superuser only, with "
+                f"pg_signal_backend; the session of a superuser can be ended only by a superuser, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error
 

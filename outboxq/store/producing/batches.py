@@ -53,7 +53,7 @@ class Member:
 
 
 class Batches(Answering):
-    """The batches and chains. Their counts include committed transactions only."""
+    """The batches and chains. Their counts include only committed transactions."""
 
     _noun = "outbox.store.batches"
 
@@ -63,7 +63,7 @@ class Batches(Answering):
     def create(self, batch: NewBatch, *, using: object = None) -> None:
         """Write an open batch. Tasks are added by enqueueing them with its id as their `pipeline_execution_id`.
 
-        It takes effect when `close` is called. Raises InvalidArgument before anything is written.
+        The batch takes effect when `close` is called. Raises InvalidArgument before anything is written.
         """
         _check(batch)
         row = (
@@ -141,8 +141,7 @@ class Batches(Answering):
     def members(
         self, batch_id: UUID, statuses: Iterable[TaskStatus] | None = None, *, using: object = None
     ) -> Iterator[Member]:
-        """Return the tasks of a batch with one of these statuses, in the order of their ids, including the `then`
-        tasks.
+        """Return the tasks of a batch with one of these statuses, in id order, including the `then` tasks.
 
         Each page of 200 is read in its own transaction when it is needed, so a batch of any size can be read.
         """
@@ -168,11 +167,11 @@ class Batches(Answering):
         return self._store.run_one(found, using=using, **values)
 
     def named(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of these tasks that are stored, in the order of their ids."""
+        """Return those of the given tasks that are stored, in id order."""
         return self._read(ids, frozenset(TaskStatus), using) if ids else []
 
     def completed(self, ids: Sequence[UUID], *, using: object = None) -> builtins.list[Member]:
-        """Return those of these tasks that are Completed."""
+        """Return those of the given tasks that are Completed."""
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
@@ -306,7 +305,7 @@ class Batches(Answering):
             after = rows[-1]["id"]
 
     def prune(self, before: datetime, stop: Callable[[], bool], *, using: object = None) -> None:
-        """Delete the batches that completed before that time and no longer have tasks.
+        """Delete the batches that completed before this time and no longer have tasks.
 
         If a dead letter that a batch is waiting for was pruned, the task counts as discarded, and the batch stops
         waiting.
@@ -347,8 +346,8 @@ def added_to(tasks: Iterable[NewTask]) -> Counter[UUID]:
 
 
 def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> None:
-    """Add this number of tasks to each of these batches, before they are written. Raises BatchClosed for a batch that
-    does not accept tasks.
+    """Add this number of tasks to each of these batches, before the tasks are written. Raises BatchClosed for a batch
+    that does not accept tasks.
     """
     for batch_id, number in sorted(added.items()):
         if not target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": number}):

@@ -104,8 +104,8 @@ def unclosed(_: Grammar) -> sa.Select[Any]:
 
 
 def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Select the batches and chains among the first :most unfinished ones that are waiting for dead letters
-    alone, with the number of these and the time of the batch's last change.
+    """Select the batches and chains among the first :most unfinished ones that are waiting only for dead letters, with
+    the number of dead letters and the time of the batch's last change.
     """
     first = _first_unfinished()
     ended = _ended(first.c)
@@ -152,7 +152,7 @@ def newest_open(_: Grammar) -> sa.Select[Any]:
 
 
 def members(_: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch after the id :after, in the order of the ids."""
+    """Select the ids and statuses of up to :limit tasks of a batch after the id :after, in id order."""
     return (
         sa.select(_execution.id, _execution.status)
         .where(
@@ -166,8 +166,8 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch after the id :after that cancelling would change, in
-    the order of the ids.
+    """Select the ids and statuses of up to :limit tasks of a batch that cancelling would change, in id order, starting
+    after the id :after.
 
     Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
     """

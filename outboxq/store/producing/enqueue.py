@@ -61,30 +61,31 @@ class EnqueuesMany(Protocol):
 def enqueue(store: EnqueuesMany, task: NewTask, *, using: object = None) -> Handle:
     """Write one task: its execution, its `task_created` event and its outbox entry, together.
 
-    `using` takes a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then committed or
-    rolled back with its transaction. On PostgreSQL it is one statement. Raises InvalidArgument, InvalidTarget and
-    SchemaOutOfDate before anything is written.
+    `using` takes a SQLAlchemy Session or Connection, or a psycopg, sqlite3 or Django connection; the task is then
+    committed or rolled back with that transaction. On PostgreSQL, this is one statement. Raises InvalidArgument,
+    InvalidTarget and SchemaOutOfDate before anything is written.
     """
     return store.enqueue_many([task], using=using)[0]
 
 
 def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]:
-    """Write many tasks in one statement, in their order; see `enqueue`.
+    """Write many tasks in one statement, in the given order; see `enqueue`.
 
-    If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides. A key is free again
-    when its time is up (`unique_for`), when its task has ended (`unique_until_finished`), or when its task was pruned,
-    as requested when the key was taken. A replacement does not restart the time. Two tasks of one call with the same
-    key are handled in their order. If DuplicateTask is raised, nothing of the call is written, and the caller's
-    transaction stays usable.
+    If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides what happens. A key is
+    free again when its task is pruned and, as requested when the key was taken, when its time is up (`unique_for`) or
+    its task has ended (`unique_until_finished`). A replacement does not restart the time. Two tasks of one call with
+    the same key are handled in order. If DuplicateTask is raised, the call writes nothing, and the caller's transaction
+    stays usable.
 
-    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this never
-    raises an error. Above READ COMMITTED, the database raises a serialization failure if another session acquired or
-    took over the key, or replaced its task, since the transaction began; run the transaction again.
+    A call waits for another transaction that has just taken one of its keys. At READ COMMITTED, and on SQLite, this
+    never raises an error. Above READ COMMITTED, the database raises a serialization failure if, since the transaction
+    began, another session has acquired or taken over the key, or has replaced its task. In this case, run the
+    transaction again.
 
     A free key does not cost anything. A taken key costs a lookup of its task, unless the task is to be skipped and the
-    key never expires. Keys are locked in their order, so that two calls never wait for each other; the calls in one
-    transaction should also use a fixed order. If a task may raise, several tasks are written under a savepoint of the
-    caller's PostgreSQL transaction.
+    key never expires. Keys are locked in sorted order, so that two calls never wait for each other; the calls in one
+    transaction should also use a fixed order. If a conflict may raise an error, several tasks are written under a
+    savepoint of the caller's PostgreSQL transaction.
     """
     if not tasks:
         return []
@@ -102,7 +103,8 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             with target.atomic():
                 target.run(insert_tasks, store.values(target), _rows(tasks, are_alike=are_alike))
             return [Handle(id=task.id) for task in tasks]
-        # A task may raise after others were written. Our own transaction is then rolled back; a caller's stays usable.
+        # A task may raise an error after others were written. Our own transaction is then rolled back; a caller's stays
+        # usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
         with target.atomic(savepoint=may_raise and using is not None):
             return enqueue_keyed(store, target, tasks)
@@ -167,10 +169,10 @@ def _features(tasks: Sequence[NewTask]) -> frozenset[Feature]:
 
 
 def _checked(task: NewTask) -> Mapping[str, Any] | None:
-    """Check a task that is alone, and return its `plain_columns`; None if it is not plain.
+    """Check a task that is enqueued alone, and return its `plain_columns`; None if it is not plain.
 
-    The tasks of one name usually have the same objects as options. These are checked and turned into columns for the
-    first of them only, which saves a tenth of the client's time.
+    Tasks with the same name usually have the same objects as options. The options are checked and turned into columns
+    only for the first of these tasks, which saves a tenth of the client's time.
     """
     shared = _shared(task)
     known = _known.get(task.task_name) if type(task.task_name) is str else None
@@ -193,8 +195,9 @@ _MOST_KNOWN = 1000
 
 
 def _check_all(tasks: Sequence[NewTask]) -> bool:
-    """Check each task. Returns whether they are alike: the tasks of one `enqueue_many` have the same objects in all fields but id
-    and arguments, which are then checked once. The arguments are checked as one text.
+    """Check each task. Returns whether the tasks are alike: those of one `enqueue_many` have the same objects in all
+    fields except the id and the arguments, so these fields are checked only once. The arguments are checked as one
+    text.
 
     Each of 1,000 tasks then takes 2.5 us from here to the driver, instead of 5.6 us.
     """
@@ -287,7 +290,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
             f"unique_for, unique_until_finished and on_conflict of {name} need an idempotency_key, which it lacks"
         )
     if task.on_conflict is OnConflict.REPLACE and is_batch(task.pipeline_execution_id):
-        raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside of the batch")
+        raise InvalidArgument(f"{name} belongs to a batch, so it cannot replace a task outside the batch")
     if task.partition_key is not None and task.concurrency_key is not None:
         raise InvalidArgument(f"{name} has both a partition_key and a concurrency_key; pass one of them")
     if task.on_dead_letter is OnDeadLetter.HOLD and (
@@ -312,7 +315,7 @@ def insert_tasks(g: Grammar) -> Transition:
 def insert_plain_task(g: Grammar) -> Transition:
     """Write one new task of `PLAIN_TASK`: the rows of `insert_tasks` from plain parameters, without joins.
 
-    With `insert_tasks`, an enqueue of one takes 22 % more CPU time on PostgreSQL, and a third more on SQLite:
+    With `insert_tasks`, enqueueing one task takes 22 % more CPU time on PostgreSQL, and a third more on SQLite:
     `python -m benchmarks.tunings --only plain-task`.
     """
     task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})

@@ -54,7 +54,7 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
     With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with it. If
-    there are two emits, the second waits for the first to commit or roll back, and writes tasks only for new
+    two emits use the same key, the second waits for the first to commit or roll back, and writes tasks only for new
     subscribers. See `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED. `using`
     works as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and
     SchemaOutOfDate before anything is written.
@@ -79,7 +79,7 @@ class Subscriptions(Answering):
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
     ) -> None:
-        """Replace all subscriptions of the tasks that they name, and of `tasks`, with these.
+        """Replace all subscriptions of the tasks that `subscriptions` name, and of `tasks`, with `subscriptions`.
 
         Subscriptions of other tasks are kept. If nothing has changed, nothing is written, so every worker calls this
         when it starts. Raises InvalidArgument.
@@ -101,7 +101,8 @@ class Subscriptions(Answering):
                     target.run(unsubscribe, values, sorted(gone))
                 if changed := [_row(one) for key, one in sorted(wanted.items()) if stored.get(key) != one]:
                     target.run(subscribe, values, changed)
-                    # Without it, an emit to 1 000 subscribers takes 280 ms instead of 46 until the server counts by itself.
+                    # Without this, an emit to 1,000 subscribers takes 280 ms instead of 46 ms until the server counts
+                    # the rows by itself.
                     if count := target.dialect.count_rows(task_subscriptions.name):
                         target.execute(count, {})
 
@@ -268,8 +269,8 @@ def _insert_for_subscribers(g: Grammar, *, messages: bool) -> Transition:
     """Write a task for each subscriber of the event, and with `messages` a message for each relay, or record that there
     are no subscribers.
 
-    Returns the subscribers, each with its new task. Relays have no `parameter`. It does not write anything if there are
-    more than :most_subscribers.
+    Returns the subscribers, each with its new task. Relays have no `parameter`. The statement does not write anything
+    if there are more than :most_subscribers.
     """
     entry = {"entry": lambda r: _entry(g, r, r["subscriber"], _is_task(r), _fits_family(r))}
     message = {"message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r))}
@@ -352,8 +353,8 @@ def matching_relays(_: Grammar) -> sa.Select[Any]:
 
 
 def unsent(_: Grammar) -> sa.Select[Any]:
-    """Select a message of an event that no broker has confirmed yet. There is no index, because only a lost answer needs
-    it.
+    """Select a message of an event that no broker has confirmed yet. There is no index for this, because only a lost
+    answer needs one.
     """
     one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(one)
@@ -399,7 +400,7 @@ def unsubscribe(_: Grammar) -> Transition:
 def _emission(
     g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
-    """Write a task for each subscriber that the steps of `entry` insert an entry for."""
+    """Write a task for each subscriber for which the steps of `entry` insert an entry."""
     return Transition(
         steps={
             "subscriber": lambda _: _subscribers(g),
@@ -544,4 +545,4 @@ INSERT_FOR_SUBSCRIBERS: Mapping[bool, Builder] = {
     messages: partial(_insert_for_subscribers, messages=messages) for messages in (False, True)
 }
 EMIT_KEYED: Mapping[bool, Builder] = {messages: partial(_emit_keyed, messages=messages) for messages in (False, True)}
-"""The statements of an emit by whether they write the messages of relays."""
+"""The statements of an emit with an idempotency key, by whether they write the messages of relays."""

@@ -88,7 +88,7 @@ def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> 
 
 
 def restarted(schedule: Schedule, now: datetime) -> Schedule:
-    """Return a copy, restarted from now, of a schedule that was planted by a clock that was running fast."""
+    """Return a copy, restarted from now, of a schedule that was planted while the clock was running fast."""
     is_stored_ahead = schedule.created_at > now
     # If no start was given, the start is the time at which the schedule was stored. A given start is a whole second.
     begins = schedule.starts_at == schedule.created_at and schedule.starts_at.microsecond
@@ -102,7 +102,7 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-    """Restart from now a locked schedule that was planted by a clock that was running fast; returns it.
+    """Restart, from now, a locked schedule that was planted while the clock was running fast; returns it.
 
     Its future planted ticks are cancelled, because they are planted again, and the next ticks of the same key would
     wait for the distant ones. A tick whose task has started keeps its row, so it is not planted twice.
@@ -205,7 +205,7 @@ def cancel_planted(
 
 
 def schedule_of(found: Row) -> Schedule:
-    """Return the schedule of a row."""
+    """Return the schedule in this row."""
     read = {name: value for name, value in found.items() if not name.endswith("_seconds")}
     for name in ("grace", "jitter"):
         seconds = found[f"{name}_seconds"]
@@ -274,5 +274,5 @@ def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[d
 
 
 def before(moment: datetime) -> datetime:
-    """Return the time just before another, so that the tick at that time is planted again."""
+    """Return the time just before `moment`, so that the tick at `moment` is planted again."""
     return max(EARLIEST, moment - MICROSECOND)

@@ -46,7 +46,7 @@ _TRIES = 10
 
 
 class Edited(TypedDict, total=False):
-    """The values of a schedule that `edit` changes, with the meaning that they have in `NewSchedule`."""
+    """The values of a schedule that `edit` changes, with the same meanings as in `NewSchedule`."""
 
     rule: str
     tz: str
@@ -88,7 +88,7 @@ class Schedules:
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
         """Change some values of a schedule that was stored at run time; returns it. `on_change` is called in the
-        transaction if a value differs. Otherwise like `put`. Raises ScheduleNotFound and InvalidArgument.
+        transaction if a value differs. Otherwise, it works like `put`. Raises ScheduleNotFound and InvalidArgument.
         """
 
         def work(target: Target) -> Schedule:
@@ -109,12 +109,12 @@ class Schedules:
         tasks: Iterable[str] = (),
         using: object = None,
     ) -> None:
-        """Declare all schedules of the tasks that they name, and of `tasks`.
+        """Declare all schedules of the tasks that `schedules` name, and of `tasks`.
 
-        A declared schedule of these tasks that is missing here is paused, with the reason. Only changes are written, so
-        every worker calls this when it starts. `declared_by` is the version of the code: declarations by a newer
-        version are kept. Without versions, the last declaration counts. Raises InvalidArgument for a name that belongs
-        to a schedule stored at run time.
+        A declared schedule of these tasks that is missing here is paused, and the reason is recorded. Only changes are
+        written, so every worker calls this when it starts. `declared_by` is the version of the code: declarations by a
+        newer version are kept. Without versions, the last declaration takes effect. Raises InvalidArgument for a name
+        that belongs to a schedule stored at run time.
         """
         wanted: dict[str, NewSchedule] = {}
         for one in schedules:
@@ -177,8 +177,8 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
-        """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed since
-        then. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
+        """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed during
+        the pause. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
         """
 
         def work(target: Target) -> Schedule:
@@ -448,7 +448,7 @@ class Schedules:
         return replace(schedule, planted_until=until, updated_at=prepared.restarted_at or schedule.updated_at)
 
     def _by_present_clock(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        """Return a locked schedule. It is restarted from now if it was planted by a clock that was running fast."""
+        """Return a locked schedule. It is restarted from now if it was planted while the clock was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
         found = target.run(
@@ -491,7 +491,7 @@ def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | Non
 def _run_of(tick: Row, task: Row | None) -> TickRun:
     begun, ended = (None, None) if task is None else (task["started_at"], task["completed_at"])
     status = None if task is None else TaskStatus(task["status"])
-    # A dead letter that was discarded ended only then.
+    # A discarded dead letter ends only when it is discarded.
     if begun is None or ended is None or status is TaskStatus.CANCELLED:
         return TickRun(**tick, status=status, ran=None)
     return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)))
@@ -516,7 +516,7 @@ LONGEST_NAME = MAX_NAME - len(planting.KEY_PREFIX)
 MOST_CAUGHT_UP = 10_000
 
 
-def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case a field
+def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per field
     """Raise InvalidArgument for a schedule that cannot be stored or whose ticks cannot become tasks."""
     if not is_name(schedule.name) or len(schedule.name) > LONGEST_NAME:
         raise InvalidArgument(

@@ -1,7 +1,7 @@
 """Store schedules, and turn their ticks into tasks.
 
-Changes of a schedule and planting lock its row first. Planted tasks are cancelled by their outbox entries. Entries are
-never updated, so an existing entry proves that its task is unchanged.
+Changing or planting a schedule locks its row first. Planted tasks are cancelled through their outbox entries. Entries
+are never updated, so an existing entry proves that its task is unchanged.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
     """Return the condition that a schedule is planted further ahead than the current clock can have planted it.
 
-    It equals `model.rules.stands_ahead`.
+    The condition is the same as `model.rules.stands_ahead`.
     """
     near, far = _in(g, HORIZON), _in(g, FARTHEST)
     return sa.and_(_schedule.planted_until > near, sa.or_(_schedule.updated_at > near, _schedule.planted_until > far))
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that a schedule was planted by a clock that was running fast. If the clock has not really
+    """Return the condition that a schedule was planted while the clock was running fast. If the clock has not really
     been set back, the future ticks have already had their tasks.
     """
     near = _in(g, HORIZON)
@@ -73,18 +73,18 @@ def schedules(_: Grammar) -> sa.Select[Any]:
 
 
 def named(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules of the given `names`, in the order of their names."""
+    """Select the schedules with the given `names`, sorted by name."""
     names = g.rows("names", NAMES).c.name
     return schedules(g).where(g.among(_schedule.name, names))
 
 
 def lock(g: Grammar) -> sa.Select[Any]:
-    """Lock and select the schedules of the given `names`, in the order of their names."""
+    """Lock and select the schedules with the given `names`, sorted by name."""
     return named(g).with_for_update()
 
 
 def planted_wrongly(g: Grammar) -> sa.Select[Any]:
-    """Select the schedules with the given `names` that were planted by a clock that was running fast."""
+    """Select the schedules with the given `names` that were planted while the clock was running fast."""
     names = g.rows("names", NAMES).c.name
     return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
 
@@ -97,7 +97,7 @@ def some_due(g: Grammar) -> sa.Select[Any]:
 def take_due(g: Grammar) -> sa.Select[Any]:
     """Lock and select up to :limit schedules that must be planted up to :until, after the name :after.
 
-    Each row says whether the schedule was planted by a clock that was running fast. Schedules that another planter has
+    Each row says whether the schedule was planted while the clock was running fast. Schedules that another planter has
     locked are skipped.
     """
     found = schedules(g).add_columns(_planted_wrongly(g).label("planted_wrongly"))

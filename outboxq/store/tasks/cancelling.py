@@ -49,7 +49,7 @@ def count_tasks(
 
     Pass the `snapshot` of the count to `cancel_all`, which then changes only tasks that were counted. With `snapshot`,
     this counts how many tasks from an earlier count can still be cancelled. Raises InvalidArgument for a status other
-    than READY and RUNNING.
+    than READY or RUNNING.
     """
     values = {**filter_values(wanted), "asked_too": force}
     return counted(store, _statuses(status_of(status)), values, snapshot=snapshot, most=most, using=using)
@@ -57,7 +57,7 @@ def count_tasks(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """Some of the tasks that a bulk change takes."""
+    """Some of the tasks that a bulk change affects."""
 
     task_name: str
     queue: str
@@ -79,9 +79,9 @@ def parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Return the tasks that `count_tasks` has counted in this snapshot by status, task and queue, largest number first.
-    Of each status, only `most` matching tasks are read. With `limit`, only the tasks that `cancel_all` with this
-    limit would cancel are returned.
+    """Return how many of the tasks counted by `count_tasks` in this snapshot there are per status, task and queue,
+    largest number first. For each status, only `most` matching tasks are read. With `limit`, only the tasks that
+    `cancel_all` with this limit would cancel are counted.
     """
     of = status_of(status)
     if limit is not None:
@@ -124,14 +124,14 @@ def cancel_all(
     returns their number.
 
     `status` READY or RUNNING restricts this to tasks with that status. Without filters, all tasks are cancelled. A
-    running task is asked to stop, or with `force` Cancelled at once, as by `cancel`. A task that has already been asked
+    running task is asked to stop, or with `force` Cancelled at once, as in `cancel`. A task that has already been asked
     to stop is not counted again.
 
-    With the `snapshot` of a count, tasks that have since been enqueued, been redriven or entered the requested status
-    are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate transaction (with
-    `using`, all are part of the caller's). Tasks that another session changes meanwhile are not counted. `on_progress`
-    is called after each batch with the number of tasks so far, `stop` is called before each batch, and `on_change` in
-    each transaction with the number of tasks that it changes. Raises InvalidArgument.
+    With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
+    status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 is a separate
+    transaction (with `using`, all are part of the caller's). Tasks that another session changes in the meantime are not
+    counted. `on_progress` is called after each batch with the number of tasks so far, `stop` is called before each
+    batch, and `on_change` in each transaction with the number of tasks that it changes. Raises InvalidArgument.
     """
     of = status_of(status)
     statuses = _statuses(of)
@@ -165,7 +165,7 @@ def counted(
     most: int,
     using: object,
 ) -> Count:
-    """Count the tasks of these statuses that match, up to `most`."""
+    """Count the matching tasks with these statuses, up to `most`."""
     queue, only = values["queue"], next(iter(statuses)) if len(statuses) == 1 else None
     values = {**values, "scan": LOOKED_AT, "limit": positive(most, "most") + 1}
 
@@ -197,7 +197,9 @@ def first_parts(
     by_state: bool = False,
     using: object,
 ) -> list[Part]:
-    """Return the parts of the tasks that `in_batches` reaches first, of tasks that are not due also by their state."""
+    """Return the parts of the tasks that `in_batches` reaches first. With `by_state`, tasks that are not due are also
+    divided by their state.
+    """
 
     def work(target: Target) -> list[Part]:
         found = Counter[tuple[str, str, TaskStatus, Waiting | None]]()

@@ -1,4 +1,4 @@
-"""Find the dead letters of chains that must not run again, because the result that they need was deleted."""
+"""Find the dead letters that must not run again, because the result of the previous task in their chain was deleted."""
 
 from __future__ import annotations
 

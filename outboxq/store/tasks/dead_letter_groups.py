@@ -23,9 +23,9 @@ from ...model import EventType, wording
 from ...model.display import group_of, message_of
 
 _FEWEST = 3
-"""Minimum number of dead letters from which a version is blamed."""
+"""Minimum number of dead letters before a version is blamed."""
 _SHARE = 0.9
-"""Minimum share of the dead letters of a version that is blamed."""
+"""Minimum share of the dead letters that a blamed version has left."""
 _BEFORE = timedelta(hours=1)
 """A worker that was last seen up to this long before the first failure counts: a rollout may have replaced it."""
 _NAMED = 3
@@ -52,7 +52,7 @@ class DeadLetterGroup:
     queues: tuple[str, ...]
     versions: tuple[FailuresOfVersion, ...] = ()
     """The versions of the application that left these dead letters, the one with the most first, followed by the
-    versions that left none, but were at work and knew the task. Empty if no worker told its version.
+    versions that left none although they were at work and knew the task. Empty if no worker reported its version.
     """
 
     @property
@@ -96,8 +96,8 @@ class AtWork:
 
 def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` are the versions of the
-    workers.
+    errors takes about 25 ms. Merging equal errors in the database takes just as long. `at_work` contains the versions
+    of the workers.
     """
     found: dict[str, list[Row]] = {}
     for row, group in with_groups(rows):
@@ -121,7 +121,7 @@ def group_id(group: object) -> str | None:
     if group is None:
         return None
     if not isinstance(group, str) or not re.fullmatch("[0-9a-f]{16}", group):
-        raise InvalidArgument(f"the id of a group of dead letters has 16 hex digits, not {group!r}; see groups()")
+        raise InvalidArgument(f"the id of a dead letter group must be 16 hex digits, not {group!r}; see groups()")
     return group
 
 
@@ -142,8 +142,8 @@ def _joined(group: str, rows: Sequence[Row], at_work: Iterable[AtWork]) -> DeadL
 
 
 def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
-    """Return the versions of the workers of the last week. Without a version in the rows of dead letters, no statement
-    is sent.
+    """Return the versions of the workers of the last week. If none of the rows of dead letters contains a version, no
+    statement is sent.
     """
     if all(row["version"] is None for row in rows):
         return []
@@ -197,7 +197,9 @@ def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
-    """Return the version of the worker that claimed this dead letter last. NULL if the worker had none or is forgotten."""
+    """Return the version of the worker that claimed this dead letter last. NULL if the worker had none or has been
+    forgotten.
+    """
     event, execution = execution_events.c, task_executions.c
     claim = sa.and_(
         event.task_execution_id == execution.id,
@@ -211,7 +213,9 @@ def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
 
 
 def at_work(_: Grammar) -> sa.Select[Any]:
-    """Select the versions of all workers that are kept, with their tasks and the time at which one was last seen."""
+    """Select the versions of all workers that are kept, with their tasks and the time at which one of their workers was
+    last seen.
+    """
     worker = workers.c
     last = sa.func.max(worker.last_seen_at, type_=Instant).label("last_seen_at")
     columns: tuple[sa.ColumnElement[Any], ...] = (worker.version, worker.task_names, last)

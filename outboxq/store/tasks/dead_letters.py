@@ -234,9 +234,9 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> builtins.list[Part]:
-        """Return the dead letters that `count` has counted in this snapshot by task, queue and exception, largest
-        number first. With `group`, the newest `most` are read, otherwise `most` of them. With `limit`, the oldest
-        `most` are read, and only the `limit` oldest that match are returned.
+        """Return how many of the dead letters counted by `count` in this snapshot there are per task, queue and
+        exception, largest number first. With `group`, the newest `most` are read, otherwise `most` of them. With
+        `limit`, the oldest `most` are read, and only the `limit` oldest that match are counted.
         """
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
         if limit is not None:
@@ -271,14 +271,14 @@ class DeadLetters(Answering):
         using: object = None,
         **wanted: Unpack[Wanted],
     ) -> int:
-        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or task
-        that does not exist matches none, so the number is 0; the command line refuses such names.
+        """Redrive the matching dead letters, oldest first, at most `limit` of them; returns their number. A queue or
+        task that does not exist matches no dead letters, so the number is 0; the command line refuses such names.
 
         Dead letters that `redrive` refuses are left out: another task has their idempotency key, or the previous task
-        of their chain was deleted. A warning logs their number. With the `snapshot` of a count, tasks that have failed
-        since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the beginning.
-        Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters that
-        another session changes in the meantime are not counted. `on_progress` is called after each batch with the
+        of their chain was deleted. A warning states their number. With the `snapshot` of a count, tasks that have
+        failed since then, even if not for the first time, are left alone. Without `snapshot`, one is taken at the
+        beginning. Each batch of 500 is a separate transaction (with `using`, all belong to the caller's). Dead letters
+        that another session changes in the meantime are not counted. `on_progress` is called after each batch with the
         number of tasks so far, `stop` is called before each batch, and `on_change` in each transaction with the number
         of tasks that it changes.
         """

@@ -20,15 +20,15 @@ transactions. Numbers put the events of a task in the order in which they happen
 transaction that began before the task was committed may cancel it.
 
 PostgreSQL returns the id of the next transaction only to a transaction that has just begun and has no id, and repeats
-the answer until its end. So a reader uses its own transactions.
+the answer until that transaction ends. So a reader uses its own transactions.
 
 On SQLite, transactions commit one after the other, so all visible numbers are complete.
 
-A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if its number is not
-higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids, so the
-transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open transactions
-below the highest id that has ended. All ids above that, up to the next one, belong to open transactions too. An id
-beyond these comes from another server: the events in a restored dump belong to every snapshot.
+A *snapshot* is the highest number seen and the ids of the open transactions. It contains an event if the event's number
+is not higher and its transaction was not open. Numbers are drawn one by one, after their transactions have their ids,
+so the transaction of a smaller number already had its id: it was open or had ended. PostgreSQL lists the open
+transactions below the highest id that has ended. All ids above that, up to the next one, belong to open transactions
+too. An id beyond these comes from another server: the events in a restored dump belong to every snapshot.
 
 A transaction with an id does not know ids above its own. So a snapshot that it takes misses the open transactions with
 higher ids, and their tasks count as seen when they are committed.
@@ -108,7 +108,7 @@ class EventLog(Answering):
         events begin with the first stored one. Every event is returned once, the events of a task are returned in
         order, and no event is missed, even if its transaction commits late. An event may be held back while an older
         transaction is still open. An empty list means that no event is available yet. Store the new cursor in the
-        transaction that uses the events, so that each event is used exactly once. This method does not have `using`,
+        transaction that uses the events, so that each event is used exactly once. This method does not take `using`,
         because only a transaction that has just begun can see which numbers are settled.
 
         Events that retention deletes before they are read are missed. A crash of the database server may undo claims of
@@ -145,7 +145,7 @@ class EventLog(Answering):
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor before the first event at or after this time, which must be aware. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by two minutes, so check the
+        too early, because the order of numbers may differ from the order of times by up to two minutes, so check the
         `created_at` of the first events. The call takes thirty row lookups.
         """
         aware(when, "when")
@@ -166,7 +166,7 @@ class EventLog(Answering):
         return TailCursor(sequence_num=before, settled=before)
 
     def state_at(self, task_id: AnyId, when: datetime, *, using: object = None) -> TaskState | None:
-        """Return the state of the task at `when` (aware), including events of exactly that time; None if the task did
+        """Return the state of the task at `when` (aware), including events at exactly that time; None if the task did
         not exist yet.
 
         The state is derived from the events, which are kept as long as the task. Raises TaskNotFound.
@@ -192,7 +192,7 @@ def marked(cursor: TailCursor, seen: Row) -> TailCursor:
 
 
 def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:
-    """Return the rows up to the first possible gap, and the number up to which the log is then read."""
+    """Return the rows up to the first possible gap, and the number up to which the log has then been read."""
     complete: list[Row] = []
     reached = cursor.sequence_num
     for row in rows:
@@ -336,9 +336,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, target: Target) -> Self:
-        """Return the current snapshot or, in a transaction that reads from one snapshot, the snapshot of the
-        transaction.
-        """
+        """Return the current snapshot or, in a transaction that reads from one snapshot, that transaction's snapshot."""
         row = target.run(snapshot)[0]
         _, beyond, others = row["snapshot"].split(":")
         return cls(head=row["head"], open=_numbers(others), begun=range(int(beyond), row["next_transaction"]))
@@ -373,7 +371,7 @@ class Count:
 
     number: int
     at_least: bool = False
-    """True if there may be more than `number`, because the count stopped."""
+    """True if there may be more than `number`, because the count stopped early."""
     snapshot: Snapshot | None = field(default=None, compare=False)
     """The snapshot at which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
     change can follow.

@@ -229,7 +229,7 @@ def _key(task: NewTask) -> Key:
 
 
 def _asks_nothing(task: NewTask) -> bool:
-    """Return whether the task can be skipped because its key never expires, without reading the task that has the key."""
+    """Return whether the task can be skipped without reading the holder of its key, because the key never expires."""
     return task.on_conflict is OnConflict.SKIP and task.unique_for is None and not task.unique_until_finished
 
 
@@ -242,7 +242,7 @@ def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> Du
     if owner in handles:
         return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
     return DuplicateTask(
-        f"{what} already belongs to task {owner}, so nothing was written; check that task, or enqueue with another on_conflict",
+        f"{what} already belongs to task {owner}, so nothing was written; check that task, or pass another on_conflict",
         owner,
     )
 
@@ -342,7 +342,7 @@ def key_holders(g: Grammar) -> Transition:
 
 
 def lock_keys(g: Grammar) -> Transition:
-    """Lock the keys of these tasks in the order of the keys. Returns the tasks that still have their keys."""
+    """Lock the keys of these tasks in key order. Returns the tasks that still have their keys."""
 
     def locked(r: Relations) -> Statement:
         held = sa.select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
@@ -538,7 +538,7 @@ def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...
 
 
 def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:
-    """Record in the current holder's dead letter that it loses the key."""
+    """Record in the current holder's dead letter that the holder has lost the key."""
     mine = (g.among(_dead_letter.task_execution_id, given.holder), _dead_letter.task_execution_id == given.holder)
     return sa.update(dead_letters).where(*mine, *where).values(lost_key=key)
 

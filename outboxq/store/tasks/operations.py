@@ -54,7 +54,7 @@ def schedule_retry(
 ) -> None:
     """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write `task_retry_scheduled`
     with both. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and
-    gets LeaseLost), and for Failed tasks, which need their idempotency key as for `redrive`. Raises TaskNotFound;
+    gets LeaseLost), and for Failed tasks, which need their idempotency key as in `redrive`. Raises TaskNotFound;
     InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt
     below 1.
     """
@@ -74,11 +74,11 @@ def reschedule(
     reason: str = "",
     using: object = None,
 ) -> None:
-    """Make a waiting task due at `at` (aware), or run a dead letter again then, from its first attempt.
+    """Make a waiting task due at `at` (aware), or run a dead letter again at that time, from its first attempt.
 
     A waiting task keeps its attempt, its priority and its position among the tasks with its key. `take_key_back`
     applies to a dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound;
-    InvalidTransition unless Ready or Failed; DuplicateTask; InvalidArgument for a naive time.
+    InvalidTransition unless the task is Ready or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
     _check_moment(at, "at")
     if get(store, task_id, using=using).status is TaskStatus.FAILED:
@@ -101,7 +101,7 @@ def cancel(
 
     A waiting task is Cancelled at once. A running task is asked to stop: its worker reads the request at its next
     heartbeat, and the task stays Running until the worker responds. With `force` it is Cancelled at once, and its
-    worker is fenced. `on_change` is called in the transaction, unless the task was asked to stop before. Raises
+    worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop. Raises
     TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
@@ -114,8 +114,8 @@ def redrive(
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
-    `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless Failed,
-    or if the previous task of its chain was deleted, so that its result is lost.
+    `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless the
+    task is Failed, or if the previous task of its chain was deleted with its result.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
@@ -123,17 +123,16 @@ def redrive(
 def discard(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> None:
     """Discard a dead letter: it becomes Cancelled with the event `task_discarded`, and no longer holds its key.
 
-    Raises TaskNotFound; InvalidTransition unless Failed.
+    Raises TaskNotFound; InvalidTransition unless the task is Failed.
     """
     _move(store, task_id, EventType.DISCARDED, using, reason=reason)
 
 
 def run_now(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> bool:
-    """Make a task due now that is delayed or is waiting for its retry. Returns False, and writes nothing, if it is
-    already due.
+    """Make a delayed or retrying task due now. Returns False, and writes nothing, if the task is already due.
 
-    It keeps its position among the tasks with its key. Pauses and limits still apply. Raises TaskNotFound;
-    InvalidTransition unless Ready.
+    The task keeps its position among the tasks with its key. Pauses and limits still apply. Raises TaskNotFound;
+    InvalidTransition unless the task is Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
@@ -142,7 +141,7 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
     """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if it already
     has that priority.
 
-    Raises TaskNotFound; InvalidTransition unless Ready.
+    Raises TaskNotFound; InvalidTransition unless the task is Ready.
     """
     if type(priority) is not int or not -100 <= priority <= 100:
         raise InvalidArgument(f"priority must be a whole number from -100 to 100, not {priority!r}")
@@ -150,7 +149,9 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
 
 
 OnChange = Callable[[Target, int], object]
-"""Called in each transaction that changes something, with the number of tasks, queues or schedules that it changes."""
+"""A function that is called in each transaction that changes something, with the number of tasks, queues or schedules
+that it changes.
+"""
 
 
 class Change(TypedDict, total=False):
@@ -284,8 +285,8 @@ def change_all(
     """Make the same change to these tasks in one transaction; returns the number of changed tasks.
 
     `places` are the parameters of `manual_change` that name the places that tasks may be moved from. With `asks`,
-    running tasks that were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks change
-    in the order of their ids, so that at most one of two callers waits for the other.
+    running tasks that were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks are
+    changed in id order, so that at most one of two callers waits for the other.
     """
     request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
     details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
@@ -376,8 +377,8 @@ def manual_change(g: Grammar) -> Transition:
     """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
 
     :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a
-    task that moves meanwhile is not changed, and the caller reads it again. Returns the moved tasks, each with the
-    lease token that it was running under.
+    task that moves in the meantime is not changed, and the caller reads it again. Returns the moved tasks, each with
+    the lease token that it was running under.
     """
     return Transition(
         given=MANUAL_CHANGE,

@@ -47,8 +47,7 @@ class Standing:
     error: str | None = field(repr=False)
     """The last error in one line."""
     end: ExecutionEvent | None = field(default=None, repr=False)
-    """The event that ended a task other than a Completed one; None if the task has not ended, or if the event no longer
-    exists.
+    """The event that ended the task; None if the task is Completed or has not ended, or if the event no longer exists.
     """
 
     @property
@@ -138,7 +137,7 @@ class BatchStanding:
     counts: BatchCounts
     closed: bool
     stage: int
-    """Number of `then` tasks that are enqueued."""
+    """Number of `then` tasks that have been enqueued."""
     runs_then: bool
     cancel_requested_at: datetime | None
     completed_at: datetime | None
@@ -147,12 +146,12 @@ class BatchStanding:
 
     @property
     def has_come(self) -> bool:
-        """Return whether this task is enqueued."""
+        """Return whether this task has been enqueued."""
         return 0 < self.link.number <= self.stage
 
     @property
     def reason(self) -> str:
-        """The reason for which the batch was cancelled, as stored with the blocking task; "" if that task was cancelled
+        """The reason why the batch was cancelled, as stored with the blocking task; "" if that task was cancelled
         earlier, or was not cancelled.
         """
         end, since = None if self.blocker is None else self.blocker.end, self.cancel_requested_at
@@ -162,7 +161,7 @@ class BatchStanding:
 
     @property
     def is_beyond(self) -> bool:
-        """Return whether all `then` tasks are enqueued, and this task is not one of them."""
+        """Return whether all `then` tasks have been enqueued, and this task is not one of them."""
         goes_on = self.kind is BatchKind.BATCH or self.counts.failed + self.counts.cancelled == 0
         return self.completed_at is not None and self.runs_then and goes_on and self.link.number > self.stage
 
@@ -170,7 +169,7 @@ class BatchStanding:
     def is_decided(self) -> bool:
         """Return whether the wait is over: the batch has ended, or a task blocks it.
 
-        A batch that is still being cancelled does not count, because its cancelled tasks have the reason.
+        A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
@@ -208,11 +207,11 @@ class BatchTask:
 def batch_standings(
     store: Transactions, links: Collection[BatchLink], *, everything: bool = True
 ) -> Mapping[BatchLink, BatchStanding]:
-    """Return the standing of the batch of each link whose task is enqueued, or may never be; with `everything`, of all
-    links.
+    """Return the standing of the batch of each link whose task has been enqueued or may never be enqueued; with
+    `everything`, of the batches of all links.
 
     A link that is missing from the result does not belong to a batch, or the batch has not been committed. The
-    transaction is not retried after an error. Raises NotPermitted if the database role is not permitted to read both
+    transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
     results and batches.
     """
     with _reading(store, _READS_OF_BATCHES) as target:
@@ -304,8 +303,8 @@ _zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Inte
 
 
 def select_batch_standings(g: Grammar) -> sa.Select[Any]:
-    """Select the batch for each given place if the task at that place is enqueued, or may never be; with :everything,
-    for all places.
+    """Select the batch for each given place if the task at that place has been enqueued or may never be enqueued; with
+    :everything, for all places.
 
     Each is looked up by its id. The `then` tasks themselves are not read, because a producer is not permitted to read them.
     """
@@ -322,7 +321,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 
 
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
-    """Select the first task of a batch, in the order of the ids, that has one of two statuses.
+    """Select the first task of a batch, in id order, that has one of two statuses.
 
     All of them are found by the index of batches. With a LIMIT in that query, a planner might scan all ids of the table
     instead.

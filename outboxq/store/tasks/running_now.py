@@ -1,4 +1,4 @@
-"""Count the tasks that are not due yet and match, and make them due in batches."""
+"""Count the matching tasks that are not yet due, and make them due in batches."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def count_later(
     """Count the tasks that `run_all_now` would make due, up to `most`. At most 200,000 outbox entries are read.
 
     Pass the `snapshot` of the count to `run_all_now`, which then changes only tasks that were counted. With `snapshot`,
-    this counts how many tasks from an earlier count are still not due. Raises InvalidArgument for another state than
-    DELAYED and RETRYING.
+    this counts how many tasks from an earlier count are still not due. Raises InvalidArgument for a state other than
+    DELAYED or RETRYING.
     """
     values = _values(wanted, waiting)
     return counted(store, _READY, values, snapshot=snapshot, most=most, using=using)
@@ -52,9 +52,9 @@ def later_parts(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> list[Part]:
-    """Return the tasks that `count_later` has counted in this snapshot by state, task and queue, the largest number
-    first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this limit would
-    make due are returned.
+    """Return how many of the tasks counted by `count_later` in this snapshot there are per state, task and queue,
+    largest number first. Only `most` matching tasks are read. With `limit`, only the tasks that `run_all_now` with this
+    limit would make due are counted.
     """
     up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
     values = {**_values(wanted, waiting), **bound_to(snapshot, TaskStatus.READY)}
@@ -74,11 +74,11 @@ def run_all_now(
     using: object = None,
     **wanted: Unpack[TaskFilters],
 ) -> int:
-    """Make the matching tasks due now that are not due yet (see `TaskFilters`), oldest first, at most `limit` of them;
+    """Make due now the matching tasks that are not yet due (see `TaskFilters`), oldest first, at most `limit` of them;
     returns their number.
 
-    `waiting` DELAYED or RETRYING restricts this to tasks in that state. They keep their positions among the tasks with
-    their keys; pauses and limits still apply.
+    `waiting` DELAYED or RETRYING restricts this to tasks in that state. The tasks keep their positions among the tasks
+    with their keys; pauses and limits still apply.
 
     With the `snapshot` of a count, tasks that have since been enqueued or become Ready are left alone. Without
     `snapshot`, one is taken at the beginning. Each batch of 500 is a separate transaction (with `using`, all are part

@@ -1,7 +1,7 @@
 """Find the tasks that ran or waited for the longest time, among a bounded number of the newest ones.
 
-No index is sorted by these times: each transition would have to change it. So the times of the newest tasks that match
-are read, and compared here.
+No index is sorted by these times, because each transition would have to change it. So the times of the newest matching
+tasks are read and then compared here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Slow(StrEnum):
     """The time by which tasks are compared."""
 
     DURATION = "duration"
-    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out, because a dead letter
-    that was discarded ended only then.
+    """The time for which the last attempt ran, or has been running. Cancelled tasks are left out, because a discarded
+    dead letter ends only when it is discarded.
     """
     WAIT = "wait"
     """The time from enqueueing to the first start. A delay that the producer asked for counts too."""
@@ -65,9 +65,9 @@ def slowest(
     using: object = None,
     **wanted: Unpack[PageFilters],
 ) -> SlowTasks:
-    """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with this
-    status (None means any status), or all that are running. They are filtered as by `task_page`. A waiting task has not
-    been started, and is not returned. Raises InvalidArgument.
+    """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with
+    this status (None means any status), or all that are running. They are filtered as in `task_page`. A waiting task
+    has not been started, and is not returned. Raises InvalidArgument.
     """
     compared, of = choice(Slow, by, "by"), status_of(status)
     if of is TaskStatus.READY or wanted.get("waiting") is not None:

@@ -42,7 +42,7 @@ class NewStep:
     result: str | None = None
     """The result as JSON."""
     milliseconds: int = 0
-    """The run time of its function."""
+    """The run time of its function, in milliseconds."""
     delay: timedelta | None = None
     """The length of the sleep; None for other steps."""
 
@@ -95,7 +95,7 @@ class Steps:
         return Written(due_at=found[0]["due_at"]) if found else None
 
     def is_written(self, claim: Claim, name: str) -> bool:
-        """Return whether this claim has written the step of this name."""
+        """Return whether this claim has written the step with this name."""
         given = {"task_id": claim.id, "lease_token": claim.lease_token, "name": name}
         return bool(self._store.run(lambda target: target.run(written, given), begin=Begin.READ))
 
@@ -112,8 +112,8 @@ class Steps:
 
         Earlier steps keep their results. A dead letter is redriven from its first attempt; `take_key_back` works as in
         `redrive`. A waiting task keeps its attempt. Returns the number of steps that will run again. Writes
-        `task_rewound`. Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless Ready or
-        Failed; DuplicateTask.
+        `task_rewound`. Raises TaskNotFound; InvalidArgument for an unknown step; InvalidTransition unless the task is
+        Ready or Failed; DuplicateTask.
         """
         task_id = identifier(task_id)
         request, count = str(uuid7()), 0
@@ -211,7 +211,7 @@ _delay_seconds = sa.bindparam("delay_seconds", type_=sa.Double, required=True)
 
 
 def complete(g: Grammar) -> Transition:
-    """Write a step of a claim that the worker still holds. Returns its number and the end of a sleep.
+    """Write a step of a claim that the worker still holds. Returns its number and, for a sleep, its end.
 
     It returns no row if the claim is lost or the step exists. The lease is locked until the transaction ends, so that
     the claim cannot be lost before the step is committed. The event does not have a lease token, because it does not

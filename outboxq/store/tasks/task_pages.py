@@ -2,10 +2,10 @@
 
 A page is selected by task ids, which contain their times, from the table that holds the tasks of a status.
 
-Each search begins at an id, follows a unique index up or down in the order of the ids, and ends after :scan rows. If a
-filter may exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a
-page does not depend on the size of the tables, and the next page begins where the search ended. For a batch, each page
-reads all of its tasks.
+Each search begins at an id, follows a unique index up or down in id order, and ends after :scan rows. If a filter may
+exclude most of the rows, the last of these rows is found first, as a bound for the search. So the cost of a page does
+not depend on the size of the tables, and the next page begins where the search ended. For a batch, each page reads all
+of its tasks.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The same for a search for an argument, because arguments can be long."""
+"""The same maximum for a search for an argument, because arguments can be long."""
 LATER = "later"
 """A value of :waiting: not due, whether delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -63,7 +63,7 @@ class TaskPage:
     """Id to pass as `after` for the previous page; None on the newest page."""
     is_cut: bool
     """True if the search ended after `looked_at` rows with fewer tasks than requested. `older` (with `after`: `newer`)
-    continues behind these rows.
+    continues after these rows.
     """
     looked_at: int = SCAN
     """The maximum number of rows that one search reads."""
@@ -79,7 +79,7 @@ class TaskFilters(TypedDict, total=False):
     """Partition key or concurrency key, as stored in the tables."""
     topic: str | None
     since: datetime | None
-    """Time from which the task was enqueued, aware. It is compared with the time in the task's id, to the
+    """Earliest time at which the task was enqueued, aware. It is compared with the time in the task's id, to the
     millisecond.
     """
     until: datetime | None
@@ -182,7 +182,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If the argument is stored, the arguments without spaces contain one of them."""
+    """Return two strings. Arguments that contain this argument contain one of the strings once spaces are removed."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -247,7 +247,7 @@ def _page(
     after: AnyId | None,
 ) -> TaskPage:
     if values["waiting"] is not None and status is not TaskStatus.READY:
-        raise InvalidArgument(f"only Ready tasks are {values['waiting']}; use status=TaskStatus.READY with it")
+        raise InvalidArgument(f"only Ready tasks can be {values['waiting']}, so pass status=TaskStatus.READY too")
     scan = SCAN if values["argument_first"] is None else SCAN_ARGUMENTS
     given = {**values, "status": status, "scan": max(limit, scan), "limit": limit + 1}
     if given["idempotency_key"] is not None:

@@ -61,7 +61,9 @@ def now(store: Transactions, *, using: object = None) -> datetime:
 
 
 def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the database's time inside this transaction. If a clock of this process gives it, it takes no statement."""
+    """Return the database's time inside this transaction. If a clock of this process supplies the time, no statement is
+    needed.
+    """
     values = store.values(target)
     return values["now"] or target.run(select_now, values)[0]["now"]  # type: ignore[no-any-return]
 
@@ -155,7 +157,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
         raise AmbiguousTask(
-            f"{many} task ids begin with {digits}; write more digits: {named}",
+            f"{many} task ids begin with {digits}; enter more digits: {named}",
             [row["id"] for row in rows[:_NAMED]],
         )
     return rows[0]["id"]  # type: ignore[no-any-return]
@@ -166,7 +168,7 @@ def digits_of(text: str) -> str:
     digits = re.sub(r"^urn:uuid:|[-{}]", "", text.strip().lower())
     if not re.fullmatch(rf"[0-9a-f]{{{_FEWEST},{_ALL}}}", digits):
         raise InvalidArgument(
-            f"{text!r} is not the id of a task: write all of it, or at least its first {_FEWEST} hex digits"
+            f"{text!r} is not a task id; enter a whole id, or at least its first {_FEWEST} hex digits"
         )
     return digits
 

@@ -88,7 +88,9 @@ def partition_key_checks() -> Mapping[str, Check]:
 
 
 def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by: _Columns) -> sa.Select[Any]:
-    """Select these tasks except the first of each group. Groups agree in the columns `of`, and are ordered by `by`."""
+    """Select these tasks except the first of each group. The tasks of a group agree in the columns `of`, and are
+    ordered by `by`.
+    """
     nth = sa.func.row_number().over(partition_by=of, order_by=by)
     ranked = sa.select(EXECUTION.id, nth.label("nth")).where(tasks).subquery(name)
     return sa.select(ranked.c.id).where(ranked.c.nth > sa.literal_column("1"))
@@ -158,7 +160,7 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return the condition that the task that a row of `idempotency_keys` names was enqueued with another key, or has
+    """Return the condition that the task named by a row of `idempotency_keys` was enqueued with another key, or has
     another name.
     """
     birth = Birth(g, "birth")
@@ -175,7 +177,7 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
     """Select the unfinished tasks that requested a key if no task that requested the key holds it. `birth` is joined.
 
-    An expired key may belong to another task. A key that was requested until the task finishes may too, after the task
+    An expired key may belong to another task. So may a key that was requested until the task finishes, once the task
     has ended, because the task may have been redriven.
     """
     other = Birth(g, "other")

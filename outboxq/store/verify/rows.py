@@ -462,7 +462,9 @@ def _unrecorded(g: Grammar) -> sa.Select[Any]:
 
 
 def _beyond(_: Grammar) -> sa.Select[Any]:
-    """Select schedules. Started tasks were requested, and a paused schedule continues from its pause."""
+    """Select schedules. Tasks that have started do not count, because their start was requested. Paused schedules do
+    not count, because they resume from where they were paused.
+    """
     is_planted = sa.and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
         sa.select(_schedule.name.label("id"))

@@ -79,7 +79,7 @@ def test_a_state_and_a_time_and_a_worker_are_filters_too(stage):
         ("worker=7", "Worker takes a complete id"),
         ("before=7", "Before takes a complete id"),
         ("state=lost", "There is no state 'lost'"),
-        ("id=zz", "'zz' is not the id of a task"),
+        ("id=zz", "'zz' is not a task id"),
     ],
 )
 def test_a_filter_that_cannot_be_read_is_named_and_nothing_is_listed(stage, query, sentence):
