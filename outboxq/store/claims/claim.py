@@ -104,7 +104,8 @@ class Claiming(Transactions):
 
         If a long transaction keeps many dead rows, a task that becomes claimable more than a second after its due time, such as
         one that is committed late, may be skipped for a second, or up to ten seconds if these rows take a long time to
-        read.
+        read. On PostgreSQL, if more than 64 queues have tasks without a key, a claim takes the best tasks of some of them, and a task
+        may be skipped for as long while claims are full.
 
         `queues` None means all queues. `topics` restricts the claim to tasks of these topics, exact or as patterns
         (``order.*``); None means all tasks. `lease` replaces the lease of the tasks. `cursor` holds the hints of the claimer's
