@@ -187,7 +187,7 @@ def test_tasks_without_a_key_wait_shortly_for_those_of_many_limited_queues(postg
     """They come last for a multiple of the time that it took to find none."""
     watch = Watch()
     monkeypatch.setattr(claim, "time", watch)
-    take, limited = claim._Call._every_queue, QUEUES[:10]
+    take, limited = claim._Call._every_queue, QUEUES[:20]
 
     def slowly(self, *arguments: Any) -> Any:
         watch.now += TICK

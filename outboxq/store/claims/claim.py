@@ -34,8 +34,10 @@ log = logging.getLogger("outboxq.store")
 
 Part = Callable[[Target, int], tuple[list[Row], bool]]
 """A function that claims up to this number of tasks of one kind. Returns them, and whether there may be tasks of another kind."""
-_OTHERS = 3
-"""Number of queues with keys or limits that a claim reads at once, at least. They take turns in the order of their names."""
+_OTHERS, _OF_MANY = 16, 3
+"""Number of queues with keys or limits that a claim reads at once, at least: of up to `_OTHERS` such queues all, so that they share
+the claims exactly, and of more queues few. They take turns in the order of their names.
+"""
 _REST = 20
 """The time for which tasks without a key come last, as a multiple of the time that it took to find none."""
 _BRIEF = 60.0
@@ -314,13 +316,15 @@ class _Call:
         if self.queues is not None:
             return self._serve(target, target.run(partition_keys.other_queues_given, values), limit), False
         found: list[Row] = []
-        began, most, rounds = cursor.others_after, max(_OTHERS, limit), 0
+        began, rounds = cursor.others_after, 0
+        most = max(_OF_MANY if cursor.others_are_many else _OTHERS, limit)
         while True:
             given = {"after": cursor.others_after, "most": most}
             rows = target.run(partition_keys.other_queues, values | given)
             is_end = len(rows) < most
-            cursor.others_are_many = not is_end or bool(cursor.others_after)
+            cursor.others_are_many = True
             if is_end and not cursor.others_after:
+                cursor.others_are_many = len(rows) > _OTHERS
                 return found + self._serve(target, rows, limit - len(found)), False  # these are all
             for group in _runs(rows):
                 found += self._serve(target, group, limit - len(found))
