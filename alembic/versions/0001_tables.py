@@ -795,13 +795,13 @@ def _trigger() -> None:
     transaction then keeps that lock, so at most 32 sessions are tried: after the death of a whole fleet, more would fill the
     server's table of locks.
 
-    At commit, NOTIFY takes a lock that all notifying commits share, so a busy system must not notify (`store/sleeping_workers.py`
+    At commit, NOTIFY takes a lock that all notifying commits share, so a busy system must not notify (`store/claims/sleeping_workers.py`
     has the proof that no wake-up is lost). A snapshot older than the statement may not see a worker that fell asleep, so above READ
     COMMITTED every enqueue notifies. `outboxq.notify` can be set for a transaction, a role or a database: to `always`, or to `off`,
     because a transaction that has notified cannot be prepared (two-phase commit). The function is VOLATILE, so that it reads the
     sleepers after the insert; the proof depends on that.
     """
-    # The channel is named after the table's current schema, which `statements/sleeping_workers.py` looks up too. The body names
+    # The channel is named after the table's current schema, which `store/claims/sleeping_workers.py` looks up too. The body names
     # every schema, even for operators, because the caller's search_path cannot be trusted. Setting a search_path for the function
     # would cost each enqueue more than reading the sleepers. If the tables have moved to another schema, the sleepers are looked up
     # each time, and notified of every queue.
