@@ -64,7 +64,7 @@ def harness(
 ) -> Iterator[Harness]:
     """Return a Harness in the test's transaction: assert_enqueued(), refute_enqueued(), drain(), clock, inline()."""
     from outboxq.testing import Harness
-    from outboxq.testing.own_database import refuse_own_database
+    from outboxq.testing.unittest_case import refuse_own_database
 
     if outboxq_using is None and outboxq_app is of_django() and request.config.pluginmanager.hasplugin("django"):
         request.getfixturevalue("db")  # pytest-django's fixture; a django_db mark has already taken effect

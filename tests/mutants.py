@@ -1889,7 +1889,7 @@ MUTANTS = (
     ),
     Mutant(
         "an instant that psycopg cannot read costs the whole claim",
-        "outboxq/database/dialects/psycopg_driver.py",
+        "outboxq/database/dialects/postgresql.py",
         (("        except psycopg.DataError:\n", "        except ZeroDivisionError:\n"),),
         ("tests/contract/test_hostile_rows.py",),
     ),
@@ -1925,7 +1925,7 @@ MUTANTS = (
     ),
     Mutant(
         "a cursor that is kept writes text in the encoding that its connection had before",
-        "outboxq/database/dialects/psycopg_driver.py",
+        "outboxq/database/dialects/postgresql.py",
         (
             ("info.pop((_CURSOR, encoding), None)", "info.pop((_CURSOR, b''), None)"),
             ("info[_CURSOR, encoding] = cursor", "info[_CURSOR, b''] = cursor"),

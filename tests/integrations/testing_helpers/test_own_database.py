@@ -13,7 +13,7 @@ from sqlalchemy import create_engine
 
 from outboxq import ConfigurationError, Outbox
 from outboxq.testing import OutboxTests
-from outboxq.testing.own_database import refuse_own_database
+from outboxq.testing.unittest_case import refuse_own_database
 
 SERVER = "postgresql+psycopg://shop:secret@db.example:5432"
 APPLICATION = """
