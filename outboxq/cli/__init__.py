@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, Place]] = {
     "verify": Place(".db:verify", "Check that outboxq's tables are consistent."),
     "check": Place(".status:check", "Print what needs attention; exit with 1 if anything does."),
     "db": Place(".db:db", "Show the revision, the upgrades and the sizes of the tables."),
-    "completion": Place(".groups:completion", "Print the script for completion in bash, zsh or fish."),
+    "completion": Place(".groups:completion", "Print the completion script for bash, zsh or fish."),
 }
 
 

@@ -72,7 +72,7 @@ def log(
     each event exactly once.
     """
     if sum(one is not None for one in (written, since, last)) > 1:
-        raise click.UsageError("give one of --cursor, --since and --last")
+        raise click.UsageError("give only one of --cursor, --since and --last")
     if task_id is not None and (written is not None or show_cursor):
         raise click.UsageError("--cursor and --show-cursor apply to the log of all tasks; leave --task out")
     begin = store.now() - since if isinstance(since, timedelta) else since

@@ -218,8 +218,8 @@ def edit(store: Store, name: str, **values: Any) -> None:
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
     """Delete a schedule.
 
-    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, the next worker of APP stores it
-    again.
+    Its planted ticks that are not due yet are cancelled. If APP declares the schedule, the next worker of APP that
+    starts stores it again.
     """
     if dry_run:
         found = store.schedules.get(name)

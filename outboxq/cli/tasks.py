@@ -99,11 +99,11 @@ def list_(
     """List tasks, newest first, and why each one is waiting.
 
     A Ready task is due, delayed, or retrying: its last attempt failed, and the next one is due later. With --status
-    running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at
-    most 10,000 tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr.
-    With --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration),
-    or by the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names one that
-    nothing knows.
+    running, --status failed or --batch, all matching tasks are found. Otherwise, the command reads at most 10,000
+    tasks, or 1,000 with --argument. If there may be more, it prints the command for the next page on stderr. With
+    --sort, it compares the newest 10,000 tasks that were started, by how long the last attempt ran (duration), or by
+    the time from enqueueing to the first start (wait). The exit code is 3 if --queue or --task names an unknown queue
+    or task.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
     given: dict[str, Any] = {
@@ -183,7 +183,7 @@ def _listed(
 
 
 def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) -> None:
-    """Print the command for the next page on stderr, and the number of tasks that were read if the limit was reached."""
+    """Print the command for the next page on stderr and, if the limit was reached, the number of tasks that were read."""
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
@@ -251,8 +251,8 @@ def cancel(
 ) -> None:
     """Cancel a task, or all matching tasks. A running task is asked to stop.
 
-    Give the id of a task, or filters, or --all. A running task stays Running until its handler stops; --force does not
-    wait for that.
+    Give the id of a task, or filters, or --all. A running task stays Running until its handler stops, unless you use
+    --force.
     """
     if status is not None:
         wanted["status"] = read_state(status)[0]
