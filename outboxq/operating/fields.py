@@ -89,7 +89,7 @@ def _limit(name: str, option: str, label: str, *inputs: str, help: str) -> Field
 
 
 LONGEST_REASON: Final = 500
-"""The maximum number of characters in a reason that a person types into a form."""
+"""The maximum number of characters in a reason that a person enters in a form."""
 REASON = Field(name="reason", option="--reason", help="Reason to record.", label="Reason", read=str, default="")
 PAUSE_REASON = replace(REASON, help="Reason, shown while it is paused.", label="Reason, shown while it is paused")
 FORCE = Field(name="force", option="--force", help="Do not wait for running handlers; refuse their results.", inputs=())

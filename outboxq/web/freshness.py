@@ -35,8 +35,8 @@ class _Making:
         self.lock = threading.Lock()
         self.waiting = 0
         self.error: Exception | None = None
-        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise wait
-        and fail again.
+        """The error with which it failed. The waiting threads raise it too, because each of them would otherwise try
+        again and fail.
         """
 
 
