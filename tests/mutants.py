@@ -2265,7 +2265,7 @@ MUTANTS = (
     Mutant(
         "a busy worker looks again and again for a call",
         "outboxq/worker/distributor/postgresql.py",
-        (("            self._begin_look()  # the claim after the pause is one\n", ""),),
+        (("            self._begin_look()  # the claim after the pause is a search\n", ""),),
         ("tests/dialects/test_sleeping.py::test_a_worker_that_does_not_sleep_looks_once_for_a_call",),
     ),
     Mutant(

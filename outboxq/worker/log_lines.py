@@ -90,8 +90,8 @@ class EndLog:
     """
 
     tracebacks: bool | None = None
-    """The failure records that have `exc_info`. True means all of them, and False none of them. None means the records
-    of last attempts, or all records at level DEBUG.
+    """The failure records that include `exc_info`. True means all of them, and False none of them. None means the
+    records of last attempts, or all records at level DEBUG.
     """
     front_end: FrontEnd = field(default_factory=FrontEnd)
     """Knows how users type the command `task show`."""

@@ -412,7 +412,7 @@ class StepCall:
                 ) from None
 
     def load(self, text: str | None) -> Any:
-        """Return a stored result, as read by the return annotation. Raises PayloadError if it does not match."""
+        """Return a stored result, as read using the return annotation. Raises PayloadError if it does not match."""
         return parsed_result(text, name=self._what) if self._returned is None else self._returned.load(text)
 
 

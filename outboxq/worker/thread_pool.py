@@ -41,7 +41,7 @@ class HandlerPool(Generic[T]):
     on_thread_exit: Callable[[], object] = lambda: None
     """Called in each thread when it ends."""
     log_fields: Callable[[T], Mapping[str, Any]] = lambda _: {}
-    """Returns the fields of a log record about a job."""
+    """A function that returns the fields of a log record about a job."""
 
     def __post_init__(self) -> None:
         self.handled = 0

@@ -121,8 +121,8 @@ class Worker(Answering):
         at the end of the drain timeout, it releases them.
 
         With `burst`, the worker stops when no task can be claimed; tasks that its tasks enqueue run too. Raises what
-        `start` raises. Only the main thread receives signals: in another thread, raises ConfigurationError without
-        `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
+        `start` raises. Only the main thread receives signals, so in any other thread, `run` raises ConfigurationError
+        without `burst`. A burst in another thread leaves the signals and the end of the process to the program, and
         `request_stop` ends it early.
 
         Returns the exit code: 0 after a clean stop; 1 if tasks had to be released or a thread of the worker died; 75
@@ -229,8 +229,8 @@ class Worker(Answering):
         """Begin to work, in threads of this process.
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError for a second start, for a worker that was
-        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, as far
-        as the integration knows it.
+        created before a fork, and for a standby server. Raises InvalidTarget in a test whose transaction is open, if
+        the integration knows about it.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")

@@ -156,7 +156,7 @@ class IsolatedRunner:
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta
-    """The time between a timeout and the killing of the child."""
+    """The time from a timeout until the child is killed."""
 
     def attempt(self, active: ActiveClaim) -> None:
         """Run the handler of a claim that may begin."""

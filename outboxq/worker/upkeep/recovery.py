@@ -179,7 +179,7 @@ class Recovery:
         ahead = now.timestamp() - time.monotonic()
         by = 0.0 if self._clock_offset is None else ahead - self._clock_offset
         if abs(by) > _CLOCK_STEP + took:
-            log.warning("the database's clock was set by %+.0f s; leases are extended at once", by)
+            log.warning("the database's clock jumped by %+.0f s; leases are extended at once", by)
             self._restart_watch()
             self.leases.beat_at_once()
             if by < 0:
