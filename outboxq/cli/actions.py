@@ -1,4 +1,4 @@
-"""`outboxq actions`: list what people changed."""
+"""`outboxq actions`: list the changes that people made."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def actions(
     since: timedelta | datetime | None,
     limit: int,
 ) -> None:
-    """List what people changed: who, what, and why.
+    """List the changes that people made: who, what, and why.
 
     The newest change comes first. Each change made by a command, in the dashboard or in Django's admin is recorded in
     the transaction that makes it. A command records the person's name from OUTBOXQ_OPERATOR or, if that is not set, the

@@ -134,8 +134,8 @@ def changed(
 
 
 def outcome(done: str, number: int, count: Exactly | Count, others: str) -> str:
-    """Return the result in words: "938 of 940 cancelled; 2 had ended meanwhile". `others` says what happened to the
-    rest.
+    """Return the result in words: "938 of 940 cancelled; 2 had ended in the meantime". `others` says what happened to
+    the rest.
     """
     if count.at_least or number >= count.number:
         return f"{number} {done}"

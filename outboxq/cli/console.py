@@ -50,7 +50,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.WorkerNotFound: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
     errors.TablesLocked: EXIT_LOCKED,
-    errors.ConfigurationError: EXIT_USAGE,  # the last, because errors above are configuration errors too
+    errors.ConfigurationError: EXIT_USAGE,  # the last one, because the errors above are configuration errors too
 }
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"

@@ -368,7 +368,7 @@ def _likely(context: click.Context | None, word: str) -> str:
 
 
 _PACKAGES: Final = {"psycopg2": "psycopg2-binary", "MySQLdb": "mysqlclient"}
-"""Packages of drivers whose names differ from those of their modules."""
+"""Driver packages whose names differ from those of their modules."""
 
 
 def _imported(module_name: str, written: str) -> ModuleType:

@@ -297,7 +297,7 @@ def _cancel_all(
         verb="enqueued",
         done="cancelled",
         sentence="cancelled or asked to stop",
-        others="ended or been changed meanwhile",
+        others="ended or been changed in the meantime",
         **answers,
     )
 
@@ -307,7 +307,7 @@ for _command in (history, state_at, steps, rerun, run_now):
 add_verbs(task, Noun.TASK)
 
 
-_NOT_DISCARDED = "been redriven or discarded meanwhile"
+_NOT_DISCARDED = "been redriven or discarded in the meantime"
 _NOT_REDRIVEN = f"{_NOT_DISCARDED}, or lost the idempotency key to another task"
 
 
@@ -558,7 +558,7 @@ def cancel_batch(store: Store, batch_id: UUID, *, reason: str, force: bool, yes:
     found = store.batches.get(batch_id)
     if found.completed_at is not None:
         raise already_ended(found)
-    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added meanwhile)"
+    what = f"tasks of the {found.kind} {batch_id} that have not ended (and any that are added in the meantime)"
     count = Exactly(number=found.pending)
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="cancelled"):
         return

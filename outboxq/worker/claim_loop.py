@@ -140,7 +140,7 @@ class ClaimLoop(threading.Thread):
                 self.failures.worked(CLAIM)
                 if over:
                     break
-            except Exception as error:  # noqa: BLE001 - whatever the error is, the worker goes on
+            except Exception as error:  # noqa: BLE001 - whatever the error is, the worker continues
                 if (unusable := self.store.unusable(error)) is not None:
                     self.on_thread_failure(unusable)
                     return False

@@ -66,7 +66,7 @@ class Source(StrEnum):
     PROCESS = "process"
     """The memory of this process. Add up the numbers from all processes."""
     DATABASE = "database"
-    """The database, so that the numbers are the same in every process. Take the maximum over all processes."""
+    """The database, so the numbers are the same in every process. Take the maximum over all processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

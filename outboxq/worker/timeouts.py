@@ -70,7 +70,7 @@ class TimeLimit:
         self._may_raise = False
         self._is_raising = False
         self._has_sent = False
-        """True if an exception was sent, so that it may still be in the thread's slot."""
+        """True if an exception was sent, so it may still be in the thread's slot."""
         self._is_held_back = False
         """True while the worker's code is running in the handler's thread, which an exception must not interrupt."""
         self._is_owed = False

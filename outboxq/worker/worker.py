@@ -446,7 +446,7 @@ class Ending:
     error: BaseException | None = None
     """The first reason why the worker no longer works. None if it is working or was told to stop."""
     has_killed: bool = False
-    """True if a handler is not stopping, so that the process has to exit."""
+    """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False
     """True if the worker was told to stop at once, and released its running tasks."""
     _requests: Wakeup = field(default_factory=Wakeup)
@@ -456,7 +456,7 @@ class Ending:
         self._requests.notify()
 
     def wait(self) -> None:
-        """Wait until the stop is requested. Signals are handled meanwhile."""
+        """Wait until the stop is requested. Signals are handled in the meantime."""
         while not self._requests.wait(_SIGNAL_CHECK):
             pass
 

@@ -1,5 +1,5 @@
 """The dashboard's actions (one for each verb), the responses to their forms, the cures that pages offer for problems,
-and the page that lists what people changed.
+and the page that lists the changes that people made.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// Copies arguments, and, as they were chosen, shows times in the person's time zone and adds keyboard shortcuts. Everything else works
-// without it.
+// Copies arguments and, if the person has chosen so, shows times in the person's time zone and adds keyboard shortcuts. Everything else
+// works without it.
 (() => {
   "use strict";
 

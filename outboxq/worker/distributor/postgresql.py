@@ -96,7 +96,7 @@ class PostgresDistributor(DistributorSettings):
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"listens for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
+        return f"listens for new tasks, and polls {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         if self.notifications and not self._closed and self._listener.ident is None:
@@ -196,7 +196,7 @@ class PostgresDistributor(DistributorSettings):
 
     def _answer(self, calls: Mapping[str, int], moment: float | None) -> None:
         if calls:
-            with suppress(Exception):  # the others look for themselves
+            with suppress(Exception):  # the others search for tasks themselves
                 self._sleeping.answer(calls, moment)
 
     def _announce(self) -> None:
@@ -224,7 +224,7 @@ class PostgresDistributor(DistributorSettings):
         queues = []
         while self._named_for:
             queues.append(self._named_for.pop())
-        with suppress(Exception):  # the other sleepers look for them
+        with suppress(Exception):  # the other sleepers search for them
             if self._sleeping.look(self._horizon, self.queues, self.topics, self.floors).due:
                 self._announced_until = -math.inf
                 self._sleeping.pass_on(self.worker_id, queues)
@@ -271,7 +271,9 @@ class PostgresDistributor(DistributorSettings):
         self._returned_at = time.monotonic()
 
     def _on_notify(self, payload: str) -> None:
-        """Do what a notification asks this worker for: to claim, or to look later (see `outboxq_notify()` in the migration)."""
+        """Do what a notification asks of this worker: to claim, or to search later (see `outboxq_notify()` in the
+        migration).
+        """
         head, _, queue = payload.partition(" ")
         if head == RELAYED or (self.queues is not None and queue not in self.queues):
             return

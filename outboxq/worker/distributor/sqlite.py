@@ -63,7 +63,7 @@ class SqliteDistributor(DistributorSettings):
     @property
     def means(self) -> str:
         seconds = f"every {self._poll:g} s"
-        return f"watches the file for new tasks, and looks {seconds}" if self.notifications else f"polls {seconds}"
+        return f"watches the file for new tasks, and polls {seconds}" if self.notifications else f"polls {seconds}"
 
     def start(self) -> None:
         with self._lock:
@@ -149,7 +149,7 @@ class SqliteDistributor(DistributorSettings):
             self._disconnect()
         if version == self._version:
             return False
-        # Stored before the caller claims: a commit meanwhile changes it again.
+        # Stored before the caller claims: a commit in the meantime changes it again.
         self._version, self._changed_at = version, time.monotonic()
         return True
 
@@ -182,8 +182,8 @@ def _next_due(ahead: Look) -> float:
 def _listeners_of(engine: Engine) -> _CommitListeners:
     """Return the functions that are called when a commit of the engine is about to happen.
 
-    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each commit, so
-    adding or removing one meanwhile would break the commit of another thread.
+    SQLAlchemy gets one listener for each engine, and keeps it. It iterates over its list of listeners during each
+    commit, so adding or removing one during a commit in another thread would break that commit.
     """
     with _lock:
         if (listeners := _listeners_by_engine.get(engine)) is None:
