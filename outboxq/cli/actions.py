@@ -41,8 +41,8 @@ def actions(
     """List the changes that people made: who, what, and why.
 
     The newest change comes first. Each change made by a command, in the dashboard or in Django's admin is recorded in
-    the transaction that makes it. A command records the person's name from OUTBOXQ_OPERATOR or, if that is not set, the
-    login name.
+    the transaction that makes it. For a command, the person's name is the value of OUTBOXQ_OPERATOR or, if that is not
+    set, the login name.
     """
     start = store.now() - since if isinstance(since, timedelta) else since
     found = store.actions.list(operator=operator, action=action, target=target, since=start, limit=limit)

@@ -240,8 +240,8 @@ def progress(
 ) -> Iterator[Progress]:
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
-    After Ctrl-C, print how many items were processed, and exit with code 130. For SIGTERM and SIGHUP, the code is 143
-    or 129. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the
+    After Ctrl-C, print how many items were processed, and exit with code 130. After SIGTERM, the code is 143, and after
+    SIGHUP, 129. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes the
     current batch, so that the number is exact; a second signal stops it at once. `commits` is False for an operation
     that changes nothing.
     """

@@ -91,9 +91,9 @@ _NUMBER = re.compile(r"[-+.\d].*")
 def status(store: Store, watch: float | None, by: Literal["queue", "task"], window: timedelta) -> None:
     """Show counts, rates and durations of each queue.
 
-    The counts are of tasks that are due, delayed, waiting for a retry, running, or dead letters. Each count stops at
-    10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based on
-    the workers' own counts. In a pipe, each queue is printed as one line of the most important columns, separated by
+    The counts are of tasks that are due, delayed, waiting for a retry or running, and of dead letters. Each count stops
+    at 10,000; a + means that there are more. Rates and durations cover the time span given by --window, and are based
+    on the workers' own counts. In a pipe, each queue is printed as one line of the most important columns, separated by
     tabs, with durations in seconds. For every number, use --json; with --watch, each refresh then prints one line. On a
     terminal, --watch lists problems first, and also shows graphs and workers. A narrow terminal shows fewer columns.
 
@@ -162,7 +162,7 @@ def _watch(
 
 
 def _for_programs(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return one table for a pipe. Its columns are always the same, so that scripts find them."""
+    """Return one table for a pipe. Its columns are always the same, so that scripts can find them."""
     return [_lines(found, _important, by_task=by_task)]
 
 

@@ -207,7 +207,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
 
-    The attempts are followed by the handler's newest 10 log lines, from the last attempt that logged anything.
+    The attempts are followed by the handler's 10 newest log lines, from the last attempt that logged anything.
     """
     report(store, store.find(task_id), show_args=show_args, traceback=traceback, handler_log=handler_log)
 
@@ -218,7 +218,7 @@ def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handl
 def explain(store: Store, task_id: str) -> None:
     """Explain why a task is not running, and suggest commands.
 
-    For the id of an event, explain why its relays have not published it.
+    If the id belongs to an event, explain why its relays have not published it.
     """
     found = store.find(task_id)
     explanation = store.explain(found)

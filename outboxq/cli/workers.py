@@ -213,7 +213,7 @@ def order_of(worker: LiveWorker) -> str | None:
 
 
 def _failure(worker: LiveWorker) -> str | None:
-    """Return the error that keeps a worker from its work, and since when."""
+    """Return the error that keeps a worker from its work, and the time at which it began."""
     if worker.failure is None or worker.failing_since is None:
         return worker.failure
     return f"{worker.failure}, since {short(worker.failing_since)} UTC"

@@ -116,8 +116,8 @@ def read_priority(text: str) -> int:
 
 
 def read_argument(text: str) -> tuple[str, Any]:
-    """Return the name and the value of an argument: order_id=17, mail=ann@example.org, code="17". The value is JSON, or
-    otherwise a string.
+    """Return the name and the value of an argument: order_id=17, mail=ann@example.org, code="17". The value is read as
+    JSON if possible, otherwise as a string.
     """
     name, equals, value = text.partition("=")
     if not name or not equals:
@@ -169,7 +169,7 @@ def read_catch_up(text: str) -> CatchUp:
 
 
 def read_grace(text: str) -> timedelta | None:
-    """Return a span of time above 0. None for `none`, which removes it."""
+    """Return a span of time above 0. None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not (found := read_span(text)):

@@ -234,8 +234,8 @@ class Parts:
         self.hooks = WorkerHooks(application.hooks, info)
 
     def _orders(self, request_stop: Callable[[], None], *, changed: threading.Event) -> Obedience:
-        """Return the functions by which the registration obeys a person's orders. `changed` is set when the worker has
-        become quiet.
+        """Return the functions with which the registration obeys a person's orders. `changed` is set when the worker
+        has become quiet.
         """
         obeyed = ObeyedOrders(self.claim_loop, request_stop)
         self.claim_loop.on_quiet = changed.set

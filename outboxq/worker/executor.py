@@ -220,7 +220,7 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _bounded_delay(delay: timedelta) -> timedelta:
-    """Return the delay, bounded to the range from zero to ten years."""
+    """Return the delay, limited to the range from zero to ten years."""
     return min(max(delay, timedelta(0)), _LONGEST)
 
 

@@ -136,7 +136,7 @@ in_children(_renew_locks)
 
 @contextmanager
 def keeping() -> Iterator[None]:
-    """Keep the lines that handlers log inside the block, even if logging is not configured. For tests."""
+    """Keep the lines that handlers log inside the block, even if logging is not configured. This is for tests."""
     root, keeper = logging.getLogger(), LogKeeper()
     root.addHandler(keeper)
     try:

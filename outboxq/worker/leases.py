@@ -120,7 +120,7 @@ class Outcomes(Protocol):
 
 
 class LeaseView(Protocol):
-    """Tells whether the lease of a claim still holds, and notes when it ends."""
+    """Knows whether the lease of a claim still holds, and notes when it ends."""
 
     def is_void(self, context: TaskContext) -> bool:
         """Return whether an outcome of this attempt must not count, even if the database accepts it."""
@@ -142,7 +142,7 @@ class Leases:
     """The claims that this process holds. `run_once()` sends one heartbeat that extends their leases."""
 
     store: Store
-    """Has a reserved connection for heartbeats."""
+    """A store with a reserved connection for heartbeats."""
     heartbeat: timedelta | None = None
     """The longest time between two heartbeats. None means a third of each lease."""
     on_failpoint: OnFailpoint = ignore_failpoint
@@ -400,7 +400,7 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Note that the heartbeat sent at `asked` did not find a claim. Returns whether the claim's handler did not
+        """Note that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler did not
         know this yet.
         """
         with self._lock:

@@ -102,7 +102,9 @@ class Steps:
             self._sleep(context, name, delay)
 
     def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the current claim. Never raises."""
+        """Return how long the task slept between the start of its first attempt and the current claim. This never
+        raises an error.
+        """
         claim = context.claim
         if claim.started_at <= claim.first_started_at:
             return timedelta(0)

@@ -237,7 +237,7 @@ class HandlerRunner:
         self.on_failpoint(_AFTER_HANDLER)
         seconds = time.monotonic() - began
         if outcome is not None and active.state is not _COMMITTED:
-            # Skipped for a handler without notes: this call was 1 % of the calls of a task.
+            # Skipped for a handler without notes: this call was 1 % of the function calls for a task.
             is_bare = context.handler_log is None and context.reported is None
             self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)
         # From here on, an error in a log handler cannot affect the outcome.
@@ -370,8 +370,8 @@ class HandlerRunner:
 
 
 def report_kill(hooks: HookCalls | None, ends: EndLog, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-    """Report how an attempt that did not wait for its handler ended: to the hooks and then in the log, in one thread, as
-    after any other attempt.
+    """Report the end of an attempt that did not wait for its handler, to the hooks and then in the log, in one thread,
+    as after any other attempt.
 
     An error tracker that uses both then gets only one event. If a hook does not return in time, this thread writes the log
     line.

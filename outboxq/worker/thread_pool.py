@@ -33,8 +33,8 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None means as many as the threads do in 50 ms at their recent
-    pace.
+    """The number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at their
+    recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
     """Called with the error that ends a thread."""

@@ -67,7 +67,7 @@ def check(request: PageRequest) -> View:
 
 
 def start(request: PageRequest) -> Redirect | View:
-    """Enqueue the task, and show it. A form that is sent twice enqueues one task."""
+    """Enqueue the task, and show it. A form that is sent twice enqueues only one task."""
     try:
         wanted, form_id = _wanted(request), request.form.get("form_id", "")
         _refuse_unless_permitted(request, wanted.planned(request.outbox))

@@ -23,8 +23,8 @@ _GROUPS: Final = 100
 _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
-"""The numbers of newest dead letters that a page groups. Grouping 10,000 takes about 100 ms, so it is only done on
-request, or if a group is not found otherwise.
+"""The numbers of dead letters, counted from the newest, that a page groups. Grouping 10,000 takes about 100 ms, so it
+is only done on request, or if a group is not found otherwise.
 """
 
 
@@ -196,7 +196,7 @@ def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
 
 
 def _place(request: PageRequest) -> tuple[datetime, UUID] | None:
-    """Return the position after which the page begins. Raises InvalidArgument for a position that a page cannot have
+    """Return the position after which the page begins. Raises InvalidArgument for a position that no page can have
     linked to.
     """
     text = request.query.get("after")

@@ -51,7 +51,7 @@ class TriggerMissing(Exception):
 
 @dataclass(eq=False, repr=False)
 class Listener(threading.Thread):
-    """Listens to the trigger, on a connection to the server that delivers its notifications."""
+    """Listens to the trigger, on a connection over which the server delivers its notifications."""
 
     connect: Callable[[], psycopg.Connection[Any]]
     dialect: Dialect

@@ -34,7 +34,7 @@ _DEPUTY_AFTER, _EVERYBODY_AFTER = 0.1, 1.0
 """Seconds after a call at which its deputy, and then all other sleepers, search for tasks if no worker has answered it.
 """
 _ANSWER_AFTER = 0.5
-"""Seconds after which a worker that finds nothing due answers a call for the others."""
+"""Seconds after which a worker that finds nothing due answers a call on behalf of the others."""
 _APART = 0.01
 """Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
@@ -367,7 +367,7 @@ class Calls:
             self.look_at = min((call.look_at for call in self._calls), default=math.inf)
 
     def last(self, *, heard_before: float) -> dict[str, int]:
-        """Return the number of the last call of each queue that was called before this time."""
+        """Return the number of the last call for each queue that was heard before this time."""
         calls = self._calls
         queues = {call.queue for call in calls if call.heard_at < heard_before}
         return {call.queue: call.number for call in calls if call.queue in queues}

@@ -72,8 +72,8 @@ class Shard:
 class Sender(threading.Thread):
     """Takes shards of a relay, and publishes the messages of each of them in id order.
 
-    The shards work at the same time, each with its own connection: while one of them waits for the broker, another one waits
-    for the database. If the transport cannot be cloned, they take turns.
+    The shards are served at the same time, each with its own connection: while one of them waits for the broker,
+    another one waits for the database. If the transport cannot be cloned, they take turns.
     """
 
     def __init__(
@@ -267,7 +267,7 @@ class Sender(threading.Thread):
         )
         self._note(report, failure)
         if is_mine:
-            with self._counting:  # the shards work at the same time
+            with self._counting:  # the shards are served at the same time
                 self.published += len(report.confirmed)
                 self.refused += len(report.refused)
         if not is_mine:

@@ -51,7 +51,7 @@ _NOTHING = AttemptCounts()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Obedience:
-    """The functions by which a worker obeys the orders of a person."""
+    """The functions with which a worker obeys the orders of a person."""
 
     obey: Callable[[Orders], None] = lambda _: None
     state: Callable[[], WorkerState | None] = lambda: None
@@ -212,7 +212,7 @@ class BatchCanceller:
 
 @dataclass(eq=False, repr=False)
 class Planting:
-    """Declares the schedules of this worker's code, and plants the ticks of all schedules.
+    """Declares the schedules in this worker's code, and plants the ticks of all schedules.
 
     A worker also plants schedules of tasks that it does not know, so the schedules of a service continue while none of
     its workers is running.
@@ -220,7 +220,7 @@ class Planting:
 
     store: Store
     declare: Callable[[Store], object]
-    """Declares the schedules of the code."""
+    """A function that declares the schedules in the code."""
 
     def __post_init__(self) -> None:
         self._wait = _PLANT_EVERY
@@ -231,7 +231,7 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant a first page of them, or with `burst` all of them, before the thread starts.
 
-        So the thread does not have to plant at first. If it planted while the worker was being stopped, it could
+        Therefore the thread does not have to plant at first. If it planted while the worker was being stopped, it could
         outlive its connections.
         """
         self._wait = _PLANT_EVERY

@@ -52,7 +52,7 @@ class Recovery:
     """The leases held by this process, which it never recovers."""
     every: timedelta
     prove_writable: Callable[[], object]
-    """Writes, and raises if the database does not accept writes."""
+    """A function that writes, and raises an error if the database does not accept writes."""
     on_recovery: Callable[[], object]
     """Called before tasks are recovered."""
 
