@@ -1642,7 +1642,7 @@ MUTANTS = (
             (
                 (
                     "        if outcome is not None and active.state is not _COMMITTED:\n"
-                    "            # Skipped for a handler without notes: this call was 1 % of the calls of a task.\n"
+                    "            # Skipped for a handler without notes: this call was 1 % of the function calls for a task.\n"
                     "            is_bare = context.handler_log is None and context.reported is None\n"
                     "            self.outcomes.put(outcome if is_bare else with_notes(outcome, context), active)\n"
                 ),

@@ -52,7 +52,7 @@ Exit codes:
    1  running tasks were released, a thread died, or the file was deleted
    2  wrong usage: an option, APP, or the configuration of the outbox
    4  the tables or the file are missing, or from an incompatible release
-  66  the SQLite file was replaced, but its old log is still there: delete the log
+  66  the SQLite file was replaced, but its old log remains: delete the log
   69  the database cannot be reached, or its file is damaged
   75  a handler with timeout_action="kill" did not stop; restart it
   77  the database role lacks a privilege
