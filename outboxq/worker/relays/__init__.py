@@ -168,8 +168,8 @@ class RelayRunner:
         """
         if not self._burst and not in_main_thread():
             raise ConfigurationError(
-                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a process of "
-                "its own, or with --burst"
+                "`outboxq relay run` stops at signals, which only the main thread receives; run it in the main thread of a separate "
+                "process, or with --burst"
             )
         self._store.ensure_file()
         self._store.rights.ensure(Role.WORKER)
